@@ -89,19 +89,20 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
 }
 
-_CONTROL_GROUND = frozenset({"tables", "periodic"})
+_CONTROL_GROUND = frozenset({"tables", "periodic", "identity"})
 _CONTROL_TABLES = _CONTROL_GROUND | {"settings", "topics", "groups", "store"}
 #: Inner room, or file, of the broker's control plane → those it may use.
 CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "tables": frozenset(),
     "periodic": frozenset(),
+    "identity": frozenset(),
     "settings": _CONTROL_GROUND,
     "topics": _CONTROL_GROUND,
     "groups": _CONTROL_GROUND,
     "access": _CONTROL_GROUND,
     "store": _CONTROL_GROUND,
     "registration": _CONTROL_GROUND | {"topics"},
-    "duplicates": frozenset({"registration"}),
+    "duplicates": frozenset({"identity"}),
     "clients": _CONTROL_TABLES,
     "replicas": _CONTROL_TABLES,
     "addresses": frozenset(),

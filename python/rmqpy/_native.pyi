@@ -371,8 +371,9 @@ class Metadata:
         """Whether half messages are refused, and how long their producers have to decide."""
     def set_message_type_check(self, is_on: bool) -> None:
         """Whether topics whose type was set take messages of that type alone."""
-    def set_role(self, is_slave: bool, has_master: bool) -> None:
-        """Whether the broker is a slave, and whether its master answers. A slave takes no messages."""
+    def set_role(self, is_slave: bool, has_master: bool, *, is_acting: bool = False) -> None:
+        """Whether the broker is a slave, whether its master answers, and whether it acts for that. A slave takes no
+        messages."""
     def set_permission(self, permission: int) -> None:
         """Bits of the permission of the broker itself."""
 
@@ -586,9 +587,21 @@ class Server:
         remark: str | None = None,
     ) -> None:
         """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
-    def deliver(self, offsets: dict[int, int]) -> None:
-        """Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones. Once, and only a
-        broker's. Raises `StoreError`."""
+    def deliver(self, offsets: dict[int, int], *, acts: bool = False) -> None:
+        """Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or,
+        of a slave that `acts` for its master, by way of `take_escapes`. Nothing where the broker delivers already.
+        Raises `StoreError`."""
+    def end_delivery(self) -> dict[int, int]:
+        """End what `deliver` began, and save how far timed messages have got; how far each delay level has. Raises
+        `StoreError`."""
+    def take_escapes(self, limit: int) -> list[tuple[int, str, int, int, int, int, int, str, bytes]]:
+        """Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id,
+        flag, system flag, time of birth in ms, earlier attempts, properties, body."""
+    def decide_escape(self, position: int, is_accepted: bool) -> None:
+        """Say of a message of `take_escapes` whether another broker has it; one that none has comes again."""
+    def close_escapes(self) -> int:
+        """Let no more messages come by `take_escapes`; how many are on their way, or were accepted and are not noted as
+        delivered yet."""
     def save_timers(self) -> None:
         """Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
         `StoreError`."""
@@ -622,6 +635,15 @@ class Server:
         several that follow one another, and how often about each of them."""
     def save_transactions(self) -> None:
         """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
+    def take_transactions(
+        self, limit: int, interval_ms: int
+    ) -> list[tuple[int, tuple[int, str, int, int, int, int, int, str, bytes]]]:
+        """Half messages that are due as `due_transactions` has them, for another broker: offset, and the rest as
+        `take_escapes`."""
+    def leave_transaction(self, offset: int, physical: int) -> None:
+        """Note that another broker has a half message now: nobody is asked about it here any more."""
+    def forget_transactions(self) -> None:
+        """Forget which transactions are open: another broker looks after them from now on."""
     def due_transactions(
         self, limit: int, interval_ms: int
     ) -> list[tuple[int, int, int, int, str, str, str, bytes]]:

@@ -45,6 +45,7 @@ from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
 from rmqpy.control.handlers.introspection import IntrospectionHandlers
+from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
@@ -54,12 +55,18 @@ from rmqpy.control.handlers.replies import ReplyHandlers
 from rmqpy.control.handlers.timers import TimerHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
+from rmqpy.control.identity import Identity
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.registration import Registration
+from rmqpy.control.replicas.acting import ActingMaster
+from rmqpy.control.replicas.acting_duties import ActingDuties
+from rmqpy.control.replicas.escape_bridge import EscapeBridge
 from rmqpy.control.replicas.follower import Follower
+from rmqpy.control.replicas.hand_over import HandOver
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.replicas.log_stream import STREAM_EVENTS_SECONDS, LogStream
+from rmqpy.control.replicas.members import Members
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
 from rmqpy.control.replicas.role import BrokerRole
@@ -163,6 +170,8 @@ class Broker(Service):
         self._http: tuple[str, int] | None = None
         #: Of a slave: where its master is.
         self._master = KnownMaster()
+        #: The brokers of this name, where a slave may act for its master.
+        self._members: Members | None = None
 
     @property
     def address(self) -> str:
@@ -205,7 +214,7 @@ class Broker(Service):
         name_servers = {address: caller.peer(address) for address in config.name_servers}
         await refuse_duplicate(self._identity(config), name_servers.values(), caller.peer)
         parts = await self._recover(config)
-        metrics = await self._serve(config, parts)
+        metrics = await self._serve(config, parts, name_servers)
         registration = await self._register(config, parts, name_servers)
         await self._watch(config, parts.store, metrics, registration)
         log.info("broker %s serves %s", config.name, self.address)
@@ -264,7 +273,7 @@ class Broker(Service):
             access,
         )
 
-    async def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
+    async def _serve(self, config: BrokerConfig, parts: _Parts, name_servers: Mapping[str, Peer]) -> Metrics:
         """Listen, answer, and do what comes round again; the metrics of all of it."""
         store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file, access = (
             parts
@@ -295,7 +304,18 @@ class Broker(Service):
         timer_file = folder / "timercheck"
         stream = LogStream(config.replication, store)
         lag = Lag(self._clock.elapsed, lambda: store.statistics()["max_physical"])
-        status = ReplicaStatus(stream, store, lag, self._clock)
+        status = ReplicaStatus(stream, store, lag, self._clock, lambda: self._role.is_acting)
+        acting: ActingMaster | None = None
+        if config.replication.may_act:
+            self._members = Members(
+                self._identity(config),
+                name_servers,
+                lambda: topics.version,
+                interval_seconds=config.replication.beat_interval_ms / 1_000,
+                timeout_seconds=config.replication.beat_timeout_ms / 1_000,
+            )
+            if config.replication.is_slave:
+                acting = self._acting(config, server, stream, delay_file, offset_file, name_servers)
         self._endpoint = Endpoint(
             server,
             (
@@ -323,6 +343,14 @@ class Broker(Service):
                     (lambda: delay_file.offsets) if config.replication.is_slave else server.delivered,
                     timer_file,
                     status,
+                ),
+                MemberHandlers(
+                    self._role,
+                    self._master,
+                    self._members,
+                    acting,
+                    lambda: self._identity(self._config.now),
+                    lambda: store.statistics()["max_physical"],
                 ),
                 BrokerHandlers(self._config, runtime, store, statistics),
                 AccessHandlers(access.users, access.policies),
@@ -360,13 +388,24 @@ class Broker(Service):
             self._started.push_async_callback(follower.stop)
             self._role.on_return = server.wake_pulls
             follower.start()
+            if acting is not None:
+                self._started.push_async_callback(acting.stop)
         else:
+            chosen = config.replication.listen_port
+            self._replica_port = stream.listen(chosen or self._port + 1, takes_any_port=not chosen)
+            if self._members is not None and not config.replication.skips_hand_over:
+                hand_over = HandOver(
+                    self._identity(config),
+                    self._members,
+                    self._peer,
+                    lambda: len(stream.slaves()),
+                    lambda: store.statistics()["max_physical"],
+                )
+                await hand_over.run(offsets, delay_file, timer_file)
             await duties.recover()
             self._endpoint.start()
             await duties.deliver()
             duties.repeat(config, periodic)
-            chosen = config.replication.listen_port
-            self._replica_port = stream.listen(chosen or self._port + 1, takes_any_port=not chosen)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
@@ -400,6 +439,33 @@ class Broker(Service):
             status.now,
             self._clock,
         )
+
+    def _acting(
+        self,
+        config: BrokerConfig,
+        server: Server,
+        stream: LogStream,
+        delay_file: DelayFile,
+        offset_file: OffsetFile,
+        name_servers: Mapping[str, Peer],
+    ) -> ActingMaster:
+        """What this slave does while its master is gone."""
+        duties = None
+        if config.replication.may_escape:
+            bridge = EscapeBridge(
+                self._identity(config), tuple(name_servers.values()), self._peer, self._clock.elapsed
+            )
+            duties = ActingDuties(server, delay_file, bridge, offset_file.save)
+
+        def has_log() -> bool:
+            master = stream.master()
+            return master is not None and master[1]
+
+        members = self._members
+        assert members is not None, "slaves act where members are known"
+        acting = ActingMaster(config.replication.broker_id, self._role, duties, has_log, self._clock.elapsed)
+        members.on_round = lambda: acting.consider(members.now)
+        return acting
 
     async def _watch(
         self, config: BrokerConfig, store: Store, metrics: Metrics, registration: Registration
@@ -465,6 +531,10 @@ class Broker(Service):
         self._started.push_async_callback(registration.stop)
         registration.start()
         await registration.first_round(FIRST_ROUND_SECONDS)
+        if self._members is not None:
+            self._members.on_forgotten = registration.everything_changed
+            self._started.push_async_callback(self._members.stop)
+            self._members.start()
         return registration
 
     def _identity(self, config: BrokerConfig) -> Identity:
@@ -477,6 +547,8 @@ class Broker(Service):
             replica_address=str(HostPort(replica_host, replica_port)),
             broker_id=config.replication.broker_id,
             zone=config.zone or None,
+            may_act=config.replication.may_act,
+            silence_ms=config.replication.beat_silence_ms_max if config.replication.may_act else None,
         )
 
 

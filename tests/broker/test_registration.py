@@ -13,7 +13,8 @@ from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control import registration
-from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.identity import Identity
+from rmqpy.control.registration import Registration
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import BrokerError, ConnectError, Unsupported

@@ -25,6 +25,15 @@ from rmqpy.errors import ConfigError
             "signs of life come too late",
         ),
         ({"brokerRole": "SYNC_MASTER", "minInSyncReplicas": "3"}, "no more than inSyncReplicas=2"),
+        (
+            {"enableRemoteEscape": "true"},
+            "enableRemoteEscape=true: has no effect without enableSlaveActingMaster",
+        ),
+        ({"skipPreOnline": "true"}, "skipPreOnline=true: has no effect without enableSlaveActingMaster"),
+        (
+            {"brokerHeartbeatInterval": "1000", "brokerNotActiveTimeoutMillis": "1500"},
+            "living brokers count as gone",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(setting: Mapping[str, str], reason: str) -> None:
@@ -48,6 +57,16 @@ def test_a_reply_of_a_sync_master_waits_for_one_slave_unless_the_file_says_how_m
 ) -> None:
     config = ReplicationConfig.read(setting)
     assert (config.copies, config.promise is not None) == (copies, is_said)
+
+
+def test_a_broker_without_name_servers_acts_for_nobody_and_does_not_start() -> None:
+    with pytest.raises(ConfigError, match="namesrvAddr names none"):
+        broker.read({"enableSlaveActingMaster": "true"})
+
+
+def test_locks_that_most_brokers_of_a_name_give_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lockInStrictMode"):
+        broker.read({"lockInStrictMode": "true"})
 
 
 def test_keys_of_replication_are_served() -> None:

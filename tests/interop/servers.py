@@ -51,11 +51,12 @@ class Cluster:
 
 
 @contextmanager
-def apache_name_server(jars: Path, folder: Path) -> Iterator[tuple[str, Child]]:
+def apache_name_server(jars: Path, folder: Path, **settings: object) -> Iterator[tuple[str, Child]]:
     """Apache's name server; its address and its process."""
     home = _home(folder, "apache-namesrv")
     port = free_ports(1)
-    (home / "namesrv.conf").write_text(f"listenPort={port}\n")
+    lines = {"listenPort": port} | settings
+    (home / "namesrv.conf").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     command = _java(jars, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv.conf", "-Xmx128m")
     with Child("apache-namesrv", command, home) as child:
         address = f"127.0.0.1:{port}"

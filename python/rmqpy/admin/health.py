@@ -190,6 +190,10 @@ def _replica_checks(state: ReplicaState) -> Iterator[CheckResult]:
     if state.in_sync:
         yield CheckResult(check, "ok", f"in sync, {behind}")
         return
+    if state.acting:
+        found = "it acts for its master, which is gone: consumers are served, and no messages are taken"
+        yield CheckResult(check, "warn", found, "start the master, or promote a slave in its place")
+        return
     advice = (
         f"see whether it can connect to the haListenPort of its master: rmqpy cluster replicas {state.broker}"
     )

@@ -31,6 +31,8 @@ class ReplicaState(NamedTuple):
     silent_seconds: float | None
     #: Of a master: slaves that are connected.
     slaves: int | None
+    #: Of a slave: whether it acts for its master. Apache's does not say.
+    acting: bool | None
     #: Why it did not answer, or does not follow.
     fault: str | None
 
@@ -75,10 +77,11 @@ def _state(
 ) -> ReplicaState:
     place = (cluster, name, broker_id, address)
     if isinstance(told, str):
-        return ReplicaState(*place, None, None, None, None, None, None, told)
+        return ReplicaState(*place, None, None, None, None, None, None, None, told)
     if told.master:
         slaves = len(told.ha_connection_info)
-        return ReplicaState(*place, told.master_commit_log_max_offset, None, None, None, None, slaves, None)
+        end = told.master_commit_log_max_offset
+        return ReplicaState(*place, end, None, None, None, None, slaves, None, None)
     own = told.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
     silent = _silence(own)
@@ -91,6 +94,7 @@ def _state(
         None if behind is None else hears and behind < GAP_BYTES_MAX,
         silent,
         None,
+        told.is_acting,
         own.fault,
     )
 

@@ -54,6 +54,7 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
             "in_sync": state.in_sync,
             "silent_seconds": state.silent_seconds,
             "slaves": state.slaves,
+            "acting": state.acting,
             "fault": state.fault,
         }
         for state in states

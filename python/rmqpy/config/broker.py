@@ -352,6 +352,10 @@ class BrokerConfig(Settings):
                 addresses.parse(address)
             except ConfigError as error:
                 raise ConfigError(f"namesrvAddr: {error}") from None
+        if self.replication.may_act and not self.name_servers:
+            raise ConfigError(
+                "enableSlaveActingMaster=true: name servers say who acts, and namesrvAddr names none"
+            )
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -82,10 +82,13 @@ _HARMLESS: Final = (
     ("name servers are those of namesrvAddr", "updateNameServerAddrPeriod fetchNamesrvAddrInterval"),
     (
         _SLAVES,
-        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond enableRemoteEscape skipPreOnline
-        lockInStrictMode compatibleWithOldNameSrv controllerAddr fetchControllerAddrByDnsLookup
-        brokerElectionPriority dLegerGroup dLegerPeers dLegerSelfId brokerHeartbeatInterval
-        brokerNotActiveTimeoutMillis sendHeartbeatTimeoutMillis storePathEpochFile storePathBrokerIdentity""",
+        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond controllerAddr
+        fetchControllerAddrByDnsLookup brokerElectionPriority dLegerGroup dLegerPeers dLegerSelfId
+        storePathEpochFile storePathBrokerIdentity""",
+    ),
+    (
+        "a name server that does not know heartbeats of brokers is asked what it does know",
+        "compatibleWithOldNameSrv",
     ),
     (
         "changes of a group are told to its members at once and expired members leave after channelExpiredTimeout",
@@ -182,8 +185,8 @@ GUARDED: Final = (
     (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
     (_OFF, "replies wait for a number of copies that is set: inSyncReplicas",
      "allAckInSyncStateSet enableAutoInSyncReplicas"),
-    (_OFF, "roles do not change by themselves yet",
-     "enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
+    (_OFF, "roles do not change by themselves yet", "enableControllerMode enableDLegerCommitLog"),
+    (_OFF, "locks of queues are given by one broker, not by most of those of its name", "lockInStrictMode"),
     (_OFF, "a log is copied by a slave and in no other way", "duplicationEnable"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
     (("default",), "only Apache's default file layout is supported", "storeType"),

@@ -144,6 +144,49 @@ class ReplicationConfig(Settings):
         False,
         "A slave without a log begins with the last file of its master's, and will never have what is older.",
     )
+    may_act: bool = key(
+        "enableSlaveActingMaster",
+        False,
+        "While the master is gone, the slave with the smallest brokerId acts for it: consumers read, commit and lock "
+        "queues there. For all brokers of a name, whose name servers have supportActingMaster.",
+    )
+    may_escape: bool = key(
+        "enableRemoteEscape",
+        False,
+        "An acting slave sends delayed and timed messages that are due, and open transactions, to another broker of "
+        "the cluster that has their topic; otherwise they wait for the master.",
+    )
+    skips_hand_over: bool = key(
+        "skipPreOnline",
+        False,
+        "A master that starts does not take over what was consumed and delivered at the slave that acted for it, which "
+        "then happens twice.",
+    )
+    beat_interval_ms: int = key(
+        "brokerHeartbeatInterval",
+        1_000,
+        "With enableSlaveActingMaster: how often a broker gives its name servers a sign of life, and asks who else "
+        "lives.",
+        unit="ms",
+        low=100,
+        high=10_000,
+    )
+    beat_timeout_ms: int = key(
+        "sendHeartbeatTimeoutMillis",
+        1_000,
+        "How long it waits for the answers.",
+        unit="ms",
+        low=100,
+        high=10_000,
+    )
+    beat_silence_ms_max: int = key(
+        "brokerNotActiveTimeoutMillis",
+        10_000,
+        "With enableSlaveActingMaster: a broker of which the name servers hear nothing for so long is gone.",
+        unit="ms",
+        low=1_000,
+        high=120_000,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +204,17 @@ class ReplicationConfig(Settings):
                 addresses.parse(self.master_address)
             except ConfigError as error:
                 raise ConfigError(f"haMasterAddress: {error}") from None
+        for wire, is_set in (
+            ("enableRemoteEscape", self.may_escape),
+            ("skipPreOnline", self.skips_hand_over),
+        ):
+            if is_set and not self.may_act:
+                raise ConfigError(f"{wire}=true: has no effect without enableSlaveActingMaster=true")
+        if self.beat_silence_ms_max < 2 * self.beat_interval_ms:
+            raise ConfigError(
+                f"brokerNotActiveTimeoutMillis={self.beat_silence_ms_max}: must be twice "
+                f"brokerHeartbeatInterval={self.beat_interval_ms} at least, or living brokers count as gone"
+            )
         if self.silence_ms_max <= self.heartbeat_interval_ms:
             raise ConfigError(
                 f"haHousekeepingInterval={self.silence_ms_max}: must be above "

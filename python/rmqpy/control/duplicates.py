@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rmqpy.config import properties
-from rmqpy.control.registration import Identity
+from rmqpy.control.identity import Identity
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
 from rmqpy.protocol.requests.brokers import GetBrokerConfig
 from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo

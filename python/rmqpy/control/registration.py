@@ -15,9 +15,9 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from rmqpy.control.identity import Identity
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import RocketMQError, StoreError, Unsupported
 from rmqpy.protocol.requests.registration import (
@@ -27,7 +27,7 @@ from rmqpy.protocol.requests.registration import (
     UnregisterBroker,
     pack,
 )
-from rmqpy.protocol.requests.routes import MASTER_ID, QueueData, RegisterTopic, TopicRoute
+from rmqpy.protocol.requests.routes import QueueData, RegisterTopic, TopicRoute
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.remoting.client import Peer
 
@@ -41,20 +41,6 @@ CHANGES_MAX: Final = 16
 RETRY_SECONDS_MIN: Final = 1.0
 #: Bound of a stop's wait for the name servers.
 UNREGISTER_SECONDS: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Names and addresses of the broker."""
-
-    cluster: str
-    broker: str
-    address: str
-    replica_address: str
-    #: 0 of a master.
-    broker_id: int = MASTER_ID
-    #: None where zones are not told apart.
-    zone: str | None = None
 
 
 class Registration:
@@ -188,7 +174,8 @@ class Registration:
             broker_addr=self._identity.address,
             broker_id=self._identity.broker_id,
             ha_server_addr=self._identity.replica_address,
-            enable_acting_master=False,
+            enable_acting_master=self._identity.may_act,
+            heartbeat_timeout_millis=self._identity.silence_ms,
             zone_name=self._identity.zone,
             **packed._asdict(),
         )

@@ -28,7 +28,6 @@ _BY_BROKER: Final[Mapping[str, str]] = {
         GET_PARENT_TOPIC_INFO GET_LITE_TOPIC_INFO GET_LITE_CLIENT_INFO GET_LITE_GROUP_INFO TRIGGER_LITE_DISPATCH
     """,
     "replication is not served yet": """
-        NOTIFY_MIN_BROKER_ID_CHANGE EXCHANGE_BROKER_HA_INFO
         RESET_MASTER_FLUSH_OFFSET GET_BROKER_EPOCH_CACHE NOTIFY_BROKER_ROLE_CHANGED
     """,
     "static topics are not served yet": """

@@ -119,6 +119,7 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
         slave_reads: SlaveReads {
             is_served: field(&config.getattr("replication")?, "serves_reads")?,
             checks_offsets: field(&config.getattr("replication")?, "checks_offsets")?,
+            may_act: field(&config.getattr("replication")?, "may_act")?,
         },
         copies: CopyRules {
             copies: field(&config.getattr("replication")?, "copies")?,

@@ -113,10 +113,13 @@ impl PyMetadata {
         self.metadata.set_message_type_check(is_on);
     }
 
-    /// Whether the broker is a slave, and whether its master answers. A slave takes no messages.
-    fn set_role(&self, is_slave: bool, has_master: bool) {
+    /// Whether the broker is a slave, whether its master answers, and whether it acts for that. A slave takes no
+    /// messages.
+    #[pyo3(signature = (is_slave, has_master, *, is_acting=false))]
+    fn set_role(&self, is_slave: bool, has_master: bool, is_acting: bool) {
         self.metadata.set_role(match (is_slave, has_master) {
             (false, _) => Role::Master,
+            (true, _) if is_acting => Role::Acting,
             (true, true) => Role::Slave,
             (true, false) => Role::Orphan,
         });

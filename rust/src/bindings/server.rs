@@ -24,6 +24,7 @@ use crate::access::rules::Checks;
 use crate::dataplane::check_transactions::UndecidedHalf;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
+use crate::dataplane::escapes::Escape;
 use crate::dataplane::event::{Event, KnownHeartbeat};
 use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::{ErrorReply, Missing, overload};
@@ -61,6 +62,9 @@ type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option
 
 /// offset, position, earlier checks, store time, producer group, unique key, message id, record
 type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
+
+/// position, topic, queue id, flag, system flag, time of birth, earlier attempts, properties, body
+type EscapeRow<'py> = (u64, String, u32, i32, i32, i64, i32, String, Bound<'py, PyBytes>);
 
 /// What `timer_statistics` says.
 type TimerRow = (u64, (u64, u64), (u64, u64), Vec<(String, i64, u64, u64)>);
@@ -318,16 +322,48 @@ impl PyServer {
         Ok(())
     }
 
-    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones. Once, and only a
-    /// broker's. Raises `StoreError`.
-    fn deliver(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>) -> PyResult<()> {
-        py.detach(|| Ok(self.data_plane.deliver(&offsets)?))
+    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or, of a
+    /// slave that `acts` for its master, by way of `take_escapes`. Nothing where the broker delivers already. Raises
+    /// `StoreError`.
+    #[pyo3(signature = (offsets, *, acts=false))]
+    fn deliver(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>, acts: bool) -> PyResult<()> {
+        py.detach(|| Ok(self.data_plane.deliver(&offsets, acts)?))
+    }
+
+    /// End what `deliver` began, and save how far timed messages have got; how far each delay level has. Raises
+    /// `StoreError`.
+    fn end_delivery(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
+        py.detach(|| Ok(self.data_plane.end_delivery()?))
+    }
+
+    /// Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id, flag,
+    /// system flag, time of birth in ms, earlier attempts, properties, body.
+    fn take_escapes<'py>(&self, py: Python<'py>, limit: usize) -> Vec<EscapeRow<'py>> {
+        let taken = self.data_plane.escapes().map(|escapes| escapes.take(limit));
+        taken.unwrap_or_default().into_iter().map(|escape| escape_row(py, escape)).collect()
+    }
+
+    /// Say of a message of `take_escapes` whether another broker has it; one that none has comes again.
+    fn decide_escape(&self, position: u64, is_accepted: bool) {
+        self.data_plane
+            .escapes()
+            .into_iter()
+            .for_each(|escapes| escapes.decide(PhysicalOffset(position), is_accepted));
+    }
+
+    /// Let no more messages come by `take_escapes`; how many are on their way, or were accepted and are not noted as
+    /// delivered yet.
+    fn close_escapes(&self) -> usize {
+        self.data_plane.escapes().map_or(0, |escapes| {
+            escapes.set_open(false);
+            escapes.count()
+        })
     }
 
     /// Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
     /// `StoreError`.
     fn save_timers(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| Ok(self.data_plane.timers().map_or(Ok(()), Timers::save)?))
+        py.detach(|| Ok(self.data_plane.of_timers(Timers::save).unwrap_or(Ok(()))?))
     }
 
     /// Answer the pulls that wait for messages now: the role of the broker is another.
@@ -340,8 +376,9 @@ impl PyServer {
     /// before `deliver`. Raises `StoreError`.
     fn timer_statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
         py.detach(|| {
-            let Some(timers) = self.data_plane.timers() else { return Ok(None) };
-            let statistics = timers.statistics()?;
+            let Some(statistics) = self.data_plane.of_timers(Timers::statistics).transpose()? else {
+                return Ok(None);
+            };
             let TimerStatistics { pending, unread, unread_ms, late, late_ms, topics } = statistics;
             let of_topic = |(topic, found): (String, TopicTimers)| {
                 (topic, found.waiting.max(0), found.noted, found.delivered)
@@ -355,18 +392,19 @@ impl PyServer {
     /// Raises `StoreError`.
     fn timers_due_within(&self, py: Python<'_>, bounds_s: Vec<u64>) -> PyResult<Vec<(String, Vec<u64>)>> {
         py.detach(|| {
-            Ok(self.data_plane.timers().map_or(Ok(Vec::new()), |timers| timers.due_within(&bounds_s))?)
+            let due = self.data_plane.of_timers(|timers| timers.due_within(&bounds_s));
+            Ok(due.unwrap_or_else(|| Ok(Vec::new()))?)
         })
     }
 
     /// The same of all topics together, to the width of a slot, from memory.
     fn timer_slots_within(&self, bounds_s: Vec<u64>) -> Vec<u64> {
-        self.data_plane.timers().map_or_else(Vec::new, |timers| timers.slots_within(&bounds_s))
+        self.data_plane.of_timers(|timers| timers.slots_within(&bounds_s)).unwrap_or_default()
     }
 
     /// Timed messages that wait.
     fn pending_timers(&self) -> u64 {
-        self.data_plane.timers().map_or(0, Timers::pending)
+        self.data_plane.of_timers(Timers::pending).unwrap_or(0)
     }
 
     /// How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
@@ -412,6 +450,30 @@ impl PyServer {
     fn save_transactions(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.data_plane.save_transactions())
             .map_err(|error| raise("StoreError", &error.to_string()))
+    }
+
+    /// Half messages that are due as `due_transactions` has them, for another broker: offset, and the rest as
+    /// `take_escapes`.
+    fn take_transactions<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+        interval_ms: u64,
+    ) -> Vec<(u64, EscapeRow<'py>)> {
+        let broker = self.data_plane.broker.as_ref();
+        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
+        let row = |half: UndecidedHalf| Some((half.offset.0, escape_row(py, half.escape()?)));
+        due.unwrap_or_default().into_iter().filter_map(row).collect()
+    }
+
+    /// Note that another broker has a half message now: nobody is asked about it here any more.
+    fn leave_transaction(&self, offset: u64, physical: u64) {
+        self.data_plane.leave_transaction(QueueOffset(offset), PhysicalOffset(physical));
+    }
+
+    /// Forget which transactions are open: another broker looks after them from now on.
+    fn forget_transactions(&self) {
+        self.data_plane.forget_transactions();
     }
 
     /// Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
@@ -581,6 +643,13 @@ impl PyServer {
 fn is_sub_change(ext: &Bound<'_, PyDict>) -> bool {
     let change = ext.get_item("IS_SUB_CHANGE").ok().flatten();
     change.is_none_or(|change| change.eq("true").unwrap_or(true))
+}
+
+fn escape_row(py: Python<'_>, escape: Escape) -> EscapeRow<'_> {
+    let body = PyBytes::new(py, &escape.body);
+    let Escape { position, topic, queue_id, flag, sys_flag, born_timestamp_ms, .. } = escape;
+    let (attempts, properties) = (escape.reconsume_times, escape.properties);
+    (position.0, topic, queue_id, flag, sys_flag, born_timestamp_ms, attempts, properties, body)
 }
 
 fn stopped() -> PyErr {

@@ -127,7 +127,11 @@ pub(super) fn pull(
     metadata: &Metadata,
     from: &PullHeader<'_>,
 ) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
-    if metadata.role() != Role::Master && !metadata.identity.slave_reads.is_served {
+    let is_served = match metadata.role() {
+        Role::Master | Role::Acting => true,
+        Role::Slave | Role::Orphan => metadata.identity.slave_reads.is_served,
+    };
+    if !is_served {
         return Err(serves_no_reads().into());
     }
     if metadata.permission() & PERMISSION_READ == 0 {

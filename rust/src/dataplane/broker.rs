@@ -1,8 +1,9 @@
 //! Broker: everything its hot requests share.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -10,6 +11,7 @@ use super::attributes::AddedProperties;
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
+use super::escapes::Escapes;
 use super::event::{Event, Link, Owed};
 use super::guard::Guard;
 use super::latency::Latencies;
@@ -41,6 +43,20 @@ pub(super) enum Deadline {
     Missing(Missing, String, WaitId),
 }
 
+/// Delivery of messages that wait for a time.
+pub(super) struct Waiting {
+    pub(super) delays: Delays,
+    pub(super) timers: Option<Timers>,
+}
+
+impl Waiting {
+    /// Ends the delivery; when this returns no message is on its way.
+    pub(super) fn stop(&self) {
+        self.delays.stop();
+        self.timers.iter().for_each(Timers::stop);
+    }
+}
+
 /// What the hot requests of a broker work on.
 pub(crate) struct Broker {
     pub(crate) store: Arc<Store>,
@@ -57,8 +73,10 @@ pub(crate) struct Broker {
     pub(super) clock: SharedClock,
     pub(super) added_properties: AddedProperties,
     pub(super) parked: Arc<ParkedFrames>,
-    pub(super) delays: OnceLock<Delays>,
-    pub(crate) timers: OnceLock<Timers>,
+    /// What waits for a time, while this broker delivers it.
+    pub(super) waiting: ArcSwapOption<Waiting>,
+    /// Messages on their way to another broker, while this one acts for its master.
+    pub(crate) escapes: Arc<Escapes>,
     pub(super) transactions: Transactions,
     /// Halves that were given up and taken up again lately.
     pub(super) resumed: Mutex<VecDeque<PhysicalOffset>>,

@@ -7,6 +7,7 @@
 //! Threads: any that may wait for the disk.
 
 use super::broker::Broker;
+use super::escapes::Escape;
 use super::rejection::{ErrorReply, put_refused, unavailable};
 use super::transactions::{DueHalf, End};
 use crate::message::id::OffsetMessageId;
@@ -33,6 +34,14 @@ pub(crate) struct UndecidedHalf {
     pub(crate) message_id: String,
     /// The message as its producer sent it, in the place of the half.
     pub(crate) record: Vec<u8>,
+}
+
+impl UndecidedHalf {
+    /// As another broker takes it, which asks its producer from then on; `None` where it cannot be read.
+    pub(crate) fn escape(&self) -> Option<Escape> {
+        let record = RecordView::parse(&self.record).ok()?;
+        Some(Escape::of(self.physical, &record.fields()))
+    }
 }
 
 impl Broker {

@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::attributes::AddedProperties;
-use super::broker::{Broker, Deadline};
+use super::broker::{Broker, Deadline, Waiting};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
+use super::escapes::{Escapes, Outlet};
 use super::guard::Guard;
 use super::latency::Latencies;
 use super::long_poll::LongPolls;
@@ -126,8 +128,8 @@ impl DataPlane {
             offsets,
             store: Arc::clone(&store),
             parked: Arc::clone(&data_plane.parked),
-            delays: OnceLock::new(),
-            timers: OnceLock::new(),
+            waiting: ArcSwapOption::empty(),
+            escapes: Arc::<Escapes>::default(),
             transactions: Transactions::new(&store),
             resumed: Mutex::default(),
         });
@@ -149,42 +151,77 @@ impl DataPlane {
         self.bodies_bytes_max.get().map_or(Some(usize::MAX), |bytes_max| bytes_max.get(&code).copied())
     }
 
-    /// Begins to deliver delayed messages, each level from its offset in `from`, and timed ones. Only the first call
-    /// counts, and only a broker's.
-    pub(crate) fn deliver(&self, from: &BTreeMap<u32, u64>) -> Result<(), StoreError> {
-        if let Some(broker) = self.broker.as_ref().filter(|broker| broker.delays.get().is_none()) {
-            let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from);
-            let delays = delays.map_err(StoreError::io(broker.store.root(), "start a thread"))?;
-            if let Err(late) = broker.delays.set(delays) {
-                late.stop();
-            }
-            if broker.store.timer_options().is_enabled {
-                let timers = Timers::start(&broker.store, Arc::clone(&self.clock))?;
-                if let Err(late) = broker.timers.set(timers) {
-                    late.stop();
-                }
+    /// Begins to deliver delayed messages, each level from its offset in `from`, and timed ones: into the log, or to
+    /// other brokers where this one `acts` for its master. Only a broker's call counts, and only where it does not deliver
+    /// already. One thread at a time.
+    pub(crate) fn deliver(&self, from: &BTreeMap<u32, u64>, acts: bool) -> Result<(), StoreError> {
+        let Some(broker) = self.broker.as_ref().filter(|broker| broker.waiting.load().is_none()) else {
+            return Ok(());
+        };
+        let outlet = if acts { Outlet::Escapes(Arc::clone(&broker.escapes)) } else { Outlet::Log };
+        broker.escapes.set_open(acts);
+        let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from, outlet.clone());
+        let delays = delays.map_err(StoreError::io(broker.store.root(), "start a thread"))?;
+        let is_timed = broker.store.timer_options().is_enabled;
+        let timers = is_timed.then(|| Timers::start(&broker.store, Arc::clone(&self.clock), outlet));
+        match timers.transpose() {
+            Ok(timers) => broker.waiting.store(Some(Arc::new(Waiting { delays, timers }))),
+            Err(error) => {
+                delays.stop();
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// The offset of each delay level that has delivered something: see `Delays::offsets`.
-    pub(crate) fn delay_offsets(&self) -> BTreeMap<u32, u64> {
-        let delays = self.broker.as_ref().and_then(|broker| broker.delays.get());
-        delays.map(Delays::offsets).unwrap_or_default()
+    /// Ends the delivery that `deliver` began, and saves how far timed messages have got; the offset of each delay level
+    /// that has delivered something.
+    pub(crate) fn end_delivery(&self) -> Result<BTreeMap<u32, u64>, StoreError> {
+        let Some(broker) = &self.broker else { return Ok(BTreeMap::new()) };
+        let Some(waiting) = broker.waiting.swap(None) else { return Ok(BTreeMap::new()) };
+        waiting.stop();
+        broker.escapes.clear();
+        waiting.timers.as_ref().map_or(Ok(()), Timers::save)?;
+        Ok(waiting.delays.offsets())
     }
 
-    /// Delivery of timed messages, once it has begun.
-    pub(crate) fn timers(&self) -> Option<&Timers> {
-        self.broker.as_ref()?.timers.get()
+    /// Forgets the transactions that `recover_transactions` found: another broker looks after them.
+    pub(crate) fn forget_transactions(&self) {
+        self.broker.iter().for_each(|broker| broker.transactions.forget());
+    }
+
+    /// Another broker has this half message now.
+    pub(crate) fn leave_transaction(&self, offset: QueueOffset, physical: PhysicalOffset) {
+        self.broker.iter().for_each(|broker| broker.transactions.leave(offset, physical));
+    }
+
+    /// Messages on their way to other brokers.
+    pub(crate) fn escapes(&self) -> Option<&Escapes> {
+        self.broker.as_ref().map(|broker| &*broker.escapes)
+    }
+
+    /// The offset of each delay level that has delivered something: see `Delays::offsets`.
+    pub(crate) fn delay_offsets(&self) -> BTreeMap<u32, u64> {
+        let waiting = self.waiting();
+        waiting.map(|waiting| waiting.delays.offsets()).unwrap_or_default()
+    }
+
+    /// What `ask` says of the delivery of timed messages, while there is any.
+    pub(crate) fn of_timers<T>(&self, ask: impl FnOnce(&Timers) -> T) -> Option<T> {
+        self.waiting()?.timers.as_ref().map(ask)
+    }
+
+    fn waiting(&self) -> Option<Arc<Waiting>> {
+        self.broker.as_ref()?.waiting.load_full()
     }
 
     /// Has what waits for a time look at the clock, and waits until all that was due is visible; false when `limit` is
     /// up before.
     pub(crate) fn catch_up(&self, limit: Duration) -> bool {
         let Some(broker) = &self.broker else { return true };
-        let is_settled = broker.delays.get().is_none_or(|delays| delays.settle(limit))
-            && broker.timers.get().is_none_or(|timers| timers.settle(limit));
+        let is_settled = broker.waiting.load_full().is_none_or(|waiting| {
+            waiting.delays.settle(limit) && waiting.timers.as_ref().is_none_or(|timers| timers.settle(limit))
+        });
         // A store that has failed says so elsewhere, and nothing more will be visible.
         is_settled && (!broker.store.is_sync() || broker.store.flush().is_ok() || broker.store.is_latched())
     }
@@ -230,8 +267,7 @@ impl DataPlane {
         self.guard.stop();
         if let Some(broker) = &self.broker {
             broker.deadlines.stop();
-            broker.delays.get().into_iter().for_each(Delays::stop);
-            broker.timers.get().into_iter().for_each(Timers::stop);
+            broker.waiting.load_full().iter().for_each(|waiting| waiting.stop());
         }
     }
 

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadlines::Deadlines;
+use super::escapes::Outlet;
 use super::rejection::ErrorReply;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
@@ -28,7 +29,7 @@ use crate::message::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::message::{MessageType, tag};
 use crate::positions::QueueOffset;
 use crate::remoting::codes::response;
-use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, STORE_TIME_AHEAD_MS_MAX, Store};
+use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, STORE_TIME_AHEAD_MS_MAX, Store};
 
 /// Messages that move on with one taking of the put lock.
 const BATCH_MESSAGES_MAX: u32 = 64;
@@ -87,13 +88,18 @@ impl Delays {
         store: &Arc<Store>,
         clock: SharedClock,
         from: &BTreeMap<u32, u64>,
+        outlet: Outlet,
     ) -> std::io::Result<Self> {
         let delays = store.delay_levels_ms();
         let levels = 1..=delays.len() as u32;
         let offsets: Offsets =
             levels.map(|level| AtomicU64::new(from.get(&level).copied().unwrap_or(0))).collect();
-        let delivery =
-            Delivery { store: Arc::clone(store), clock: Arc::clone(&clock), offsets: Arc::clone(&offsets) };
+        let delivery = Delivery {
+            store: Arc::clone(store),
+            clock: Arc::clone(&clock),
+            offsets: Arc::clone(&offsets),
+            outlet,
+        };
         let wheel = Deadlines::start("delays", clock, move |mut level| {
             let pause = delivery.deliver(&mut level);
             Some((pause, level))
@@ -134,6 +140,7 @@ struct Delivery {
     store: Arc<Store>,
     clock: SharedClock,
     offsets: Offsets,
+    outlet: Outlet,
 }
 
 impl Delivery {
@@ -180,22 +187,14 @@ impl Delivery {
         }
     }
 
-    /// Appends copies of these messages to the queues they were sent to; the offset of the first that has to be tried
+    /// Has copies of these messages go to the queues they were sent to; the offset of the first that has to be tried
     /// again.
     fn move_on(&self, sound: &[RecordView<'_>]) -> Option<QueueOffset> {
-        let (waiting, mut puts): (Vec<QueueOffset>, Vec<Put<'_>>) =
-            sound.iter().filter_map(|record| Some((record.queue_offset(), self.put(record)?))).unzip();
-        self.store.append(&mut puts);
-        if let Some(last) = puts.iter().rev().find_map(|put| put.outcome.ok())
-            && self.store.is_sync()
-        {
-            self.store.release_after(last.end);
-        }
-        // A queue that was deleted has taken its messages along, and what is too large for the log will ever be.
-        // Everything else passes.
-        let is_again =
-            |put: &Put<'_>| !matches!(put.outcome, Ok(_) | Err(PutError::QueueGone | PutError::TooLarge));
-        waiting.into_iter().zip(&puts).find(|(_, put)| is_again(put)).map(|(offset, _)| offset)
+        let (waiting, mut puts): (Vec<&RecordView<'_>>, Vec<Put<'_>>) =
+            sound.iter().filter_map(|record| Some((record, self.put(record)?))).unzip();
+        let positions = waiting.iter().map(|record| record.physical_offset());
+        let refused = self.outlet.pass_on(&self.store, positions, &mut puts);
+        Some(waiting.get(*refused.first()?)?.queue_offset())
     }
 
     /// Tells of the messages in `passed`, offsets of a level, that are not among the sound ones.

@@ -11,6 +11,8 @@ pub struct SlaveReads {
     pub is_served: bool,
     /// Whether a slave corrects consumers that ask for what it does not have.
     pub checks_offsets: bool,
+    /// Whether a slave acts for its master while that is gone (`enableSlaveActingMaster`).
+    pub may_act: bool,
 }
 
 /// What a broker is to the others of its name.
@@ -22,6 +24,8 @@ pub enum Role {
     Slave,
     /// It copies a master, which does not answer at present.
     Orphan,
+    /// It acts for its master, which is gone: consumers are shown it in the place of that.
+    Acting,
 }
 
 impl Role {
@@ -30,7 +34,8 @@ impl Role {
         match number {
             0 => Self::Master,
             1 => Self::Slave,
-            _ => Self::Orphan,
+            2 => Self::Orphan,
+            _ => Self::Acting,
         }
     }
 }

@@ -225,6 +225,19 @@ impl Transactions {
         }
     }
 
+    /// Another broker has this half now, whose producer decides about it there: it ends here without a mark.
+    pub(crate) fn leave(&self, offset: QueueOffset, physical: PhysicalOffset) {
+        let mut state = self.state.lock();
+        if state.half(offset, physical).is_some() {
+            state.remove(offset.0);
+        }
+    }
+
+    /// Forgets all of them: this broker does not look after them any more.
+    pub(crate) fn forget(&self) {
+        *self.state.lock() = State::default();
+    }
+
     /// A producer was asked about this half.
     pub(super) fn count_check(&self, offset: QueueOffset, physical: PhysicalOffset) {
         let mut state = self.state.lock();

@@ -44,6 +44,8 @@ class BrokerRole:
         self._master = master
         self.is_slave = is_slave
         self.has_master = False
+        #: Whether it acts for its master: see `acting`.
+        self.is_acting = False
         #: Called when the master of a slave does not answer any more.
         self.on_loss: Callable[[], None] = lambda: None
         #: Called when it answers again.
@@ -61,11 +63,18 @@ class BrokerRole:
     def master_answers(self, has_master: bool) -> None:
         """The master of a slave answers, or does not any more: consumers are sent back to it, or served."""
         self.has_master = has_master
-        self._metadata.set_role(self.is_slave, has_master)
+        self._metadata.set_role(self.is_slave, has_master, is_acting=self.is_acting)
         if has_master:
             self.on_return()
         else:
             self.on_loss()
+
+    def acts(self, is_acting: bool) -> None:
+        """A slave begins to act for its master, or ends: consumers are served as by that, or sent back to it."""
+        self.is_acting = is_acting
+        self._metadata.set_role(self.is_slave, self.has_master, is_acting=is_acting)
+        if not is_acting:
+            self.on_return()
 
     def registered(self, answer: Registered) -> bool:
         """Take over where the master is; whether nothing else has to be known of a name server soon."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmqpy._native import Store
 from rmqpy.clock import Clock
 from rmqpy.control.replicas.lag import Lag
@@ -12,11 +14,14 @@ from rmqpy.protocol.requests.replicas import HaStatus, MasterConnection, SlaveCo
 class ReplicaStatus:
     """The slaves of a master, or the master of a slave."""
 
-    def __init__(self, stream: LogStream, store: Store, lag: Lag, clock: Clock) -> None:
+    def __init__(
+        self, stream: LogStream, store: Store, lag: Lag, clock: Clock, is_acting: Callable[[], bool]
+    ) -> None:
         self._stream = stream
         self._store = store
         self._lag = lag
         self._clock = clock
+        self._is_acting = is_acting
 
     def now(self) -> HaStatus:
         """As things are."""
@@ -45,6 +50,7 @@ class ReplicaStatus:
         heard_ms = 0 if silent_ms is None else self._clock.wall_ms() - silent_ms
         return HaStatus(
             master=False,
+            is_acting=self._is_acting(),
             ha_client_runtime_info=MasterConnection(
                 master_addr=address,
                 max_offset=own_end,

@@ -23,6 +23,9 @@ def families(status: HaStatus) -> Iterator[Family]:
     yield plain(
         "rmqpy_replica_connected", "gauge", "1 while the log follows the master.", bool(own.is_connected)
     )
+    yield plain(
+        "rmqpy_replica_acting", "gauge", "1 while this slave acts for its master.", bool(status.is_acting)
+    )
     for name, text, value in (
         ("rmqpy_replica_behind_bytes", "Bytes of the master's log that are not here.", own.behind_bytes),
         (

@@ -58,6 +58,14 @@ class DelayFile:
         """Save the offsets of this server's delivery from now on."""
         self._read = server.delay_offsets
 
+    async def end(self, offsets: dict[int, int]) -> None:
+        """Save where the delivery has ended, which is followed no more. Raises `StoreError`."""
+        self._read = lambda: offsets
+        try:
+            await self.save()
+        finally:
+            self._read = lambda: self._offsets
+
     async def copy(self, offsets: Mapping[int, int], version: DataVersion) -> None:
         """Become a copy of a master's file, which delivers. Raises `StoreError`."""
         told = {level: offset for level, offset in offsets.items() if level > 0 and offset > 0}

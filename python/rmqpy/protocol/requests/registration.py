@@ -97,7 +97,7 @@ class QueryDataVersion(Request[VersionCompared]):
     body: DataVersion
 
 
-@request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
+@request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, needs=cluster(Action.UPDATE))
 class NotifyMinBrokerIdChange(Request[None]):
     """From a name server to the brokers of a group: the smallest id among them is another. One-way."""
 

@@ -62,6 +62,24 @@ class GetAllMessageRequestMode(Request[MessageRequestModes]):
     """Who consumes by POP."""
 
 
+@reply
+class BrokerHaInfo:
+    """Where a master is, for requests and for slaves."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: int | None = None
+    master_address: str | None = None
+
+
+@request(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=cluster(Action.UPDATE))
+class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
+    """From a master that is about to serve: where it is. Without `master_ha_address` to a master: where it is."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: int | None = None
+    master_address: str | None = None
+
+
 @record
 class SlaveConnection:
     """A slave at its master's. Positions are bytes of the log."""
@@ -105,6 +123,8 @@ class HaStatus:
     in_sync_slave_nums: int = 0
     ha_connection_info: list[SlaveConnection] = field(default_factory=list)
     ha_client_runtime_info: MasterConnection = MasterConnection()
+    #: Of a slave of ours: whether it acts for its master.
+    is_acting: bool | None = None
 
 
 @request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, ManualClock};
+use crate::dataplane::escapes::Escapes;
 use crate::dataplane::stored_record::{fields, store_record};
 use crate::message::record::records;
 use crate::store::disk::simulated::{SimDisk, Survival};
@@ -69,9 +70,10 @@ struct Fixture {
 /// Delivery of level 1 of `store`, from `offset` on.
 fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>, offset: u64) -> Fixture {
     let offsets: Offsets = Arc::new([AtomicU64::new(offset), AtomicU64::new(0)]);
-    let delivery = Delivery { store: Arc::clone(store), clock: clock.clone(), offsets };
+    let (store, outlet) = (Arc::clone(store), Outlet::Log);
+    let delivery = Delivery { store: Arc::clone(&store), clock: clock.clone(), offsets, outlet };
     let level = Level { index: 0, delay: SECOND, found: GetResult::default() };
-    Fixture { store: Arc::clone(store), delivery, level }
+    Fixture { store, delivery, level }
 }
 
 impl Fixture {
@@ -299,7 +301,7 @@ fn a_delayed_message_does_not_bring_back_the_topic_that_was_deleted_while_it_wai
     // The note of the deletion outlives a crash.
     drop(store);
     let store = open(&disk, &clock);
-    let delays = Delays::start(&store, clock.clone(), &BTreeMap::new()).expect("a thread");
+    let delays = Delays::start(&store, clock.clone(), &BTreeMap::new(), Outlet::Log).expect("a thread");
     clock.advance(SECOND);
     while delays.offsets().get(&1) != Some(&2) {
         std::thread::yield_now();
@@ -312,4 +314,55 @@ fn a_delayed_message_does_not_bring_back_the_topic_that_was_deleted_while_it_wai
         store
     };
     assert!(store.queue("orders", 1).is_none());
+}
+
+#[test]
+fn a_message_of_an_acting_slave_is_passed_when_another_broker_has_it_and_sent_to_none_twice() {
+    let (_, clock, store) = fresh();
+    for body in [b"first", b"other"] {
+        delay(&store, 1, body);
+    }
+    let escapes = Arc::<Escapes>::default();
+    escapes.set_open(true);
+    let mut fixture = fixture(&store, &clock, 0);
+    fixture.delivery.outlet = Outlet::Escapes(Arc::clone(&escapes));
+    clock.advance(SECOND);
+    let take = || escapes.take(10);
+    assert_eq!(fixture.deliver(), REFUSED_PAUSE);
+    let taken = take();
+    let bodies: Vec<_> = taken.iter().map(|escape| (escape.topic.as_str(), &*escape.body)).collect();
+    assert_eq!(bodies, [("orders", &b"first"[..]), ("orders", &b"other"[..])]);
+    fixture.deliver();
+    assert!(take().is_empty(), "they are on their way");
+    // The second arrives first: it is passed with the one before it, and does not go out again.
+    escapes.decide(taken[1].position, true);
+    escapes.decide(taken[0].position, false);
+    fixture.deliver();
+    assert_eq!(fixture.offset(), 0);
+    let again = take();
+    assert_eq!(again.len(), 1);
+    escapes.decide(again[0].position, true);
+    fixture.deliver();
+    assert_eq!((fixture.offset(), fixture.count()), (2, 0), "nothing is stored here");
+    assert_eq!(escapes.count(), 0);
+}
+
+#[test]
+fn an_acting_slave_that_ends_takes_no_more_messages_and_hears_of_those_on_their_way() {
+    let (_, clock, store) = fresh();
+    let escapes = Arc::<Escapes>::default();
+    let mut fixture = fixture(&store, &clock, 0);
+    fixture.delivery.outlet = Outlet::Escapes(Arc::clone(&escapes));
+    delay(&store, 1, b"first");
+    clock.advance(SECOND);
+    fixture.deliver();
+    assert!(escapes.take(1).is_empty(), "it does not act yet");
+    escapes.set_open(true);
+    fixture.deliver();
+    let taken = escapes.take(1);
+    escapes.set_open(false);
+    escapes.decide(taken[0].position, true);
+    assert_eq!(escapes.count(), 1);
+    fixture.deliver();
+    assert_eq!((fixture.offset(), escapes.count()), (1, 0));
 }

@@ -23,7 +23,8 @@ pub(super) struct PullAnswer {
 
 impl Broker {
     /// What to answer to what was found. A slave whose master answers sends consumers back to it, unless they are far
-    /// behind; one that does not correct offsets lets them wait for what it does not have.
+    /// behind; one that does not correct offsets lets them wait for what it does not have. Consumers may believe for a
+    /// while still that a slave is the master it acted for: they wait for messages here, or they would come again at once.
     pub(super) fn pull_answer(&self, pull: &PendingPull, found: &mut GetResult) -> PullAnswer {
         let (role, reads) = (self.metadata.role(), self.metadata.identity.slave_reads);
         let mut code = answer_code(found.status, pull.get.offset);
@@ -33,11 +34,13 @@ impl Broker {
         }
         let is_far = reads.is_served && code == response::SUCCESS && self.is_far(pull, found);
         if role == Role::Slave && !is_far {
-            let code = if code == response::SUCCESS { code } else { response::PULL_RETRY_IMMEDIATELY };
-            return PullAnswer { code, suggested: MASTER_ID, may_wait: false };
+            let stays = code == response::SUCCESS || (reads.may_act && code == response::PULL_NOT_FOUND);
+            let code = if stays { code } else { response::PULL_RETRY_IMMEDIATELY };
+            return PullAnswer { code, suggested: MASTER_ID, may_wait: reads.may_act };
         }
         let suggested = match (reads.is_served, is_far) {
             (false, _) => MASTER_ID,
+            _ if role == Role::Acting => MASTER_ID,
             (true, true) => pull.group.slow_broker_id,
             (true, false) => pull.group.broker_id,
         };

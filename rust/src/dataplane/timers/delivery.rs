@@ -16,6 +16,7 @@ use super::recalls::Recalls;
 use super::repeats::Repeats;
 use super::statistics::ByTopic;
 use crate::clock::SharedClock;
+use crate::dataplane::escapes::Outlet;
 use crate::message::topic::TIMER_TOPIC;
 use crate::positions::QueueOffset;
 use crate::store::timers::{
@@ -72,6 +73,7 @@ pub(super) struct Snapshot {
 pub(super) struct Delivery {
     pub(super) store: Arc<Store>,
     clock: SharedClock,
+    pub(super) outlet: Outlet,
     pub(super) log: TimerLog,
     pub(super) wheel: Wheel,
     /// The earliest first.
@@ -104,6 +106,7 @@ impl Delivery {
     pub(super) fn load(
         store: Arc<Store>,
         clock: SharedClock,
+        outlet: Outlet,
     ) -> Result<(Self, ProgressFile, WheelFile), StoreError> {
         let (disk, root) = (store.disk(), store.root());
         let (mut progress_file, progress) = ProgressFile::load(disk, root)?;
@@ -122,6 +125,7 @@ impl Delivery {
         let offset = QueueOffset(progress.queue_offset.min(queue_end));
         let delivery = Self {
             clock,
+            outlet,
             log,
             wheel,
             waiting: BinaryHeap::new(),

@@ -13,7 +13,7 @@ use crate::message::topic::TIMER_TOPIC;
 use crate::message::{MessageType, tag};
 use crate::positions::PhysicalOffset;
 use crate::store::timers::{ROLL, SEAL};
-use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
+use crate::store::{ConsumeQueue, KeyHashes, Put};
 
 /// Room for messages of slots that have begun that is kept while they are fewer.
 const WAITING_KEPT_MAX: usize = 4096;
@@ -46,12 +46,6 @@ impl Moved {
         let put = Put::new(Arc::clone(&self.queue), fields, tags_code, keys);
         Put { message_type: MessageType::Delay, ..put }
     }
-}
-
-/// Whether a message has to be tried again: a queue that was deleted has taken its messages along, and what is too
-/// large for the log will ever be.
-fn is_again(put: &Put<'_>) -> bool {
-    !matches!(put.outcome, Ok(_) | Err(PutError::QueueGone | PutError::TooLarge))
 }
 
 impl Delivery {
@@ -117,7 +111,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Appends copies of these messages to where they were meant to go; what is refused waits on.
+    /// Has copies of these messages go to where they were meant to go; what is refused waits on.
     fn move_on(&mut self, batch: &[Waiting], now: i64) -> Result<(), ()> {
         let found: Vec<_> =
             batch.iter().map(|waiting| self.store.lookup_queued(PhysicalOffset(waiting.physical))).collect();
@@ -224,18 +218,13 @@ impl Delivery {
         Some(Moved { queue, properties, is_roll })
     }
 
-    /// Appends these; the indices of those that have to be tried again.
+    /// Has these go on; the indices of those that have to be tried again.
     pub(super) fn append(&self, moved: &[(RecordView<'_>, Moved)]) -> Vec<usize> {
         if moved.is_empty() {
             return Vec::new();
         }
         let mut puts: Vec<Put<'_>> = moved.iter().map(|(record, moved)| moved.put(record)).collect();
-        self.store.append(&mut puts);
-        if let Some(last) = puts.iter().rev().find_map(|put| put.outcome.ok())
-            && self.store.is_sync()
-        {
-            self.store.release_after(last.end);
-        }
-        puts.iter().enumerate().filter(|(_, put)| is_again(put)).map(|(index, _)| index).collect()
+        let positions = moved.iter().map(|(record, _)| record.physical_offset());
+        self.outlet.pass_on(&self.store, positions, &mut puts)
     }
 }

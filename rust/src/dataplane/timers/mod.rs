@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use self::delivery::Delivery;
 use super::deadlines::Deadlines;
+use super::escapes::Outlet;
 use crate::clock::SharedClock;
 use crate::store::timers::{ProgressFile, Unsynced, WheelFile};
 use crate::store::{Store, StoreError};
@@ -43,8 +44,8 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Begins to deliver, where the last save says that delivery had got.
-    pub(super) fn start(store: &Arc<Store>, clock: SharedClock) -> Result<Self, StoreError> {
-        let (delivery, progress, slots) = Delivery::load(Arc::clone(store), Arc::clone(&clock))?;
+    pub(super) fn start(store: &Arc<Store>, clock: SharedClock, outlet: Outlet) -> Result<Self, StoreError> {
+        let (delivery, progress, slots) = Delivery::load(Arc::clone(store), Arc::clone(&clock), outlet)?;
         let delivery = Arc::new(Mutex::new(delivery));
         let shared = Arc::clone(&delivery);
         let wheel =

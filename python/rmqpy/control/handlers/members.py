@@ -1,0 +1,57 @@
+"""Requests between brokers of one name about who leads: a master comes, the smallest id is another. Runs on the event
+loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqpy.control.identity import Identity
+from rmqpy.control.replicas.acting import ActingMaster
+from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.members import Members
+from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange, Registered
+from rmqpy.protocol.requests.replicas import BrokerHaInfo, ExchangeBrokerHaInfo
+from rmqpy.remoting.server import Refused, handles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberHandlers:
+    """What others of this name, and name servers, say."""
+
+    _role: BrokerRole
+    _master: KnownMaster
+    #: None where no slave acts for its master.
+    _members: Members | None
+    _acting: ActingMaster | None
+    _identity: Callable[[], Identity]
+    _log_end: Callable[[], int]
+
+    @handles(ExchangeBrokerHaInfo)
+    async def exchange(self, ask: ExchangeBrokerHaInfo) -> BrokerHaInfo:
+        """When a slave answers, it acts for the master no more, and the log is on its way."""
+        if not self._role.is_slave:
+            own = self._identity()
+            return BrokerHaInfo(
+                master_ha_address=own.replica_address,
+                master_flush_offset=self._log_end(),
+                master_address=own.address,
+            )
+        if ask.master_ha_address is None:
+            return BrokerHaInfo()
+        if self._acting is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "this slave does not act for its master, and finds it by itself: enableSlaveActingMaster=false",
+            )
+        await self._acting.master_comes()
+        self._master.told(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
+        return BrokerHaInfo()
+
+    @handles(NotifyMinBrokerIdChange)
+    def changed(self, ask: NotifyMinBrokerIdChange) -> None:
+        """Whoever says it, the name servers are asked."""
+        if self._members is not None:
+            self._members.wake()
