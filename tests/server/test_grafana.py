@@ -4,16 +4,21 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+import rmqpy
 from rmqpy import cli
 from rmqpy.monitor import grafana
+from rmqpy.testing import broker
 
-DOCUMENT = Path(__file__).parents[2] / "docs/monitoring.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs/monitoring.md"
 METRIC = re.compile(r"\b(?:rocketmq|rmqpy|process)_[a-z_]+")
-PROMTOOL = shutil.which("promtool")
+PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=ROOT / ".tools")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine: scripts/promtool")
 
 
 def documented() -> set[str]:
@@ -55,9 +60,15 @@ def test_they_are_written_as_grafana_and_prometheus_read_them(
         assert len(places) == len(set(places))
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine")
-def test_promtool_reads_the_rules_and_every_query(tmp_path: Path) -> None:
+def promtool(*arguments: str, text: str = "") -> None:
+    """Run it; what it says is the failure."""
     assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, *arguments], input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_reads_the_rules_and_every_query(tmp_path: Path) -> None:
     rules = [
         f"      - record: q:{number}\n        expr: {json.dumps(query.replace('$__rate_interval', '5m'))}"
         for number, query in enumerate(queries())
@@ -65,7 +76,57 @@ def test_promtool_reads_the_rules_and_every_query(tmp_path: Path) -> None:
     (tmp_path / "alerts.yml").write_text(grafana.alerts())
     (tmp_path / "boards.yml").write_text("groups:\n  - name: boards\n    rules:\n" + "\n".join(rules) + "\n")
     for name in ("alerts.yml", "boards.yml"):
-        done = subprocess.run(
-            [PROMTOOL, "check", "rules", tmp_path / name], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        promtool("check", "rules", str(tmp_path / name))
+
+
+@needs_promtool
+def test_promtool_finds_nothing_wrong_with_what_a_busy_broker_and_its_name_server_expose() -> None:
+    with broker(httpPort=0) as server, rmqpy.Producer(server.namesrv, group="shop") as producer:
+        with rmqpy.Admin(server.namesrv) as admin:
+            admin.create_topic("orders", read_queues=1, write_queues=1)
+        producer.send("orders", b"hello")
+        producer.send("orders", b"later", deliver_after=60)
+        with producer.transaction("orders", b"half"):
+            pass
+        with rmqpy.PullConsumer("billing", server.namesrv, start_from="earliest") as consumer:
+            consumer.assign(consumer.queues("orders"))
+            assert consumer.poll(30)
+            consumer.commit()
+        with urllib.request.urlopen(f"http://{server.http}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+    assert "rocketmq_rpc_latency_bucket" in text
+    promtool("check", "metrics", text=text)
+
+
+@needs_promtool
+def test_alerts_fire_on_what_they_are_about_and_on_nothing_else(tmp_path: Path) -> None:
+    """promtool's own tests of rules: a broker that refuses messages, beside one that does not."""
+    (tmp_path / "alerts.yml").write_text(grafana.alerts())
+    series = [
+        {"series": f'rmqpy_accepts_messages{{node_id="{name}"}}', "values": f"{value}x20"}
+        for name, value in (("broker-a", 0), ("broker-b", 1))
+    ]
+    test = {
+        "rule_files": ["alerts.yml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series,
+                "promql_expr_test": [
+                    {
+                        "expr": 'ALERTS{alertname="BrokerRefusesMessages",alertstate="firing"}',
+                        "eval_time": "10m",
+                        "exp_samples": [
+                            {
+                                "labels": 'ALERTS{alertname="BrokerRefusesMessages",alertstate="firing",'
+                                'severity="critical",node_id="broker-a"}',
+                                "value": 1,
+                            }
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+    promtool("test", "rules", str(tmp_path / "test.yml"))
