@@ -72,6 +72,7 @@ __all__ = [
     "decide",
     "encode_record",
     "hot_needs",
+    "is_listed",
     "record_topic",
     "signature",
     "sql_error",
@@ -150,6 +151,10 @@ def decide(
 ) -> tuple[bool, str | None]:
     """What these custom and default entries say to a need from an address: whether it is allowed, and the entry that
     decides, `None` where none does."""
+
+def is_listed(text: str, source: str) -> bool:
+    """Whether `source` is one of the addresses of an entry of a white list, in the notation of `plain_acl.yml`. Raises
+    `ValueError` where it cannot be read."""
 
 def record_topic(record: bytes) -> str:
     """The topic of a record of the log; empty where it is none."""
@@ -473,7 +478,7 @@ class Request:
 
 #: token, response code, remark, header fields, body
 _EntryRow = tuple[str, Sequence[str], Sequence[str], str]
-_UserRow = tuple[str, str, bool, bool, Sequence[_EntryRow], Sequence[_EntryRow]]
+_UserRow = tuple[str, str, bool, bool, Sequence[_EntryRow], Sequence[_EntryRow], str]
 _Need = tuple[str, str, Sequence[str]]
 _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
 
@@ -549,10 +554,13 @@ class Server:
         unguarded_codes: Set[int],
         cluster: str,
         users: Sequence[_UserRow],
+        trusted: Sequence[str],
+        limits: tuple[int, int, int],
     ) -> None:
         """Put these checks and users in the place of those before; what connections were allowed is forgotten. A user:
-        name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them. Raises
-        `ValueError` for an entry that cannot be read."""
+        name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them, and an
+        entry of a white list. `trusted` are entries for everybody; `limits` of each user: connections, requests and
+        bytes a second. Raises `ValueError` for an entry that cannot be read."""
     def authorize(self, code: int, user: str | None, peer: str, needs: Sequence[_Need]) -> str | None:
         """Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of
         each resource, and the actions of which one is needed. The sentence for its sender where not; the refusal is

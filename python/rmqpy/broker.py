@@ -23,7 +23,9 @@ from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.console.mount import console
-from rmqpy.control.access.rules import AUDIT_SECONDS, AccessRules
+from rmqpy.control.access.audit import AUDIT_SECONDS
+from rmqpy.control.access.plain_files import WATCH_SECONDS
+from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.addresses import free_port, numeric
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
@@ -48,6 +50,7 @@ from rmqpy.control.handlers.introspection import IntrospectionHandlers
 from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
+from rmqpy.control.handlers.plain_acl import PlainAclHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.replicas import ReplicaHandlers
@@ -200,7 +203,7 @@ class Broker(Service):
         this name answers, `OSError` for a port in use. After a failure `stop` undoes what was done.
         """
         config = self._config.now
-        if config.is_open and not (config.access.authenticates and config.access.authorizes):
+        if config.is_open and not config.access.is_closed:
             log.warning(
                 "other machines can connect to %s, and do everything: see authenticationEnabled and "
                 "authorizationEnabled",
@@ -354,6 +357,7 @@ class Broker(Service):
                 ),
                 BrokerHandlers(self._config, runtime, store, statistics),
                 AccessHandlers(access.users, access.policies),
+                PlainAclHandlers(access.plain, lambda: self._config.now, self.address),
             ),
             role="broker",
             hot=HOT_CODES,
@@ -424,6 +428,8 @@ class Broker(Service):
         periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
         periodic.every(UNDELIVERED_SECONDS, replies.log)
         periodic.every(AUDIT_SECONDS, access.log_refusals)
+        if access.plain is not None:
+            periodic.every(WATCH_SECONDS, access.plain.watch)
         periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,

@@ -54,8 +54,6 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        {"aclEnable": "true"},
-        {"migrateAuthFromV1Enabled": "true"},
         {"enableDLegerCommitLog": "true"},
         {"enableControllerMode": "true"},
         {"allAckInSyncStateSet": "true"},

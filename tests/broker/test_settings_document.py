@@ -48,6 +48,7 @@ COMPUTED = {
     "brokerName": "host name",
     "namesrvAddr": "`$NAMESRV_ADDR`",
     "zoneName": "`$ROCKETMQ_ZONE`",
+    "rocketmqHome": "`$ROCKETMQ_HOME`",
     "kvConfigPath": "`~/namesrv/kvConfig.json`",
     "configStorePath": "`~/namesrv/namesrv.properties`",
 }

@@ -1,12 +1,14 @@
 """Users and policies of the brokers of a cluster: each has tables of its own, and a change goes to all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rmqpy._native import decide
 from rmqpy.admin.connection import Part
 from rmqpy.errors import AuthError, ConnectError, RequestTimeout
+from rmqpy.protocol import plain_acl
 from rmqpy.protocol.declare import Request
+from rmqpy.protocol.plain_acl import PlainAccount
 from rmqpy.protocol.requests.access import (
     AclInfo,
     CreateAcl,
@@ -61,6 +63,17 @@ class Authentication(NamedTuple):
     broker: str
     #: Why it does not; None where it does, as a broker without access control does for everybody.
     refusal: str | None
+
+
+class MigratedAccount(NamedTuple):
+    """An account of the first kind at one broker, and whether a user was made of it: not where there is one of its
+    name."""
+
+    broker: str
+    user: str
+    is_super: bool
+    entries: int
+    is_made: bool
 
 
 class Access(Part):
@@ -178,6 +191,28 @@ class Access(Part):
             is_allowed, rule = decide(custom, default, (kind, name, [action]), source)
             answers.append(AccessAnswer(each, is_allowed, rule or "no policy allows it"))
         return answers
+
+    async def migrate(
+        self, accounts: Iterable[PlainAccount], *, broker: str | None = None
+    ) -> list[MigratedAccount]:
+        """Make users with policies of accounts of the first kind, at one broker or at all, as
+        `rmqpy.protocol.plain_acl.read` finds them in a file. A user that is there stays as it is."""
+        found, accounts = [], list(accounts)
+        for name, address in await self._of(broker):
+            known = {user.username for user in (await self._cluster.ask(address, ListUsers())).body or ()}
+            for account in accounts:
+                user, acl = plain_acl.user_of(account), plain_acl.acl_of(account)
+                is_made = user.username not in known
+                if is_made:
+                    key = account.access_key
+                    await self._cluster.ask(address, CreateUser(username=key, body=user))
+                    if acl is not None:
+                        await self._cluster.ask(address, CreateAcl(subject=f"User:{key}", body=acl))
+                entries = len(_rules(name, acl)) if acl is not None else 0
+                found.append(
+                    MigratedAccount(name, account.access_key, account.may_everything, entries, is_made)
+                )
+        return found
 
     async def _of(self, broker: str | None) -> list[tuple[str, str]]:
         if broker is not None:

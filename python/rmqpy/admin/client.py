@@ -239,6 +239,7 @@ class _Operations:
     delete_rule = _Operation(Access.delete_rule)
     check_access = _Operation(Access.check)
     authentication = _Operation(Access.authentication)
+    migrate_accounts = _Operation(Access.migrate)
 
     delay_level = _Operation(ServerSettings.delay_level)
     broker_config = _Operation(ServerSettings.of_broker)

@@ -1,5 +1,6 @@
-"""`rmqpy acl`: init, user list, create, update, delete; rule list, set, delete; check."""
+"""`rmqpy acl`: init, migrate; user list, create, update, delete; rule list, set, delete; check."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -46,6 +47,42 @@ def init(admin: "Admin", name: str, secret: str | None) -> Rows:
     rmqpy acl init root
     """
     return _named(admin.create_user(name, _asked(secret), is_super=True))
+
+
+@command.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@_BROKER
+@cluster_command
+def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows:
+    """Make users with policies of the accounts in FILES: plain_acl.yml, and those of conf/acl.
+
+    A user that is there stays as it is. White lists of addresses have no counterpart: their requests must be signed.
+
+    \b
+    rmqpy acl migrate conf/plain_acl.yml conf/acl/*.yml
+    """
+    from rmqpy.errors import ConfigError, DecodeError
+    from rmqpy.protocol import plain_acl
+
+    accounts: list[plain_acl.PlainAccount] = []
+    lists: list[str] = []
+    for path in files:
+        try:
+            found = plain_acl.read(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, DecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+        accounts += found.accounts
+        lists += [
+            *found.white_addresses,
+            *(each.white_address for each in found.accounts if each.white_address),
+        ]
+        for remark in found.remarks:
+            click.echo(f"{path}: {remark}", err=True)
+    if lists:
+        click.echo(f"not migrated, sign requests from there: {', '.join(lists)}", err=True)
+    return [each._asdict() for each in admin.migrate_accounts(accounts, broker=broker)]
 
 
 @user.command("list")

@@ -1,6 +1,6 @@
 """Configuration of access control: the keys of `broker.conf` that say who must be known, and who may do what.
 
-Both switches are off unless set. A switch that is on with no provider named means the default one, as the operator will
+All switches are off unless set. A switch that is on with no provider named means the default one, as the operator will
 have meant it; Apache's broker then checks nothing at all.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -84,15 +85,70 @@ class AccessConfig(Settings):
         secret=True,
     )
 
+    is_plain: bool = key(
+        "aclEnable",
+        False,
+        "Access control of the first kind: accounts of conf/plain_acl.yml and conf/acl/*.yml in rocketmqHome, as "
+        "releases up to 5.3.2 have it. `rmqpy acl migrate` makes users and policies of them.",
+    )
+    home: str = key(
+        "rocketmqHome",
+        lambda: os.environ.get("ROCKETMQ_HOME", ""),
+        "The folder in which conf/plain_acl.yml is looked for; $ROCKETMQ_HOME where it is not set.",
+    )
+    migrates_plain: bool = key(
+        "migrateAuthFromV1Enabled",
+        False,
+        "At the start, accounts of the first kind become users with policies, where there is no user of that name.",
+    )
+    user_connections_max: int = key(
+        "maxConnectionsPerUser",
+        0,
+        "Connections of one user at once, super users excepted; 0: as many as there may be. Apache's has no such key.",
+        low=0,
+        high=1_000_000,
+    )
+    user_requests_max: int = key(
+        "maxRequestsPerSecondPerUser",
+        0,
+        "Requests of one user in a second, super users excepted; what is beyond is answered [OVERLOAD]. 0: no limit. "
+        "Apache's has no such key.",
+        low=0,
+        high=1_000_000_000,
+    )
+    user_bytes_max: int = key(
+        "maxBytesPerSecondPerUser",
+        0,
+        "Bytes of requests of one user in a second, likewise. Apache's has no such key.",
+        unit="bytes",
+        low=0,
+        high=1 << 50,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.is_plain and (self.authenticates or self.authorizes):
+            raise ConfigError(
+                "aclEnable and authenticationEnabled are two kinds of access control, of which one can be on",
+                hint="rmqpy acl migrate makes users and policies of accounts; then set aclEnable=false",
+            )
+        if (self.is_plain or self.migrates_plain) and not self.home:
+            raise ConfigError(
+                "rocketmqHome is not set, in whose conf/plain_acl.yml the accounts are",
+                hint="set it, or ROCKETMQ_HOME, to the folder that conf/plain_acl.yml is in",
+            )
         # Read once, so that a mistake stops the start and not a request.
         _ = self.codes_unsigned, self.codes_unguarded, self.first_user, self.inner_user
 
     @property
     def is_on(self) -> bool:
         """Whether anything is checked."""
-        return self.authenticates or self.authorizes
+        return self.authenticates or self.authorizes or self.is_plain
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody does anything who is not known and allowed to."""
+        return self.is_plain or (self.authenticates and self.authorizes)
 
     @property
     def codes_unsigned(self) -> Collection[int]:

@@ -26,7 +26,8 @@ Address = str | Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The name and the secret of a user, with which a client signs its requests; `token` where a service wants one.
+    """The name and the secret of a user, `access_key` and `secret_key`, with which a client signs its requests; `token`
+    where a service wants one.
 
     >>> Credentials("alice", "not shown")
     Credentials(access_key='alice')

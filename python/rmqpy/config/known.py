@@ -155,7 +155,7 @@ _HARMLESS: Final = (
         "the index is kept in its files",
         """indexFileWriteEnable indexFileReadEnable indexRocksDBEnable useSeparateStorePathForRocksdbCQ""",
     ),
-    ("the broker needs no home folder", "rocketmqHome brokerConfigPath"),
+    ("the broker knows the file it was started with", "brokerConfigPath"),
     ("names of topics may have 127 characters", "maxTopicLength"),
     ("statistics of deleted topics and groups are dropped", "autoDeleteUnusedStats enableCleanExpiredOffset"),
 )
@@ -179,8 +179,6 @@ _OFF = ("false",)
 _NONE = ("",)
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
-    (_OFF, "access control of the first kind is not supported: it would silently be off; see authenticationEnabled",
-     "aclEnable migrateAuthFromV1Enabled"),
     (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
     (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
     (_OFF, "replies wait for a number of copies that is set: inSyncReplicas",

@@ -33,9 +33,8 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     "static topics are not served yet": """
         UPDATE_AND_CREATE_STATIC_TOPIC
     """,
-    "access control of the first kind is not served": """
-        UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG GET_BROKER_CLUSTER_ACL_INFO
-        UPDATE_GLOBAL_WHITE_ADDRS_CONFIG GET_BROKER_CLUSTER_ACL_CONFIG
+    "accounts are shown to nobody, for their secrets are among them": """
+        GET_BROKER_CLUSTER_ACL_CONFIG
     """,
     "timed messages wait in the file wheel alone": """
         SWITCH_TIMER_ENGINE

@@ -14,6 +14,8 @@ pub enum RefusalKind {
     Unauthenticated,
     /// Its sender may not do that.
     Unauthorized,
+    /// Its sender asks for too much at once.
+    Limited,
 }
 
 /// Why a request is not served.
@@ -42,6 +44,16 @@ pub enum Refusal {
     Guessing {
         /// Where they came from.
         source_address: IpAddr,
+    },
+    /// The user has used up what it may.
+    #[error("[OVERLOAD]User:{user} may use {limit} {what}, and has done so: try again later")]
+    Limited {
+        /// Who asked.
+        user: Box<str>,
+        /// Of what.
+        what: &'static str,
+        /// How much.
+        limit: u64,
     },
     /// The user may not do that.
     #[error("User:{user} has no permission to {actions} {resource} from {source_address}: {reason}")]
@@ -98,6 +110,7 @@ impl Refusal {
     pub fn kind(&self) -> RefusalKind {
         match self {
             Self::Forbidden { .. } => RefusalKind::Unauthorized,
+            Self::Limited { .. } => RefusalKind::Limited,
             _ => RefusalKind::Unauthenticated,
         }
     }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::limits::{Limits, Usage};
 use super::permits::Permits;
 use super::policy::{Decision, Needed, Policies};
 use super::refusal::{Refusal, shown};
 use super::resource::{Resource, ResourceKind};
 use super::signature::{SigningKey, signed_fields};
+use super::white_list::WhiteList;
 
 /// Somebody who may sign requests.
 pub struct User {
@@ -27,6 +29,10 @@ pub struct User {
     pub is_enabled: bool,
     /// What they may do.
     pub policies: Policies,
+    /// Their requests are taken from here, without a signature or a policy.
+    pub trusted_from: WhiteList,
+    /// What they use now, of what `Checks::limits` allows.
+    pub usage: Arc<Usage>,
 }
 
 impl fmt::Debug for User {
@@ -48,6 +54,10 @@ pub struct Checks {
     pub unguarded_codes: HashSet<i32>,
     /// The name of the cluster, which policies may speak of.
     pub cluster: Box<str>,
+    /// Requests are taken from here, whoever sends them.
+    pub trusted_from: WhiteList,
+    /// What each user may use.
+    pub limits: Limits,
 }
 
 impl Checks {
@@ -81,6 +91,17 @@ pub struct Signed<'a> {
     pub signature: &'a str,
     /// As it came.
     pub body: &'a [u8],
+    /// Where it came from.
+    pub source: IpAddr,
+}
+
+/// Who sent a request.
+#[derive(Debug)]
+pub struct Sender {
+    /// `None` where that is not asked and cannot be told.
+    pub user: Option<Arc<User>>,
+    /// By a white list: no policy is asked.
+    pub is_trusted: bool,
 }
 
 impl Rules {
@@ -97,8 +118,7 @@ impl Rules {
         self.users.get(name)
     }
 
-    /// Who sent the request: `None` where that is not asked of this code and cannot be told. `known` is the user of the
-    /// connection's last request, of this generation.
+    /// Who sent the request. `known` is the user of the connection's last request, of this generation.
     ///
     /// Without authentication the sender is who the request says, unproven.
     ///
@@ -109,8 +129,25 @@ impl Rules {
         signed: Signed<'a>,
         known: Option<&Arc<User>>,
         fields: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Sender, Refusal> {
+        if self.checks.trusted_from.has(signed.source) {
+            return Ok(Sender { user: None, is_trusted: true });
+        }
+        let listed = self.users.get(signed.access_key).filter(|user| user.trusted_from.has(signed.source));
+        if let Some(user) = listed {
+            return Ok(Sender { user: Some(Arc::clone(user)), is_trusted: true });
+        }
+        let user = self.signer(signed, known, fields)?;
+        Ok(Sender { user, is_trusted: false })
+    }
+
+    fn signer<'a>(
+        &self,
+        signed: Signed<'a>,
+        known: Option<&Arc<User>>,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Option<Arc<User>>, Refusal> {
-        let Signed { code, version, access_key, signature, body } = signed;
+        let Signed { code, version, access_key, signature, body, .. } = signed;
         let is_checked = self.checks.authenticates && !self.checks.unsigned_codes.contains(&code);
         if access_key.is_empty() {
             return if is_checked { Err(Refusal::Unsigned) } else { Ok(None) };

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::action::{Action, Actions};
 use super::failures::Failures;
+use super::limits::{Limits, Usage, UserConnection};
 use super::network::Network;
 use super::permits::Permits;
 use super::policy::{Decision, Entry, Needed, Policies};
@@ -15,6 +16,7 @@ use super::refusal::Refusal;
 use super::resource::{Resource, ResourceKind, ResourcePattern};
 use super::rules::{Checks, Rules, Signed, User};
 use super::signature::{SIGNATURE_CHARS, SigningKey, signed_fields};
+use super::white_list::WhiteList;
 
 fn lines(vectors: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = vectors.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
@@ -103,7 +105,15 @@ fn what_is_no_pattern_no_network_and_no_action_is_refused() {
 }
 
 fn user(name: &str, secret: &str, policies: Policies) -> User {
-    User { name: name.into(), key: SigningKey::new(secret), is_super: false, is_enabled: true, policies }
+    User {
+        name: name.into(),
+        key: SigningKey::new(secret),
+        is_super: false,
+        is_enabled: true,
+        policies,
+        trusted_from: WhiteList::default(),
+        usage: Arc::default(),
+    }
 }
 
 fn checks() -> Checks {
@@ -113,6 +123,8 @@ fn checks() -> Checks {
         unsigned_codes: [105].into(),
         unguarded_codes: [34].into(),
         cluster: "c1".into(),
+        trusted_from: WhiteList::default(),
+        limits: Limits::default(),
     }
 }
 
@@ -121,7 +133,7 @@ fn source() -> IpAddr {
 }
 
 fn asked<'a>(code: i32, access_key: &'a str, signature: &'a str) -> Signed<'a> {
-    Signed { code, version: 513, access_key, signature, body: b"body" }
+    Signed { code, version: 513, access_key, signature, body: b"body", source: source() }
 }
 
 #[test]
@@ -132,7 +144,7 @@ fn a_request_is_its_users_who_has_signed_it_and_is_enabled() {
     let signature = SigningKey::new("alices").sign(&signed_fields(fields.into_iter(), 513).unwrap(), b"body");
     let ask = |code, access_key: &'static str, signature: &str| {
         let found = rules.authenticate(asked(code, access_key, signature), None, fields.into_iter());
-        found.map(|user| user.map(|user| user.name.to_string()))
+        found.map(|sender| sender.user.map(|user| user.name.to_string()))
     };
     assert_eq!(ask(10, "alice", &signature), Ok(Some("alice".to_owned())));
     assert_eq!(ask(10, "", &signature), Err(Refusal::Unsigned));
@@ -320,4 +332,95 @@ proptest! {
         let begins_alike = bits == 0 || address >> (32 - bits) == other >> (32 - bits);
         prop_assert_eq!(Network::parse(&network).unwrap().contains(IpAddr::from(other.to_be_bytes())), begins_alike);
     }
+}
+
+fn white_list(text: &str) -> WhiteList {
+    WhiteList::parse(text).unwrap()
+}
+
+#[test]
+fn white_lists_have_the_notation_of_the_first_kind() {
+    for (text, inside, outside) in [
+        ("", "", "10.0.0.7 ::1"),
+        ("*", "10.0.0.7 ::1", ""),
+        ("*.*.*.*", "10.0.0.7 ::1", ""),
+        ("*:*:*:*:*:*:*:*", "10.0.0.7 ::1", ""),
+        ("10.0.0.7", "10.0.0.7 ::ffff:10.0.0.7", "10.0.0.8 ::1"),
+        ("10.0.0.7,10.0.0.9", "10.0.0.7 10.0.0.9", "10.0.0.8"),
+        ("10.0.0.{7,9}", "10.0.0.7 10.0.0.9", "10.0.0.8 10.0.1.7"),
+        ("10.0.0.*", "10.0.0.0 10.0.0.255", "10.0.1.0"),
+        ("10.0.1-3.*", "10.0.1.0 10.0.3.9", "10.0.0.1 10.0.4.1"),
+        ("10.0.*.*", "10.0.9.9", "10.1.0.0"),
+        ("10.0.0.100-200", "10.0.0.100 10.0.0.200", "10.0.0.99 10.0.0.201"),
+        ("fd00::1", "fd00::1", "fd00::2 10.0.0.7"),
+        ("fd00:0:0:0:0:0:0:1-f", "fd00::1 fd00::f", "fd00::10"),
+        ("fd00::2-4:*", "fd00::2:7 fd00::4:0", "fd00::5:0"),
+        ("fd00::{1,3}", "fd00::1 fd00::3", "fd00::2"),
+    ] {
+        let list = white_list(text);
+        assert!(inside.split_whitespace().all(|address| list.has(address.parse().unwrap())), "{text}");
+        assert!(!outside.split_whitespace().any(|address| list.has(address.parse().unwrap())), "{text}");
+    }
+    for text in [
+        "10.0.0",
+        "10.0.0.0.1",
+        "10.0.0.256",
+        "10.0.*.7",
+        "10.0.1-3.7",
+        "1-9.0.0.0",
+        "*.0.0.0",
+        "10.0.0.9-7",
+        "a",
+        "10.0.0.+7",
+        "10.0.0.7,",
+        "10.0.0.{7,a}",
+        "fd00::g",
+        "fd00::1::2",
+        "1:2:3:4:5:6:7:8:9",
+        "10.0.0.0/8",
+        "{7}",
+    ] {
+        assert_eq!(WhiteList::parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_listed_address_needs_no_signature_and_no_policy() {
+    let alice =
+        || User { trusted_from: white_list("10.0.0.7"), ..user("alice", "alices", Policies::default()) };
+    let of_alice = Rules::new(checks(), 1, [alice()]);
+    let sender = of_alice.authenticate(asked(10, "alice", ""), None, [].into_iter()).unwrap();
+    assert!(sender.is_trusted && sender.user.is_some());
+    assert!(of_alice.authenticate(asked(10, "", ""), None, [].into_iter()).is_err(), "in nobody's name");
+    let elsewhere = Signed { source: IpAddr::from([10, 0, 0, 8]), ..asked(10, "alice", "") };
+    assert!(of_alice.authenticate(elsewhere, None, [].into_iter()).is_err());
+    let of_all = Rules::new(Checks { trusted_from: white_list("10.0.0.*"), ..checks() }, 1, [alice()]);
+    let sender = of_all.authenticate(asked(10, "", ""), None, [].into_iter()).unwrap();
+    assert!(sender.is_trusted && sender.user.is_none());
+}
+
+#[test]
+fn a_second_s_worth_is_used_at_once_and_the_rest_as_time_goes() {
+    let limits = Limits { connections: 2, requests_per_second: 10, bytes_per_second: 1_000 };
+    let (usage, now) = (Usage::default(), Duration::from_secs(1_000));
+    let taken = (0..100).filter(|_| usage.take(limits, 0, now).is_ok()).count();
+    assert_eq!(taken, 10);
+    assert_eq!(usage.take(limits, 0, now), Err(("requests a second", 10)));
+    let later = now + Duration::from_millis(500);
+    assert_eq!((0..100).filter(|_| usage.take(limits, 0, later).is_ok()).count(), 5);
+    let rested = now + Duration::from_secs(60);
+    assert_eq!(
+        usage.take(limits, 5_000, rested),
+        Ok(()),
+        "one that is larger than a second's worth is taken"
+    );
+    assert_eq!(usage.take(limits, 1, rested + Duration::from_secs(3)), Err(("bytes a second", 1_000)));
+    assert_eq!(usage.take(limits, 1, rested + Duration::from_secs(5)), Ok(()));
+
+    let usage = Arc::new(Usage::default());
+    let first = UserConnection::of(&usage, limits.connections).unwrap();
+    let second = UserConnection::of(&usage, limits.connections).unwrap();
+    assert!(UserConnection::of(&usage, limits.connections).is_none());
+    drop(first);
+    assert!(second.is_of(&usage) && UserConnection::of(&usage, limits.connections).is_some());
 }

@@ -1,6 +1,7 @@
 //! Access control as Python states it: users, entries of policies, needs.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,14 +12,15 @@ use crate::access::policy::{Decision, Entry, Needed, Policies};
 use crate::access::resource::{ResourceKind, ResourcePattern};
 use crate::access::rules::User;
 use crate::access::signature::{SigningKey, signed_fields};
+use crate::access::white_list::WhiteList;
 use crate::message::record::RecordView;
 use crate::remoting::codes::VERSION;
 use crate::requests::needs;
 
 /// resource, actions, source addresses, decision
 pub(super) type EntryRow = (String, Vec<String>, Vec<String>, String);
-/// name, secret, whether super, whether enabled, custom entries, default entries
-pub(super) type UserRow = (String, String, bool, bool, Vec<EntryRow>, Vec<EntryRow>);
+/// name, secret, whether super, whether enabled, custom entries, default entries, white list
+pub(super) type UserRow = (String, String, bool, bool, Vec<EntryRow>, Vec<EntryRow>, String);
 /// kind and name of the resource, actions of which one is needed
 pub(super) type Need = (String, String, Vec<String>);
 /// kind of resource, header field, actions
@@ -58,15 +60,31 @@ fn entries(rows: Vec<EntryRow>) -> PyResult<Vec<Entry>> {
 }
 
 /// The user of a row.
-pub(super) fn user((name, secret, is_super, is_enabled, custom, default): UserRow) -> PyResult<User> {
+pub(super) fn user(
+    (name, secret, is_super, is_enabled, custom, default, trusted): UserRow,
+) -> PyResult<User> {
     let policies = Policies { custom: entries(custom)?, default: entries(default)? };
-    Ok(User { name: name.into(), key: SigningKey::new(&secret), is_super, is_enabled, policies })
+    let (name, key, trusted_from) = (name.into(), SigningKey::new(&secret), white_list(&trusted)?);
+    Ok(User { name, key, is_super, is_enabled, policies, trusted_from, usage: Arc::default() })
 }
 
 /// The need of a row.
 pub(super) fn needed((kind, name, action_names): &Need) -> PyResult<Needed<'_>> {
     let kind = ResourceKind::named(kind).ok_or_else(|| bad(format!("{kind:?} is no kind of resource")))?;
     Ok(needs::on(kind, name, actions(action_names)?))
+}
+
+/// The addresses of one entry of a white list.
+pub(super) fn white_list(text: &str) -> PyResult<WhiteList> {
+    WhiteList::parse(text)
+        .ok_or_else(|| bad(format!("{text:?} is no address, list or range of addresses, and not *")))
+}
+
+/// Whether `source` is one of the addresses of an entry of a white list. Raises `ValueError` where it cannot be read.
+#[pyfunction]
+pub(super) fn is_listed(text: &str, source: &str) -> PyResult<bool> {
+    let source: IpAddr = source.parse().map_err(|_| bad(format!("{source:?} is no address")))?;
+    Ok(white_list(text)?.has(source))
 }
 
 /// An entry as it will be understood: resource, actions, sources, decision. Raises `ValueError` where it cannot be.

@@ -52,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(access::hot_needs, module)?)?;
     module.add_function(wrap_pyfunction!(access::check_entry, module)?)?;
     module.add_function(wrap_pyfunction!(access::decide, module)?)?;
+    module.add_function(wrap_pyfunction!(access::is_listed, module)?)?;
     module.add_function(wrap_pyfunction!(access::record_topic, module)?)?;
     module.add_function(wrap_pyfunction!(access::signature, module)?)?;
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;

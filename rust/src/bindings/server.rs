@@ -20,7 +20,9 @@ use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::request::PyRequest;
 use super::store::PyStore;
+use crate::access::limits::Limits;
 use crate::access::rules::Checks;
+use crate::access::white_list::WhiteList;
 use crate::dataplane::check_transactions::UndecidedHalf;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
@@ -153,10 +155,11 @@ impl PyServer {
         self.data_plane.declare_requests(bodies_bytes_max.into_iter().collect());
     }
 
-    /// Put these checks and users in the place of those before; what connections were allowed is forgotten. A user: name,
-    /// secret, whether super, whether enabled, custom and default entries as `check_entry` takes them. Raises
-    /// `ValueError` for an entry that cannot be read.
-    #[pyo3(signature = (*, authenticates, authorizes, unsigned_codes, unguarded_codes, cluster, users))]
+    /// Put these checks and users in the place of those before; what connections were allowed is forgotten. A user:
+    /// name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them, and an
+    /// entry of a white list. `trusted` are entries for everybody; `limits` of each user: connections, requests and
+    /// bytes a second. Raises `ValueError` for an entry that cannot be read.
+    #[pyo3(signature = (*, authenticates, authorizes, unsigned_codes, unguarded_codes, cluster, users, trusted, limits))]
     fn set_access(
         &self,
         py: Python<'_>,
@@ -166,17 +169,34 @@ impl PyServer {
         unguarded_codes: HashSet<i32>,
         cluster: &str,
         users: Vec<access::UserRow>,
+        trusted: Vec<String>,
+        limits: (u32, u32, u64),
     ) -> PyResult<()> {
         let cluster = cluster.into();
-        let checks = Checks { authenticates, authorizes, unsigned_codes, unguarded_codes, cluster };
+        let mut trusted_from = WhiteList::default();
+        for text in trusted {
+            trusted_from.extend(access::white_list(&text)?);
+        }
+        let (connections, requests_per_second, bytes_per_second) = limits;
+        let limits = Limits { connections, requests_per_second, bytes_per_second };
+        let checks = Checks {
+            authenticates,
+            authorizes,
+            unsigned_codes,
+            unguarded_codes,
+            cluster,
+            trusted_from,
+            limits,
+        };
         py.detach(|| {
             let users = users.into_iter().map(access::user).collect::<PyResult<Vec<_>>>()?;
             Ok(self.data_plane.publish_access(checks, users)?)
         })
     }
 
-    /// Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of each resource, and the actions of
-    /// which one is needed. The sentence for its sender where not; the refusal is counted.
+    /// Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of
+    /// each resource, and the actions of which one is needed. The sentence for its sender where not; the refusal is
+    /// counted.
     fn authorize(
         &self,
         code: i32,
@@ -190,8 +210,8 @@ impl PyServer {
         Ok(permitted.err().map(|refusal| refusal.to_string()))
     }
 
-    /// What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and how
-    /// many more.
+    /// What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and
+    /// how many more.
     fn take_refusals(&self) -> (Vec<(i32, String, String)>, u64) {
         let refused = self.data_plane.guard.take_refused();
         let rows = refused.rows.into_iter().map(|(code, peer, told)| (code, peer.to_string(), told));
@@ -602,6 +622,7 @@ impl PyServer {
             ("parked_pulls", parked as u64),
             ("unauthenticated", refusals.unauthenticated.load(Ordering::Relaxed)),
             ("unauthorized", refusals.unauthorized.load(Ordering::Relaxed)),
+            ("limited_requests", refusals.limited.load(Ordering::Relaxed)),
             ("delayed_refusals", refusals.delayed.load(Ordering::Relaxed)),
             ("open_transactions", self.data_plane.open_transactions() as u64),
             ("checked_transactions", transactions.checks),

@@ -23,9 +23,10 @@ use super::principal::{Principal, Waiter};
 use super::rejection::{ErrorReply, Rejection};
 use super::session::Session;
 use crate::access::failures::Failures;
+use crate::access::limits::{Limits, UserConnection};
 use crate::access::policy::Needed;
 use crate::access::refusal::{Refusal, RefusalKind};
-use crate::access::rules::{Checks, Rules, Signed, User};
+use crate::access::rules::{Checks, Rules, Sender, Signed, User};
 use crate::access::signature::{ACCESS_KEY, SIGNATURE};
 use crate::clock::SharedClock;
 use crate::remoting::codes::response;
@@ -37,6 +38,8 @@ use crate::requests::needs;
 pub(crate) struct RefusalCounts {
     pub(crate) unauthenticated: AtomicU64,
     pub(crate) unauthorized: AtomicU64,
+    /// Beyond what their users may use.
+    pub(crate) limited: AtomicU64,
     /// Those whose answer came late.
     pub(crate) delayed: AtomicU64,
 }
@@ -101,8 +104,13 @@ impl Guard {
             }
         }
         let is_on = checks.is_any();
-        let generation = self.rules.load().generation + 1;
-        self.rules.store(Arc::new(Rules::new(checks, generation, users)));
+        let before = self.rules.load();
+        let with_usage = |user: User| match before.user(&user.name) {
+            Some(known) => User { usage: Arc::clone(&known.usage), ..user },
+            None => user,
+        };
+        let users = users.into_iter().map(with_usage);
+        self.rules.store(Arc::new(Rules::new(checks, before.generation + 1, users)));
         self.is_on.store(is_on, Ordering::Release);
         Ok(())
     }
@@ -119,13 +127,16 @@ impl Guard {
         let Session { header, principal, link, heartbeat, .. } = session;
         let (code, peer) = (header.code, link.peer());
         let source = peer.ip();
+        let is_counted = std::mem::take(&mut principal.is_counted);
         if principal.is_delayed {
             let source_address = source.to_canonical();
             return Err(self.refuse(code, peer, Refusal::Guessing { source_address }));
         }
         if principal.generation != rules.generation {
-            let is_delayed = principal.is_delayed;
-            *principal = Principal { generation: rules.generation, is_delayed, ..Principal::default() };
+            let Principal { is_delayed, ref mut counted, .. } = *principal;
+            let counted = counted.take();
+            *principal =
+                Principal { generation: rules.generation, is_delayed, counted, ..Principal::default() };
         }
         let signed = Signed {
             code: header.code,
@@ -133,9 +144,10 @@ impl Guard {
             access_key: header.get(ACCESS_KEY).unwrap_or_default(),
             signature: header.get(SIGNATURE).unwrap_or_default(),
             body: frame.body,
+            source,
         };
         let found = rules.authenticate(signed, principal.user.as_ref(), header.ext());
-        let user = found.map_err(|refusal| self.refuse(code, peer, refusal))?;
+        let Sender { user, is_trusted } = found.map_err(|refusal| self.refuse(code, peer, refusal))?;
         let is_same = match (&principal.user, &user) {
             (Some(before), Some(now)) => Arc::ptr_eq(before, now),
             (None, None) => true,
@@ -147,8 +159,13 @@ impl Guard {
             *heartbeat = None;
             principal.user = user;
         }
+        if rules.checks.limits.is_any() && !is_counted {
+            let bytes = frame.header.len() + frame.body.len();
+            limit(principal, rules.checks.limits, bytes, self.clock.elapsed())
+                .map_err(|refusal| self.refuse(code, peer, refusal))?;
+        }
         let user = principal.user.as_deref();
-        principal.is_guarded = rules.guards(header.code, user);
+        principal.is_guarded = !is_trusted && rules.guards(header.code, user);
         if principal.is_guarded {
             let permits = &mut principal.permits;
             needs::each(header, |needed| rules.authorize(user, needed, source, Some(&mut *permits)))
@@ -194,7 +211,7 @@ impl Guard {
             if !user.is_enabled {
                 return Err(Refusal::Disabled { user: user.name.clone() });
             }
-            if rules.guards(code, Some(user)) {
+            if rules.guards(code, Some(user)) && !user.trusted_from.has(peer.ip()) {
                 rules.authorize(Some(user), needs::to_receive(topic), peer.ip(), None)?;
                 rules.authorize(Some(user), needs::to_join(group), peer.ip(), None)?;
             }
@@ -233,18 +250,22 @@ impl Guard {
 
     #[cold]
     fn note(&self, code: i32, peer: SocketAddr, refusal: &Refusal) {
+        let counter = match refusal.kind() {
+            // Counted alone: it was allowed, and will be.
+            RefusalKind::Limited => {
+                self.counts.limited.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            RefusalKind::Unauthenticated => &self.counts.unauthenticated,
+            RefusalKind::Unauthorized => &self.counts.unauthorized,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
         let mut refused = self.refused.lock();
         if refused.rows.len() < REFUSALS_KEPT_MAX {
             refused.rows.push((code, peer, refusal.to_string()));
         } else {
             refused.more += 1;
         }
-        drop(refused);
-        let counter = match refusal.kind() {
-            RefusalKind::Unauthenticated => &self.counts.unauthenticated,
-            RefusalKind::Unauthorized => &self.counts.unauthorized,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]
@@ -253,7 +274,9 @@ impl Guard {
         let is_guess = matches!(refusal, Refusal::Mismatch { .. });
         let delay =
             if is_guess { self.failures.lock().add(peer.ip(), self.clock.elapsed()) } else { Duration::ZERO };
-        let error_reply = ErrorReply::new(response::NO_PERMISSION, refusal.to_string());
+        let is_limited = matches!(refusal.kind(), RefusalKind::Limited);
+        let reply_code = if is_limited { response::SYSTEM_BUSY } else { response::NO_PERMISSION };
+        let error_reply = ErrorReply::new(reply_code, refusal.to_string());
         if delay.is_zero() { error_reply.into() } else { Rejection::Late(error_reply, delay) }
     }
 
@@ -273,4 +296,21 @@ impl Guard {
         late.add(delay, (owed, frame));
         Ok(())
     }
+}
+
+/// Counts a request of so many bytes as its user's, and the connection with it.
+fn limit(principal: &mut Principal, limits: Limits, bytes: usize, now: Duration) -> Result<(), Refusal> {
+    let Principal { user, counted, .. } = principal;
+    let Some(user) = user.as_ref().filter(|user| !user.is_super) else {
+        *counted = None;
+        return Ok(());
+    };
+    let over = |(what, limit)| Refusal::Limited { user: user.name.clone(), what, limit };
+    if !counted.as_ref().is_some_and(|counted| counted.is_of(&user.usage)) {
+        *counted = UserConnection::of(&user.usage, limits.connections);
+        if counted.is_none() {
+            return Err(over(("connections", limits.connections.into())));
+        }
+    }
+    user.usage.take(limits, bytes, now).map_err(over)
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::access::limits::UserConnection;
 use crate::access::permits::Permits;
 use crate::access::rules::User;
 
@@ -18,6 +19,10 @@ pub(super) struct Principal {
     pub(super) is_guarded: bool,
     /// An answer is late: nothing more is checked until it is sent.
     pub(super) is_delayed: bool,
+    /// The request under way has waited, and was counted when it came.
+    pub(super) is_counted: bool,
+    /// What it counts as, where connections of users are limited.
+    pub(super) counted: Option<UserConnection>,
 }
 
 impl Principal {

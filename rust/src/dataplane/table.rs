@@ -128,6 +128,7 @@ impl Service for DataPlane {
                 let frame = owned.frame();
                 session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
+                session.principal.is_counted = true;
                 let mut burst: Burst<'_> = ArrayVec::new();
                 let served = match error_reply {
                     None => self.serve(session, &frame, &mut burst, out),
@@ -144,6 +145,7 @@ impl Service for DataPlane {
                 let frame = owned.frame();
                 session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
+                session.principal.is_counted = true;
                 let served = self.broker.as_ref().map_or(Ok(()), |broker| {
                     if self.guard.is_on() {
                         self.guard.admit(session, &frame)?;

@@ -7,25 +7,25 @@ loop's.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rmqpy._native import Server
 from rmqpy.clock import Clock
 from rmqpy.config.access import AccessConfig, Secret
-from rmqpy.control.access.policies import SUBJECT_PREFIX, Policies, rows
+from rmqpy.control.access.audit import audit
+from rmqpy.control.access.plain_files import PlainFiles
+from rmqpy.control.access.policies import SUBJECT_PREFIX, Policies, checked, rows
 from rmqpy.control.access.users import Users, is_enabled, is_super
 from rmqpy.errors import ConfigError
-from rmqpy.protocol.requests.access import PolicyType, UserInfo, UserStatus, UserType
+from rmqpy.protocol import plain_acl
+from rmqpy.protocol.requests.access import AclInfo, PolicyType, UserInfo, UserStatus, UserType
 
 log = logging.getLogger(__name__)
 
-#: Who was refused what, and who changed users and policies; never with a secret or a body.
-audit: Final = logging.getLogger("rmqpy.audit")
-
-#: How often refusals of the native half are written.
-AUDIT_SECONDS: Final = 1.0
 #: Folders of Apache's tables, beside ours.
 _APACHE: Final = ("users", "acls")
 
@@ -39,6 +39,9 @@ class AccessRules:
         self._folder = folder
         self.users = Users(folder / "users.json", clock)
         self.policies = Policies(folder / "acls.json", clock)
+        #: Of the first kind: its accounts are asked in the place of users and policies.
+        self.plain = PlainFiles(Path(config.home), clock) if config.is_plain else None
+        self._clock = clock
         self._server: Server | None = None
 
     async def load(self) -> None:
@@ -61,6 +64,10 @@ class AccessRules:
             await self._make(config.first_user)
         if config.inner_user is not None:
             await self._make(config.inner_user)
+        if config.migrates_plain:
+            await self._migrate()
+        if self.plain is not None:
+            await self.plain.load()
         if config.authenticates:
             supers = sorted(name for name, user in self.users.table.items() if is_super(user))
             log.info("super users: %s", ", ".join(supers) or "none")
@@ -70,42 +77,71 @@ class AccessRules:
                 )
 
     async def _make(self, secret: Secret) -> None:
-        user = UserInfo(
-            username=secret.name,
-            password=secret.secret,
-            user_type=UserType.Super.name,
-            user_status=UserStatus.enable.name,
-        )
-        await self.users.put(user)
+        await self.users.put(_super_user(secret))
+
+    async def _migrate(self) -> None:
+        """Make users of the accounts of the first kind, where there are none of their names."""
+        files = PlainFiles(Path(self._config.home), self._clock)
+        await files.load()
+        for key, account in files.accounts.items():
+            if key in self.users.next_table:
+                continue
+            if (acl := plain_acl.acl_of(account)) is not None:
+                # Before its user, who may do nothing until then.
+                kept = dataclasses.replace(acl, policies=checked(acl.policies))
+                await self.policies.put(kept)
+            await self.users.put(plain_acl.user_of(account))
+            audit.info("the account %s became User:%s", key, key)
+        if files.white_addresses or any(account.white_address for account in files.accounts.values()):
+            log.warning("white lists of addresses are not migrated: their requests must be signed now")
 
     def follow(self, server: Server) -> None:
         """Publish the rules to a server, now and with each change."""
         self._server = server
         self.users.on_change = self.policies.on_change = self._publish
+        if self.plain is not None:
+            self.plain.on_change = self._publish
         self._publish()
 
     def _publish(self) -> None:
         if self._server is None or not self._config.is_on:
             return
-        acls = self.policies.table
+        config, plain = self._config, self.plain
         self._server.set_access(
-            authenticates=self._config.authenticates,
-            authorizes=self._config.authorizes,
-            unsigned_codes=set(self._config.codes_unsigned),
-            unguarded_codes=set(self._config.codes_unguarded),
+            authenticates=config.authenticates or config.is_plain,
+            authorizes=config.authorizes or config.is_plain,
+            unsigned_codes=set(config.codes_unsigned),
+            unguarded_codes=set(config.codes_unguarded),
             cluster=self._cluster,
             users=[
                 (
-                    name,
+                    user.username or "",
                     user.password or "",
                     is_super(user),
                     is_enabled(user),
-                    rows(acl := acls.get(SUBJECT_PREFIX + name), PolicyType.Custom),
+                    rows(acl, PolicyType.Custom),
                     rows(acl, PolicyType.Default),
+                    white_address,
                 )
-                for name, user in self.users.table.items()
+                for user, acl, white_address in self._people()
             ],
+            trusted=plain.white_addresses if plain is not None else (),
+            limits=(config.user_connections_max, config.user_requests_max, config.user_bytes_max),
         )
+
+    def _people(self) -> Iterator[tuple[UserInfo, AclInfo | None, str]]:
+        """Everybody who may sign, their policies, and from where they need not."""
+        if self.plain is None:
+            acls = self.policies.table
+            for name, user in self.users.table.items():
+                yield user, acls.get(SUBJECT_PREFIX + name), ""
+            return
+        inner = self._config.inner_user
+        if inner is not None:
+            yield _super_user(inner), None, ""
+        for key, account in self.plain.accounts.items():
+            if inner is None or key != inner.name:
+                yield plain_acl.user_of(account), plain_acl.acl_of(account), account.white_address
 
     def log_refusals(self) -> None:
         """Write what was refused since the last call."""
@@ -116,3 +152,12 @@ class AccessRules:
             audit.warning("refused request %d from %s: %s", code, peer, sentence)
         if more:
             audit.warning("refused %d more requests", more)
+
+
+def _super_user(secret: Secret) -> UserInfo:
+    return UserInfo(
+        username=secret.name,
+        password=secret.secret,
+        user_type=UserType.Super.name,
+        user_status=UserStatus.enable.name,
+    )

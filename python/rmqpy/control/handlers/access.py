@@ -9,8 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from rmqpy.control.access import policies as rules_of
+from rmqpy.control.access.audit import note_change
 from rmqpy.control.access.policies import SUBJECT_PREFIX, Policies, user_of
-from rmqpy.control.access.rules import audit
 from rmqpy.control.access.users import USERS_MAX, Users, fault, is_super, name_fault
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.access import (
@@ -64,7 +64,7 @@ class AccessHandlers:
         if len(self._users.next_table) >= USERS_MAX:
             raise Refused(ResponseCode.NO_PERMISSION, f"There are {USERS_MAX} users, and no more are kept.")
         await self._users.put(user)
-        _audit(context, f"created User:{user.username} ({user.user_type}, {user.user_status})")
+        note_change(context, f"created User:{user.username} ({user.user_type}, {user.user_status})")
 
     @handles(UpdateUser)
     async def update_user(self, ask: UpdateUser, context: RequestContext) -> None:
@@ -82,7 +82,7 @@ class AccessHandlers:
             self._check_super(context, "changed")
         await self._users.put(user)
         secret = ", new secret" if user.password != known.password else ""
-        _audit(context, f"changed User:{user.username} ({user.user_type}, {user.user_status}{secret})")
+        note_change(context, f"changed User:{user.username} ({user.user_type}, {user.user_status}{secret})")
 
     @handles(DeleteUser)
     async def delete_user(self, ask: DeleteUser, context: RequestContext) -> None:
@@ -94,7 +94,7 @@ class AccessHandlers:
         # The policies first: another user of that name must not find them.
         await self._policies.remove(SUBJECT_PREFIX + ask.username)
         if await self._users.remove(ask.username):
-            _audit(context, f"deleted User:{ask.username}")
+            note_change(context, f"deleted User:{ask.username}")
 
     @handles(GetUser)
     def get_user(self, ask: GetUser) -> UserFound:
@@ -146,7 +146,7 @@ class AccessHandlers:
         except ValueError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
         await self._policies.put(acl)
-        _audit(context, f"changed the policies of {name}: {_text(added)}")
+        note_change(context, f"changed the policies of {name}: {_text(added)}")
 
     @handles(DeleteAcl)
     async def delete_acl(self, ask: DeleteAcl, context: RequestContext) -> None:
@@ -162,7 +162,7 @@ class AccessHandlers:
             await self._policies.remove(name)
         else:
             await self._policies.put(left)
-        _audit(context, f"deleted policies of {name} on {ask.resource or 'everything'}")
+        note_change(context, f"deleted policies of {name} on {ask.resource or 'everything'}")
 
     @handles(GetAcl)
     def get_acl(self, ask: GetAcl) -> AclFound:
@@ -210,7 +210,3 @@ def _text(policies: list[Policy]) -> str:
         for policy in policies
         for entry in policy.entries or ()
     )
-
-
-def _audit(context: RequestContext, what: str) -> None:
-    audit.info("%s from %s %s", f"User:{context.user}" if context.user else "somebody", context.address, what)
