@@ -16,9 +16,14 @@ from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.control.access.audit import AUDIT_SECONDS
+from rmqpy.control.access.plain_files import WATCH_SECONDS
+from rmqpy.control.access.rules import AccessRules
+from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
+from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
 from rmqpy.remoting.endpoint import Endpoint
@@ -58,6 +63,9 @@ class NameServer(Service):
         self._notifications = BrokerNotifications(self._configuration)
         self._routes.on_min_broker_id_change = self._notifications.min_broker_id_changed
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
+        self._access = AccessRules(
+            config.access, "", Path(config.auth_path), clock, open_codes=config.open_codes
+        )
         limits = connection_limits(config.connections_max, config.connections_per_address_max)
         self._server = Server(idle_ms=config.idle_seconds * 1000, **limits._asdict())
         self._refusals = Refusals(limits, self._server.statistics)
@@ -69,6 +77,11 @@ class NameServer(Service):
                 TopicHandlers(self._routes, self._configuration),
                 KvHandlers(self._values),
                 ConfigurationHandlers(self._configuration),
+                *(
+                    (AccessHandlers(self._access.users, self._access.policies),)
+                    if config.access.is_on
+                    else ()
+                ),
             ),
             role="name server",
             unserved=UNSERVED_BY_NAME_SERVER,
@@ -89,9 +102,16 @@ class NameServer(Service):
         """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
         return str(HostPort(*self._http_bound)) if self._http_bound else None
 
+    def table(self) -> dict[RequestCode, str]:
+        """Every request code and what becomes of it."""
+        return self._endpoint.table()
+
     async def start(self) -> None:
         """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `OSError` for a port in use."""
         await asyncio.to_thread(self._values.load)
+        if self._config.access.is_on:
+            await self._access.load()
+            self._access.follow(self._server)
         try:
             self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
             await self._serve_http()
@@ -103,6 +123,9 @@ class NameServer(Service):
             expire_silent(self._routes, self._configuration, self._server.close_connection)
         )
         self._periodic.every(REFUSALS_SECONDS, self._refusals.log)
+        self._periodic.every(AUDIT_SECONDS, self._access.log_refusals)
+        if self._access.plain is not None:
+            self._periodic.every(WATCH_SECONDS, self._access.plain.watch)
         log.info("name server listens on %s", self.address)
 
     async def stop(self, grace_ms: int = 2_000) -> None:

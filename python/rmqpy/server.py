@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from rmqpy.broker import Broker
 from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
+from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ClosedError
@@ -99,6 +100,9 @@ class Standalone(Service):
                 bind_address=self._host,
                 kv_path=str(folder / "kvConfig.json"),
                 store_path=str(folder / "namesrv.properties"),
+                # Of the same users, in tables of its own.
+                auth_path=str(folder / "auth"),
+                access=AccessConfig.read(written(self._settings)),
             )
         )
         try:

@@ -21,12 +21,12 @@ def test_an_administrator_manages_users_and_policies_and_asks_what_they_may() ->
         ) as admin,
     ):
         admin.create_user("alice", "alice-secret")
-        assert [(user.name, user.is_super, user.is_enabled) for user in admin.users()] == [
+        assert [(user.name, user.is_super, user.is_enabled) for user in admin.users("broker-a")] == [
             ("alice", False, True),
             ("root", True, True),
         ]
         admin.set_rule("alice", "Topic:ord*", ["Pub"], sources=["10.0.0.0/8"])
-        assert [(rule.user, rule.resource) for rule in admin.rules()] == [("alice", "Topic:ord*")]
+        assert [(rule.user, rule.resource) for rule in admin.rules("broker-a")] == [("alice", "Topic:ord*")]
         (answer,) = admin.check_access("alice", "Pub", "Topic:orders", "10.0.0.7")
         assert (answer.is_allowed, answer.rule) == (True, "Allow of Pub on Topic:ord*")
         (answer,) = admin.check_access("alice", "Pub", "Topic:orders", "11.0.0.7")

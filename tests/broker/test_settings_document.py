@@ -48,6 +48,7 @@ COMPUTED = {
     "brokerName": "host name",
     "namesrvAddr": "`$NAMESRV_ADDR`",
     "zoneName": "`$ROCKETMQ_ZONE`",
+    "authConfigPath": "`~/namesrv/auth`",
     "rocketmqHome": "`$ROCKETMQ_HOME`",
     "kvConfigPath": "`~/namesrv/kvConfig.json`",
     "configStorePath": "`~/namesrv/namesrv.properties`",
@@ -66,6 +67,7 @@ def document() -> str:
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),
+            "The keys of Access control are those of a name server, too.\n",
         ]
     )
 

@@ -1,4 +1,5 @@
-"""Users and policies of the brokers of a cluster: each has tables of its own, and a change goes to all of them."""
+"""Users and policies of the brokers of a cluster, and of name servers with access control: each has tables of its own,
+and a change goes to all of them."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from rmqpy._native import decide
 from rmqpy.admin.connection import Part
 from rmqpy.errors import AuthError, ConnectError, RequestTimeout
 from rmqpy.protocol import plain_acl
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.plain_acl import PlainAccount
 from rmqpy.protocol.requests.access import (
@@ -82,7 +84,7 @@ class Access(Part):
     async def authentication(self) -> list[Authentication]:
         """Ask every master that answers whether it knows who we are; nothing needs to be allowed for that."""
         found = []
-        for name, address in await self._of(None):
+        for name, address in await self._brokers(None):
             try:
                 # Of no group: there is nothing to leave, and nothing that would need a permission.
                 await self._cluster.ask(address, UnregisterClient(client_id="authentication"))
@@ -178,7 +180,7 @@ class Access(Part):
         """Whether a user may do that from an address, at one broker or at all, and by which entry."""
         kind, _, name = resource.partition(":")
         answers = []
-        for each, address in await self._of(broker):
+        for each, address in await self._brokers(broker):
             found = (await self._cluster.ask(address, GetUser(username=user))).body
             if found is None or found.user_status != "enable":
                 answers.append(AccessAnswer(each, False, "no such user" if found is None else "disabled"))
@@ -214,10 +216,26 @@ class Access(Part):
                 )
         return found
 
-    async def _of(self, broker: str | None) -> list[tuple[str, str]]:
+    async def _brokers(self, broker: str | None) -> list[tuple[str, str]]:
         if broker is not None:
             return [(broker, await self._cluster.master_of(broker))]
         return sorted((await self._cluster.masters()).items())
+
+    async def _of(self, broker: str | None) -> list[tuple[str, str]]:
+        """Whoever has users, or one broker."""
+        brokers = await self._brokers(broker)
+        return brokers if broker is not None else brokers + await self._name_servers()
+
+    async def _name_servers(self) -> list[tuple[str, str]]:
+        """Those with access control: they have tables of their own, too."""
+        found = []
+        for address in self._cluster.name_servers.addresses:
+            asked = await self._cluster.ask_unless(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, address, ListUsers()
+            )
+            if asked is not None:
+                found.append((f"namesrv {address}", address))
+        return found
 
     async def _each(self, broker: str | None, ask: Request[None]) -> list[str]:
         found = await self._of(broker)

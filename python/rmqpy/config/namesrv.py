@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
     NO_HTTP,
@@ -27,7 +28,6 @@ HARMLESS: Final = frozenset(
         "defaultThreadPoolQueueCapacity",
         "enableShutdownGracefully",
         "productEnvName",
-        "rocketmqHome",
         "serverAsyncSemaphoreValue",
         "serverCallbackExecutorThreads",
         "serverNettyWorkerGroupEnable",
@@ -50,6 +50,12 @@ DANGEROUS: Final[Mapping[str, str]] = {
     "clusterTest": "unknown topics are not looked up in another environment",
     "enableControllerInNamesrv": "there is no controller in this name server",
 }
+
+
+#: What clients and tools ask to find brokers: GET_ROUTEINFO_BY_TOPIC and GET_BROKER_CLUSTER_INFO.
+ROUTE_CODES: Final = (105, 106)
+#: What brokers send: REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, GET_BROKER_MEMBER_GROUP, BROKER_HEARTBEAT.
+REGISTRATION_CODES: Final = (103, 104, 322, 901, 904)
 
 
 def _in_home(name: str) -> str:
@@ -172,13 +178,43 @@ class NameServerConfig(Settings):
         changeable=True,
     )
 
+    # Access control.
+    auth_path: str = key(
+        "authConfigPath",
+        lambda: _in_home("auth"),
+        "The folder of users.json and acls.json, where access control is on.",
+    )
+    authenticates_brokers: bool = key(
+        "registrationAuthenticationEnabled",
+        False,
+        "With access control on, brokers register only with requests signed by a user who may Update the cluster, by "
+        "their innerClientAuthenticationCredentials. Apache's has no such key.",
+    )
+    authenticates_routes: bool = key(
+        "routeAuthenticationEnabled",
+        False,
+        "With access control on, routes are told only to users who may use the topic, and the list of brokers to those "
+        "who may Get the cluster. Apache's has no such key.",
+    )
+    access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
+
+    @property
+    def open_codes(self) -> Collection[int]:
+        """Codes of requests that access control leaves open."""
+        routes = () if self.authenticates_routes else ROUTE_CODES
+        return frozenset((*routes, *(() if self.authenticates_brokers else REGISTRATION_CODES)))
+
+    def change(self, given: Mapping[str, str]) -> Self:
+        """As `Settings.change`, for every key of the file."""
+        return dataclasses.replace(super().change(given), access=self.access.change(given))
+
     def protects(self, wire: str) -> bool:
         """Whether an administrator may not change this key online."""
         return protects(self.protected, wire)
 
     def write(self) -> dict[str, str]:
         """Every key with its value, in alphabetical order."""
-        return dict(sorted(super().write().items()))
+        return dict(sorted((super().write() | self.access.write()).items()))
 
 
 def load(
@@ -192,7 +228,7 @@ def load(
     given = read_file(path)
     if path is not None:
         given.setdefault("configStorePath", str(path))
-    known = NameServerConfig.declared().keys() | DANGEROUS.keys()
+    known = served() | DANGEROUS.keys()
     for wire in overrides or {}:
         if wire not in known and wire not in HARMLESS:
             meant = nearest(wire, known)
@@ -200,14 +236,20 @@ def load(
     return read(given | dict(overrides or {}))
 
 
+def served() -> set[str]:
+    """Every key that is supported."""
+    return {*NameServerConfig.declared(), *AccessConfig.declared()}
+
+
 def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
     """A configuration from the entries served, a sentence for each of the others."""
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
-    known = NameServerConfig.declared().keys() | DANGEROUS.keys()
+    known = served() | DANGEROUS.keys()
     warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
-    return LoadedConfig(NameServerConfig.read(given), warnings)
+    config = dataclasses.replace(NameServerConfig.read(given), access=AccessConfig.read(given))
+    return LoadedConfig(config, warnings)
 
 
 def _warning(wire: str, value: str, known: set[str]) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqpy.config import files, properties
-from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.namesrv import NameServerConfig, served
 from rmqpy.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ class Configuration:
             given = properties.parse_request(text)
         except properties.PropertiesError as error:
             raise ConfigError(f"the settings are no properties text: {error}") from None
-        known = NameServerConfig.declared()
+        known = served()
         async with self._turn:
             for wire in given:
                 if self._current.protects(wire):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +33,20 @@ _APACHE: Final = ("users", "acls")
 class AccessRules:
     """What is checked, of whom, and by which policies."""
 
-    def __init__(self, config: AccessConfig, cluster: str, folder: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: AccessConfig,
+        cluster: str,
+        folder: Path,
+        clock: Clock,
+        *,
+        open_codes: Collection[int] = (),
+    ) -> None:
+        """Requests with `open_codes` are served whoever sends them."""
         self._config = config
         self._cluster = cluster
         self._folder = folder
+        self._open_codes = frozenset(open_codes)
         self.users = Users(folder / "users.json", clock)
         self.policies = Policies(folder / "acls.json", clock)
         #: Of the first kind: its accounts are asked in the place of users and policies.
@@ -110,8 +120,8 @@ class AccessRules:
         self._server.set_access(
             authenticates=config.authenticates or config.is_plain,
             authorizes=config.authorizes or config.is_plain,
-            unsigned_codes=set(config.codes_unsigned),
-            unguarded_codes=set(config.codes_unguarded),
+            unsigned_codes=self._open_codes | set(config.codes_unsigned),
+            unguarded_codes=self._open_codes | set(config.codes_unguarded),
             cluster=self._cluster,
             users=[
                 (
