@@ -61,7 +61,7 @@ _GROUND = frozenset({"config", "errors", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
 _SERVED = _PARTS | {"monitor"}
-_ROOTS = _SERVED | {"routing", "control", "client", "admin", "console", "service"}
+_ROOTS = _SERVED | {"routing", "control", "client", "admin", "console", "otel", "service"}
 #: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),

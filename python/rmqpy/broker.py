@@ -90,8 +90,10 @@ from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
+from rmqpy.errors import ConfigError
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
+from rmqpy.monitor.push import LogExporter, MetricsPush
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
@@ -220,6 +222,7 @@ class Broker(Service):
         metrics = await self._serve(config, parts, name_servers)
         registration = await self._register(config, parts, name_servers)
         await self._watch(config, parts.store, metrics, registration)
+        self._push(config, metrics)
         log.info("broker %s serves %s", config.name, self.address)
 
     async def stop(self) -> None:
@@ -498,6 +501,23 @@ class Broker(Service):
             if error.errno != errno.EADDRINUSE or not self._takes_any_http_port:
                 raise
             self._http = await http.start(config.listen_host, 0)
+
+    def _push(self, config: BrokerConfig, metrics: Metrics) -> None:
+        """Send metrics where the configuration says. Raises `ConfigError` where the extra for that is missing."""
+        to, periodic = config.telemetry, PeriodicTasks()
+        self._started.push_async_callback(periodic.stop)
+        if to.log_interval_ms:
+            push = MetricsPush(metrics.figures, LogExporter())
+            periodic.every(to.log_interval_ms / 1_000, push.run)
+        if to.otlp_endpoint:
+            try:
+                from rmqpy.otel.push import OtlpExporter
+            except ImportError as missing:
+                raise ConfigError(
+                    f"otlpEndpoint needs OpenTelemetry ({missing})", hint="pip install 'rmqpy[otel]'"
+                ) from None
+            exporter = OtlpExporter(to.otlp_endpoint, name=config.name, role="broker")
+            periodic.every(to.otlp_interval_ms / 1_000, MetricsPush(metrics.figures, exporter).run)
 
     def _caller(self) -> LoopCaller:
         """The connections to name servers."""

@@ -12,6 +12,7 @@ from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.store import StoreConfig
+from rmqpy.config.telemetry import TelemetryConfig
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
 
@@ -21,8 +22,8 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *supported*: listed under Broker, Access control, Replication and Store. A value out of bounds prevents the start; the
-  error names it.
+- *supported*: listed under Broker, Access control, Replication, Store and Telemetry. A value out of bounds prevents the
+  start; the error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
 - *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
   function that the key asks for.
@@ -64,6 +65,7 @@ def document() -> str:
             *table("Access control", AccessConfig),
             *table("Replication", ReplicationConfig),
             *table("Store", StoreConfig),
+            *table("Telemetry", TelemetryConfig),
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),

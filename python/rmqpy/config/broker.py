@@ -1,8 +1,8 @@
 """Configuration of the broker: the keys of `broker.conf` that this broker supports, and how the file is read.
 
-One file holds the settings of broker, access control, replication and store. Reading it sorts every key into one of
-four: supported, known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported
-with the nearest name).
+One file holds the settings of broker, access control, replication, telemetry and store. Reading it sorts every key into
+one of four: supported, known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown
+(reported with the nearest name).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rmqpy.config.keys import (
 )
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
+from rmqpy.config.telemetry import TelemetryConfig
 from rmqpy.errors import ConfigError
 
 #: Name servers forget a broker after 120 s; less than 10 s only makes traffic. Apache's bounds.
@@ -339,6 +340,7 @@ class BrokerConfig(Settings):
 
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     replication: ReplicationConfig = dataclasses.field(default_factory=ReplicationConfig)
+    telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
 
     def __post_init__(self) -> None:
@@ -400,12 +402,14 @@ class BrokerConfig(Settings):
             super().change(given),
             access=self.access.change(given),
             replication=self.replication.change(given),
+            telemetry=self.telemetry.change(given),
             store=self.store.change(given),
         )
 
     def write(self) -> dict[str, str]:
         """Every key of the file with its value."""
-        return super().write() | self.access.write() | self.replication.write() | self.store.write()
+        roles = self.access.write() | self.replication.write() | self.telemetry.write()
+        return super().write() | roles | self.store.write()
 
 
 def load(
@@ -428,7 +432,7 @@ def refuse_unknown(overrides: Mapping[str, str]) -> None:
 
 def served() -> set[str]:
     """Every key that is supported."""
-    kinds = (BrokerConfig, AccessConfig, ReplicationConfig, StoreConfig)
+    kinds = (BrokerConfig, AccessConfig, ReplicationConfig, TelemetryConfig, StoreConfig)
     return {wire for kind in kinds for wire in kind.declared()}
 
 
@@ -442,7 +446,11 @@ def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     access = AccessConfig.read(given)
     replication, store = ReplicationConfig.read(given), StoreConfig.read(given)
     config = dataclasses.replace(
-        BrokerConfig.read(given), access=access, replication=replication, store=store
+        BrokerConfig.read(given),
+        access=access,
+        replication=replication,
+        telemetry=TelemetryConfig.read(given),
+        store=store,
     )
     warnings = [
         sentence

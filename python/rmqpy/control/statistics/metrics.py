@@ -102,7 +102,13 @@ class Metrics:
 
     async def exposition(self, accept: str) -> Exposition:
         """Everything, for a client that accepts these content types."""
-        return await asyncio.to_thread(self._expose, self._tables(), accept)
+        families, common = await self.figures()
+        return await asyncio.to_thread(expose, families, common, accept)
+
+    async def figures(self) -> tuple[Iterable[Family], Labels]:
+        """Everything, and the labels that stand at every sample; samples are read in a worker."""
+        tables = self._tables()
+        return await asyncio.to_thread(self._families, tables), self._common(tables.config)
 
     def _tables(self) -> _Tables:
         return _Tables(
@@ -129,26 +135,23 @@ class Metrics:
             self._replicas(),
         )
 
-    def _expose(self, tables: _Tables, accept: str) -> Exposition:
-        config = tables.config
-        common = {"cluster": config.cluster, "node_type": "broker", "node_id": config.name}
-        return expose(
-            [
-                *self._node(tables),
-                *self._data_plane(),
-                *self._log(config),
-                *self._answers(),
-                *replica_metrics.families(tables.replicas),
-                *process.families(),
-                *self._transactions(),
-                *self._timers(),
-                *self._traffic(tables),
-                *self._given_up(tables),
-                *self._consumption(tables),
-            ],
-            common,
-            accept,
-        )
+    def _common(self, config: BrokerConfig) -> Labels:
+        return {"cluster": config.cluster, "node_type": "broker", "node_id": config.name}
+
+    def _families(self, tables: _Tables) -> list[Family]:
+        return [
+            *self._node(tables),
+            *self._data_plane(),
+            *self._log(tables.config),
+            *self._answers(),
+            *replica_metrics.families(tables.replicas),
+            *process.families(),
+            *self._transactions(),
+            *self._timers(),
+            *self._traffic(tables),
+            *self._given_up(tables),
+            *self._consumption(tables),
+        ]
 
     def _node(self, tables: _Tables) -> Iterator[Family]:
         yield plain(
