@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 import socket
+import threading
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -265,13 +266,25 @@ def test_a_peer_is_told_of_new_messages_as_they_come(reading: Standalone) -> Non
             assert lines.readline().startswith(b"HTTP/1.1 200 ")
             while b": open" not in lines.readline():
                 pass
-            sent = [producer.send("live", f"news {number}".encode()) for number in range(2)]
-            told: list[Any] = []
-            while len(told) < 1:
-                line = lines.readline()
-                if line.startswith(b"data: "):
-                    told.append(json.loads(line[6:]))
-    assert told[0]["message_id"] in {each.message_id for each in sent}
+            # The stream has begun then, and follows the topic a moment later.
+            is_told = threading.Event()
+            sent: set[str] = set()
+
+            def send() -> None:
+                while not is_told.wait(0.05):
+                    sent.add(producer.send("live", f"news {len(sent)}".encode()).message_id)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            try:
+                line = b""
+                while not line.startswith(b"data: "):
+                    line = lines.readline()
+                    assert line, "the stream has ended"
+            finally:
+                is_told.set()
+                sender.join()
+    assert json.loads(line[6:])["message_id"] in sent
 
 
 def test_streams_of_events_are_bounded_and_a_server_that_stops_waits_for_none(
