@@ -24,7 +24,18 @@ from rmqpy.console.dashboard import Dashboard
 from rmqpy.server import Standalone, Thread
 from rmqpy.testing import broker
 
-LISTS: Final = ("overview", "dead-letters", "groups", "topics", "messages", "timers", "clients", "brokers")
+LISTS: Final = (
+    "overview",
+    "dead-letters",
+    "groups",
+    "topics",
+    "messages",
+    "timers",
+    "clients",
+    "brokers",
+    "replicas",
+    "access",
+)
 SERIOUS: Final = ("serious", "critical")
 
 

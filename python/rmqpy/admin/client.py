@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
     from rmqpy.admin.groups import Groups
+    from rmqpy.admin.half_messages import HalfMessages
     from rmqpy.admin.health import Health
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.online import Online
@@ -128,6 +129,7 @@ else:
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
     Groups = _Part("groups", "Groups")
+    HalfMessages = _Part("half_messages", "HalfMessages")
     Health = _Part("health", "Health")
     Messages = _Part("messages", "Messages")
     Online = _Part("online", "Online")
@@ -203,6 +205,7 @@ class _Operations:
     resend_message = _Operation(Messages.resend)
     recheck_transaction = _Operation(Messages.recheck)
     pending_timers = _Operation(Timers.pending)
+    half_messages = _Operation(HalfMessages.open)
     trace = _Operation(Traces.of)
 
     dead_letters = _Operation(DeadLetters.counts)

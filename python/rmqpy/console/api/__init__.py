@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rmqpy.console.api import brokers, dead_letters, groups, messages, overview, timers, topics
+from rmqpy.console.api import (
+    access,
+    brokers,
+    dead_letters,
+    groups,
+    half_messages,
+    messages,
+    overview,
+    timers,
+    topics,
+)
 from rmqpy.console.endpoints import Endpoint
 
 #: The table of contents. Of two paths that fit a request the first one counts.
@@ -31,7 +41,19 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     messages.message,
     messages.trace,
     timers.timers,
+    half_messages.half_messages,
+    half_messages.check_half_message,
     brokers.clients,
     brokers.brokers,
     brokers.broker,
+    brokers.update_settings,
+    brokers.replicas,
+    access.users,
+    access.create_user,
+    access.update_user,
+    access.delete_user,
+    access.rules,
+    access.set_rule,
+    access.delete_rule,
+    access.check_access,
 )

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState, ClientState
-from rmqpy.console.endpoints import rows, value
+from rmqpy.admin.replicas import ReplicaState
+from rmqpy.console.endpoints import change, rows, value
 
 
 class BrokerDetail(NamedTuple):
@@ -34,6 +35,18 @@ async def broker(admin: AsyncAdmin, broker: str) -> BrokerDetail:
         await admin.broker_runtime(broker),
         {name: _shown(name, text) for name, text in (await admin.broker_config(broker)).items()},
     )
+
+
+@change("POST", "/brokers/{broker}/settings")
+async def update_settings(admin: AsyncAdmin, broker: str, settings: dict[str, str]) -> None:
+    """Change settings of a running broker; it refuses those that only its file may hold."""
+    await admin.update_broker_config(broker, settings)
+
+
+@rows("/replicas", sort="broker")
+async def replicas(admin: AsyncAdmin) -> list[ReplicaState]:
+    """Masters and slaves: how far each slave is behind in bytes and seconds, and whether it is in sync."""
+    return await admin.replicas()
 
 
 def _shown(name: str, text: str) -> str:

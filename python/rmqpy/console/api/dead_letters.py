@@ -11,6 +11,7 @@ from rmqpy.admin.dead_letters import DeadLetterCount
 from rmqpy.admin.sending import ORIGIN
 from rmqpy.console.api.message_rows import MessageRow, row_of
 from rmqpy.console.api.topics import body_of
+from rmqpy.console.bodies import require_bodies
 from rmqpy.console.endpoints import change, rows
 from rmqpy.console.schema import Between, Chars
 from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
@@ -122,8 +123,13 @@ async def resend(
     letters: Annotated[list[Chosen], Chars(RESENT_MAX)],
     to_origin: bool = False,
     rate: Annotated[int, Between(1, 1_000)] = 100,
+    find: Annotated[str, Chars(1_000)] | None = None,
+    replace: Annotated[str, Chars(1_000)] = "",
 ) -> list[Resent]:
-    """Send dead letters again, to their group alone or to the topic they were sent to first; a result for each."""
+    """Send dead letters again, to their group alone or to the topic they were sent to first; a result for each. Where
+    `find` is given, it is replaced in every body, and one without it is not sent."""
+    if find is not None:
+        require_bodies("an edit of bodies")
     if len(letters) > rate * _SENDING_S:
         raise ConfigError(
             f"{len(letters)} messages at {rate} a second take too long", hint="send them in several requests"
@@ -135,9 +141,19 @@ async def resend(
         try:
             queue, message = await admin.dead_letter(group, letter.broker, letter.queue_id, letter.offset)
             body = None if letter.body is None else body_of(letter.body, letter.is_base64)
+            if find:
+                body = _replaced(message.body if body is None else body, find, replace)
             sent_as: str | None = await admin.resend(group, queue, message, to_origin=to_origin, body=body)
             fault = None
         except RocketMQError as error:
             sent_as, fault = None, str(error)
         results.append(Resent(letter.broker, letter.queue_id, letter.offset, sent_as, fault))
     return results
+
+
+def _replaced(body: bytes, find: str, replace: str) -> bytes:
+    """The body with another text in the place of one. Raises `ConfigError` where it has no such text."""
+    before, after = body_of(find, False), body_of(replace, False)
+    if before not in body:
+        raise ConfigError(f"the body does not have {find!r}")
+    return body.replace(before, after)

@@ -1,14 +1,15 @@
 """Groups: their list with lag, one with queues, members and what they disagree about; offsets previewed and reset."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.groups import Member, Move, Place, Progress, disagreements
 from rmqpy.console.endpoints import change, rows, value
-from rmqpy.errors import ConfigError
+from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 
 
@@ -17,6 +18,19 @@ class Disagreement(NamedTuple):
 
     client_ids: list[str]
     subscriptions: Mapping[str, str]
+
+
+class GroupRow(NamedTuple):
+    """One group in a list."""
+
+    group: str
+    lag: int
+    topics: int
+    retry_max: int
+    is_enabled: bool
+    brokers: list[str]
+    #: How long the oldest message that waits has been there, of the queue furthest behind; None unless some wait.
+    behind_ms: int | None = None
 
 
 class GroupDetail(NamedTuple):
@@ -36,12 +50,37 @@ class Stack(NamedTuple):
 
 
 End = Literal["begin", "end"]
+#: Groups of one page that are asked about at once.
+_AT_ONCE: Final = 8
 
 
-@rows("/groups", sort="-lag")
-async def groups(admin: AsyncAdmin, system: bool = False) -> list[GroupSummary]:
+async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = False) -> list[GroupRow]:
+    """How long messages wait: some questions for each group, for one page, some groups at once."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def timed(row: GroupRow) -> GroupRow:
+        if not row.lag:
+            return row
+        async with turns:
+            try:
+                progress = await admin.progress(row.group)
+            except RocketMQError:
+                # It has gone meanwhile, or a broker has: its own page says so.
+                return row
+        return row._replace(behind_ms=max((each.behind_ms for each in progress), default=0))
+
+    return list(await asyncio.gather(*map(timed, page)))
+
+
+@rows("/groups", sort="-lag", complete=with_times)
+async def groups(admin: AsyncAdmin, system: bool = False) -> list[GroupRow]:
     """Every group with its lag; groups of the system only if asked for."""
-    return await admin.group_summaries(with_system=system)
+    return [row_of(each) for each in await admin.group_summaries(with_system=system)]
+
+
+def row_of(group: GroupSummary) -> GroupRow:
+    """A group as a row."""
+    return GroupRow(*group)
 
 
 @value("/groups/{group}")

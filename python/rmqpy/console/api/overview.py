@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
-from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState
 from rmqpy.admin.dead_letters import DeadLetterCount
+from rmqpy.console.api.groups import GroupRow, row_of, with_times
 from rmqpy.console.endpoints import events, value
 
 #: Groups and dead letters that are named here.
@@ -25,7 +25,7 @@ class Overview(NamedTuple):
     groups: int
     #: Messages that wait, of all groups together.
     lag: int
-    worst_groups: list[GroupSummary]
+    worst_groups: list[GroupRow]
     dead_letters: int
     worst_dead_letters: list[DeadLetterCount]
     brokers: list[BrokerState]
@@ -61,7 +61,7 @@ async def overview(admin: AsyncAdmin) -> Overview:
         0 if is_alone else len(await admin.topics()),
         len(groups),
         sum(each.lag for each in groups),
-        behind[:WORST],
+        await with_times(admin, [row_of(each) for each in behind[:WORST]]),
         sum(each.messages for each in letters),
         given_up[:WORST],
         rates.brokers,

@@ -11,6 +11,8 @@ import { messages } from "/console/messages.js";
 import { timers } from "/console/timers.js";
 import { clients } from "/console/clients.js";
 import { brokers } from "/console/brokers.js";
+import { replicas } from "/console/replicas.js";
+import { access } from "/console/access.js";
 import { login, logout } from "/console/login.js";
 
 // Address, title, the key that leads there after g, and what draws it.
@@ -20,9 +22,11 @@ const VIEWS = [
   ["groups", "Groups", "g", groups],
   ["topics", "Topics", "t", topics],
   ["messages", "Messages", "m", messages],
-  ["timers", "Timed messages", "i", timers],
+  ["timers", "Timed and half messages", "i", timers],
   ["clients", "Clients", "c", clients],
   ["brokers", "Brokers", "b", brokers],
+  ["replicas", "Replicas", "r", replicas],
+  ["access", "Access", "a", access],
 ];
 const KEY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];

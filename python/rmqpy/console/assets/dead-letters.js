@@ -97,12 +97,16 @@ export async function deadLetters(shown, view) {
       h("option", { value: "origin" }, "the topic it was sent to first, for every group"));
     const rate = h("input", { type: "number", min: "1", max: "1000", value: String(RATE), required: true });
     const edited = rows.length === 1 ? await editor(rows[0], view) : null;
+    const find = h("input", { autocomplete: "off", spellcheck: "false" });
+    const replace = h("input", { autocomplete: "off", spellcheck: "false" });
+    const everywhere = rows.length > 1 && view.seesBodies ? h("fieldset", {}, h("legend", {}, "Edit all bodies"),
+      field("Replace", find), field("with", replace), h("p", { class: "quiet" }, "One whose body does not have it is not sent.")) : null;
     const again = rows.filter((row) => row.resent_at || sent.has(place(row))).length;
     const progress = h("p", { role: "status" });
     const told = await ask(`Send ${count(rows.length)} dead letters of ${group} again`, [
       h("p", {}, "They stay among the dead letters, marked as sent. A group that consumes in order takes nothing sent to it alone."),
       again ? h("p", { class: "box warn" }, `${count(again)} of them were sent again before.`) : null,
-      field("To", target), field("Messages a second", rate), edited?.element, progress,
+      field("To", target), field("Messages a second", rate), edited?.element, everywhere, progress,
     ], "Send", async () => {
       const limit = Number(rate.value);
       // As many in one request as are sent in some seconds, so that its progress is seen.
@@ -112,7 +116,8 @@ export async function deadLetters(shown, view) {
         const letters = rows.slice(at, at + piece).map((row) => ({
           broker: row.broker, queue_id: row.queue_id, offset: row.offset, ...(edited?.value() ?? {}),
         }));
-        outcomes.push(...await change("POST", path`/dead-letters/${group}/resend`, { letters, to_origin: target.value === "origin", rate: limit }));
+        outcomes.push(...await change("POST", path`/dead-letters/${group}/resend`, { letters, to_origin: target.value === "origin", rate: limit,
+          ...(find.value ? { find: find.value, replace: replace.value } : {}) }));
         progress.textContent = `${count(outcomes.length)} of ${count(rows.length)}`;
       }
       return outcomes;

@@ -9,6 +9,7 @@ import { serverTable, table } from "/console/table.js";
 const COLUMNS = [
   { title: "Group", of: "group", cell: (row) => link(to("groups", row.group), name(row.group)) },
   { title: "Waiting", of: "lag", right: true, cell: (row) => count(row.lag) },
+  { title: "Behind", right: true, cell: (row) => span(row.behind_ms) },
   { title: "Topics", of: "topics", right: true, cell: (row) => count(row.topics) },
   { title: "Retries", of: "retry_max", right: true, cell: (row) => count(row.retry_max) },
   { title: "May consume", of: "is_enabled", cell: (row) => (row.is_enabled ? "yes" : h("span", { class: "badge warn" }, "no")) },
@@ -40,7 +41,7 @@ export async function groups(shown, view) {
   const behind = Math.max(0, ...found.progress.map((row) => row.behind_ms));
   fill(shown,
     h("p", { class: "facts" }, `${count(lag)} messages wait`, behind ? `, the oldest for ${span(behind)}` : "",
-      `; ${many(found.members.length, "member")}. `, link(to("dead-letters", group), "Dead letters")),
+      `; ${many(found.members.length, "member")}. `, link(to("dead-letters", group), "Dead letters"), ", ", link(to("messages", { topic: `%RETRY%${group}` }), "messages it gets again")),
     warnings(group, found, lag),
     h("section", {}, h("h2", {}, "Queues"), table(PROGRESS, found.progress, "The group has no offsets yet.", "Lag of each queue")),
     h("section", {}, h("h2", {}, "Members"), table(members(group, view), found.members, "No member is online.", "Members")),

@@ -3,7 +3,7 @@
 import { events, get } from "/console/api.js";
 import { to } from "/console/address.js";
 import { failure, fill, h, link, name } from "/console/dom.js";
-import { count, percent, rate, time } from "/console/format.js";
+import { count, percent, rate, span, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
 const POINTS = 60;
@@ -40,7 +40,7 @@ export async function overview(shown, view) {
       counts.dead_letters.card.classList.toggle("bad", found.dead_letters > 0);
       behind.show(table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag"));
       letters.show(table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"));
-    }),
+    }, () => Object.values(counts).forEach((each) => each.show(null))),
     loaded("/health", view, [checks], (results) => {
       const wrong = results.filter((each) => each.level !== "ok");
       checks.show(table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers are well.`, "Checks that found something"));
@@ -49,10 +49,11 @@ export async function overview(shown, view) {
 }
 
 /** Show what a path answers, or in the first place why it does not. */
-async function loaded(path, view, places, show) {
+async function loaded(path, view, places, show, otherwise) {
   try {
     show(await get(path, view.signal));
   } catch (error) {
+    otherwise?.();
     if (error.name !== "AbortError") places.forEach((place, at) => place.show(at ? h("p", {}, "–") : failure(error)));
   }
 }
@@ -67,6 +68,7 @@ function section(title) {
 const GROUPS = [
   { title: "Group", cell: (row) => link(to("groups", row.group), name(row.group)) },
   { title: "Waiting", right: true, cell: (row) => count(row.lag) },
+  { title: "Behind", right: true, cell: (row) => span(row.behind_ms) },
 ];
 const LETTERS = [
   { title: "Group", cell: (row) => link(to("dead-letters", row.group), name(row.group)) },

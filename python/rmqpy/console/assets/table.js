@@ -31,8 +31,8 @@ function heading(column, order) {
       column.title, h("span", { "aria-hidden": "true" }, isDown ? " ↓" : isUp ? " ↑" : "")));
 }
 
-/** A table of a path of the API. Filter, order and page stand in the address of the view. */
-export function serverTable({ path, columns, view, sort, empty, caption, shown, more, size = 50 }) {
+/** A table of a path of the API. Filter, order and page stand in the address of the view, but of a second table there. */
+export function serverTable({ path, columns, view, sort, empty, caption, shown, more, size = 50, isSecond = false }) {
   const state = {
     filter: view.query.get("filter") ?? "",
     sort: view.query.get("sort") ?? sort,
@@ -50,7 +50,7 @@ export function serverTable({ path, columns, view, sort, empty, caption, shown, 
 
   async function show(changes) {
     Object.assign(state, changes);
-    replaceQuery({ filter: state.filter, sort: state.sort === sort ? "" : state.sort, page: state.page === 1 ? "" : state.page });
+    if (!isSecond) replaceQuery({ filter: state.filter, sort: state.sort === sort ? "" : state.sort, page: state.page === 1 ? "" : state.page });
     try {
       const given = { ...state, size, ...more };
       const found = await get(path + query(given), view.signal);

@@ -1,15 +1,17 @@
-// Timed messages: how many wait, of which topic, and when they are due.
+// Messages that wait: timed ones by topic and time, and half messages for their producers' decision.
 
+import { change, get, path } from "/console/api.js";
 import { to } from "/console/address.js";
-import { fill, h, link, name } from "/console/dom.js";
-import { count, span } from "/console/format.js";
-import { serverTable } from "/console/table.js";
+import { failure, fill, h, link, name } from "/console/dom.js";
+import { bytes, count, span, time } from "/console/format.js";
+import { serverTable, table } from "/console/table.js";
 
 const COLUMNS = [
   { title: "Topic", of: "topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
   { title: "Waiting", of: "waiting", right: true, cell: (row) => count(row.waiting) },
   { title: "Due", cell: (row) => due(row.due_within) },
 ];
+const UNDECIDED = "TRANS_CHECK_MAX_TIME_TOPIC";
 
 /** "3 within 10 s, 5 later": what there is of each. */
 function due(within) {
@@ -19,6 +21,45 @@ function due(within) {
   return parts.join(", ") || h("span", { class: "quiet" }, "its broker does not say");
 }
 
-export function timers(shown, view) {
-  fill(shown, serverTable({ path: "/timers", columns: COLUMNS, view, sort: "-waiting", empty: "No timed message waits.", caption: "Timed messages that wait" }));
+export async function timers(shown, view) {
+  const halves = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
+  fill(shown,
+    h("section", {}, h("h2", {}, "Timed messages"), serverTable({ path: "/timers", columns: COLUMNS, view, sort: "-waiting", empty: "No timed message waits.", caption: "Timed messages that wait" })),
+    h("section", {}, h("h2", {}, "Half messages"),
+      h("p", { class: "facts" }, "Messages of transactions that are neither committed nor rolled back. Brokers ask the members of the producer group; those that nobody decided about are in ",
+        link(to("messages", { topic: UNDECIDED }), UNDECIDED), "."), halves));
+  const show = async () => {
+    const found = await get("/half-messages", view.signal);
+    fill(halves,
+      found.unscanned ? h("p", { class: "box warn" }, `${count(found.unscanned)} older ones were not looked at.`) : null,
+      table(columns(view), found.halves, "No half message waits.", "Half messages that wait, oldest first"));
+  };
+  try {
+    await show();
+  } catch (error) {
+    if (error.name !== "AbortError") fill(halves, failure(error));
+  }
+}
+
+const columns = (view) => [
+  { title: "Stored", still: true, cell: (row) => time(row.stored_at) },
+  { title: "Topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
+  { title: "Producer group", cell: (row) => name(row.producer_group ?? "not told") },
+  { title: "Broker", cell: (row) => row.broker },
+  { title: "Message", long: true, cell: (row) => link(to("messages", row.offset_message_id), row.preview || "(empty)") },
+  { title: "Size", right: true, cell: (row) => bytes(row.size) },
+  ...(view.allowChanges ? [{ title: "", cell: (row) => checkButton(row) }] : []),
+];
+
+function checkButton(row) {
+  const button = h("button", { type: "button", onclick: async () => {
+    button.disabled = true;
+    try {
+      await change("POST", path`/half-messages/${row.offset_message_id}/check`, {});
+      button.textContent = "Asked";
+    } catch (error) {
+      button.replaceWith(failure(error));
+    }
+  } }, "Ask its producers");
+  return button;
 }

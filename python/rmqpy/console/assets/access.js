@@ -1,0 +1,103 @@
+// Access: users and their rules; made, changed, removed; what a user may do, and by which rule.
+
+import { change, get, path, query } from "/console/api.js";
+import { ask, confirmation, failure, field, fill, h, name } from "/console/dom.js";
+import { serverTable, table } from "/console/table.js";
+
+const ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"];
+
+export function access(shown, view) {
+  const users = serverTable({ path: "/users", columns: userColumns(view), view, sort: "name", empty: "There is no user: the broker lets everybody in, or has none yet.", caption: "Users at each broker" });
+  const rules = serverTable({ path: "/rules", columns: ruleColumns(view), view: { ...view, query: new URLSearchParams() }, isSecond: true, sort: "user", empty: "There is no rule: super users need none, others may do nothing.", caption: "Rules at each broker" });
+  // What is done at one broker of several is done at all.
+  const changed = () => {
+    users.show({});
+    rules.show({});
+  };
+  view.changed = changed;
+  const make = (title, act) => h("button", { type: "button", class: "main", onclick: () => act().then((done) => done && changed()) }, title);
+  fill(shown,
+    h("p", { class: "facts" }, "Brokers with authenticationEnabled and authorizationEnabled ask who sends a request and look here for what they may."),
+    h("section", {}, h("h2", {}, "Users"), view.allowChanges ? h("div", { class: "tools" }, make("Make a user", createUser)) : null, users),
+    h("section", {}, h("h2", {}, "Rules"), view.allowChanges ? h("div", { class: "tools" }, make("Set a rule", setRule)) : null, rules),
+    check(view));
+}
+
+const userColumns = (view) => [
+  { title: "User", of: "name", cell: (row) => name(row.name) },
+  { title: "Broker", of: "broker", cell: (row) => row.broker },
+  { title: "Kind", of: "is_super", cell: (row) => (row.is_super ? "super user: may do everything" : "as its rules say") },
+  { title: "State", of: "is_enabled", cell: (row) => (row.is_enabled ? h("span", { class: "badge ok" }, "enabled") : h("span", { class: "badge warn" }, "disabled")) },
+  ...(view.allowChanges ? [{ title: "", cell: (row) => [
+    act(view, row.is_enabled ? "Disable" : "Enable", `${row.is_enabled ? "Disable" : "Enable"} ${row.name}`, row.name,
+      () => change("POST", path`/users/${row.name}`, { is_enabled: !row.is_enabled })), " ",
+    act(view, "Remove", `Remove ${row.name} and its rules`, row.name, () => change("DELETE", path`/users/${row.name}`, {})),
+  ] }] : []),
+];
+
+const ruleColumns = (view) => [
+  { title: "User", of: "user", cell: (row) => name(row.user) },
+  { title: "Broker", of: "broker", cell: (row) => row.broker },
+  { title: "Resource", of: "resource", cell: (row) => h("code", {}, row.resource) },
+  { title: "Actions", cell: (row) => row.actions.join(", ") },
+  { title: "From", cell: (row) => row.sources.join(", ") || "anywhere" },
+  { title: "Decision", of: "decision", cell: (row) => h("span", { class: `badge ${row.decision === "Allow" ? "ok" : "bad"}` }, row.decision) },
+  ...(view.allowChanges ? [{ title: "", cell: (row) =>
+    act(view, "Remove", `Remove the rule of ${row.user} on ${row.resource}`, row.user,
+      () => change("DELETE", "/rules", { user: row.user, resource: row.resource })) }] : []),
+];
+
+function act(view, title, sentence, resource, work) {
+  return h("button", { type: "button", onclick: async () => {
+    if (await ask(sentence, confirmation(resource), title, async () => (await work()) ?? true)) view.changed();
+  } }, title);
+}
+
+function createUser() {
+  const user = h("input", { required: true, autocomplete: "off" });
+  const secret = h("input", { type: "password", required: true, autocomplete: "new-password" });
+  const kind = h("select", {}, h("option", { value: "" }, "as its rules say"), h("option", { value: "super" }, "super user: may do everything"));
+  return ask("Make a user at every broker", [field("Name", user), field("Secret", secret), field("Kind", kind)], "Make it",
+    () => change("POST", "/users", { user: user.value, secret: secret.value, is_super: kind.value === "super" }));
+}
+
+function setRule() {
+  const user = h("input", { required: true, autocomplete: "off" });
+  const resource = h("input", { required: true, autocomplete: "off", placeholder: "Topic:orders, Topic:shop-*, Group:billing, Cluster:*" });
+  const actions = ACTIONS.map((each) => h("input", { type: "checkbox", value: each }));
+  const decision = h("select", {}, h("option", {}, "Allow"), h("option", {}, "Deny"));
+  const sources = h("input", { placeholder: "10.0.0.0/8, 192.168.1.7; empty: anywhere" });
+  return ask("Set a rule at every broker", [field("User", user), field("Resource", resource),
+    h("fieldset", {}, h("legend", {}, "Actions"), actions.map((box) => field(box.value, box))),
+    field("Decision", decision), field("From addresses", sources)], "Set it",
+  () => change("POST", "/rules", {
+    user: user.value, resource: resource.value, decision: decision.value,
+    actions: actions.filter((box) => box.checked).map((box) => box.value),
+    sources: sources.value.split(/[\s,]+/).filter(Boolean),
+  }));
+}
+
+const ANSWERS = [
+  { title: "Broker", cell: (row) => row.broker },
+  { title: "Answer", cell: (row) => h("span", { class: `badge ${row.is_allowed ? "ok" : "bad"}` }, row.is_allowed ? "allowed" : "refused") },
+  { title: "By", cell: (row) => row.rule },
+];
+
+/** May they? What brokers would say, and by which rule. */
+function check(view) {
+  const user = h("input", { required: true, autocomplete: "off" });
+  const action = h("select", {}, ACTIONS.slice(0, -1).map((each) => h("option", {}, each)));
+  const resource = h("input", { required: true, autocomplete: "off", placeholder: "Topic:orders" });
+  const source = h("input", { value: "127.0.0.1", required: true });
+  const result = h("div", { "aria-live": "polite" });
+  const form = h("form", { class: "tools", onsubmit: async (event) => {
+    event.preventDefault();
+    try {
+      const asked = { user: user.value, action: action.value, resource: resource.value, source: source.value };
+      fill(result, table(ANSWERS, await get("/access/check" + query(asked), view.signal), "No broker answers.", "What brokers would say"));
+    } catch (error) {
+      fill(result, failure(error));
+    }
+  } }, field("User", user), field("Action", action), field("Resource", resource), field("From", source), h("button", { type: "submit" }, "May they?"));
+  return h("section", {}, h("h2", {}, "May they?"), form, result);
+}
