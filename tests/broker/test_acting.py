@@ -171,6 +171,17 @@ async def test_a_slave_that_is_not_told_to_does_not_act(tmp_path: Path, namesrv:
         await peer.ask(NotifyMinBrokerIdChange(min_broker_id=1, broker_name="broker-a", min_broker_addr="x"))
 
 
+async def test_a_name_server_that_would_not_show_who_acts_is_found(tmp_path: Path) -> None:
+    config = NameServerConfig(listen_port=0, kv_path="", store_path="")
+    async with (
+        NameServer(config) as server,
+        made_broker(tmp_path, server.address, ACTS),
+        rmqpy.AsyncAdmin(server.address) as admin,
+    ):
+        found = [check for check in await admin.health() if check.check.startswith("acting masters")]
+    assert [(check.level, "broker-a" in check.found) for check in found] == [("warn", True)]
+
+
 async def test_a_delayed_message_goes_to_another_broker_and_not_once_more_when_the_master_is_back(
     tmp_path: Path, namesrv: str
 ) -> None:

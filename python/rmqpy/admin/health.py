@@ -27,6 +27,7 @@ from rmqpy.errors import (
     TopicNotFound,
 )
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.kv import GetNameServerConfig
 from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
 
@@ -48,6 +49,7 @@ class Health(Part):
             return checks
         checks += _agreement(views)
         checks += _duplicates(views)
+        checks += await self._acting(views)
         brokers = {
             (name, broker_id): address
             for view in views.values()
@@ -124,6 +126,27 @@ class Health(Part):
                 count = len(views[address].broker_addr_table)
                 checks.append(CheckResult(check, "ok", f"knows {count} broker{'s' * (count != 1)}"))
         return checks, views
+
+    async def _acting(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
+        """Name servers that would not show consumers a slave that acts for its master."""
+        checks = []
+        for address, view in sorted(views.items()):
+            names = sorted(name for name, data in view.broker_addr_table.items() if data.enable_acting_master)
+            if not names:
+                continue
+            try:
+                settings = properties.parse(await self._cluster.ask(address, GetNameServerConfig()))
+            except (RocketMQError, properties.PropertiesError):
+                continue
+            if settings.get("supportActingMaster") != "true":
+                found = (
+                    f"supportActingMaster=false: consumers would not be shown a slave of {', '.join(names)}"
+                )
+                advice = (
+                    "set supportActingMaster=true there, or enableSlaveActingMaster=false at these brokers"
+                )
+                checks.append(CheckResult(f"acting masters at {address}", "warn", found, advice))
+        return checks
 
     async def _broker(self, name: str, address: str, disk_free_min: int) -> list[CheckResult]:
         check = f"broker {name} at {address}"

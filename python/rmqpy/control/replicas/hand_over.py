@@ -20,7 +20,7 @@ from rmqpy._native import Offsets
 from rmqpy.control.identity import Identity
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.store.delay_offsets import DelayFile
-from rmqpy.control.store.timer_progress import read_progress, write_progress
+from rmqpy.control.store.timer_progress import delivered_ms, read_progress, write_progress
 from rmqpy.errors import BrokerError, RocketMQError, Unsupported
 from rmqpy.protocol.requests.replicas import (
     ExchangeBrokerHaInfo,
@@ -37,8 +37,6 @@ ANSWER_SECONDS: Final = 10.0
 #: How long a start waits for the log to follow.
 FOLLOW_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.05
-#: Of the progress of timers: the time by which all was delivered.
-_DELIVERED: Final = slice(0, 8)
 
 
 class HandOver:
@@ -129,9 +127,7 @@ def _commit_further(offsets: Offsets, theirs: Mapping[str, Mapping[int, int]]) -
 
 async def _take_delays(source: Peer, delay_file: DelayFile) -> None:
     told = await source.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
-    own = delay_file.offsets
-    further = {level: max(offset, own.get(level, 0)) for level, offset in told.offset_table.items()}
-    await delay_file.copy(own | further, told.data_version)
+    await delay_file.copy(told.offset_table, told.data_version)
 
 
 async def _take_timers(source: Peer, timer_file: Path) -> None:
@@ -141,7 +137,5 @@ async def _take_timers(source: Peer, timer_file: Path) -> None:
         # It is of a release before 5.0.
         return
     own = await asyncio.to_thread(read_progress, timer_file)
-    if int.from_bytes(theirs[_DELIVERED], "big", signed=True) > int.from_bytes(
-        own[_DELIVERED], "big", signed=True
-    ):
+    if delivered_ms(theirs) > delivered_ms(own):
         await asyncio.to_thread(write_progress, timer_file, theirs)

@@ -2,7 +2,8 @@
 
 Owns the progress that was told and is not taken over yet. Invariant: progress is taken over only when this log has
 what the master's had when it was told: the messages that were delivered by then are here, too, and none is lost
-where this broker goes on. Threads: the event loop's; files are written in a worker.
+where this broker goes on. Nor does it go back: where this broker has acted for its master, that has yet to be told.
+Threads: the event loop's; files are written in a worker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.store.delay_offsets import DelayFile
-from rmqpy.control.store.timer_progress import write_progress
+from rmqpy.control.store.timer_progress import delivered_ms, read_progress, write_progress
 from rmqpy.errors import DecodeError, Unsupported
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import DelayTable, GetAllDelayOffset, GetTimerCheckPoint
@@ -55,7 +56,7 @@ class ProgressCopy:
         if self._log_end() >= self._told.log_end:
             told, self._told = self._told, None
             await self._delay_file.copy(told.delays.offset_table, told.delays.data_version)
-            await asyncio.to_thread(write_progress, self._timer_file, told.timers)
+            await asyncio.to_thread(_write_further, self._timer_file, told.timers)
         return SECONDS
 
     async def _ask(self, master: Peer) -> tuple[DelayTable, bytes]:
@@ -75,3 +76,8 @@ class ProgressCopy:
             raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
         self._lag.note(int(end))
         return int(end)
+
+
+def _write_further(path: Path, told: bytes) -> None:
+    if delivered_ms(told) >= delivered_ms(read_progress(path)):
+        write_progress(path, told)

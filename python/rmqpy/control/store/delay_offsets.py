@@ -67,13 +67,16 @@ class DelayFile:
             self._read = lambda: self._offsets
 
     async def copy(self, offsets: Mapping[int, int], version: DataVersion) -> None:
-        """Become a copy of a master's file, which delivers. Raises `StoreError`."""
-        told = {level: offset for level, offset in offsets.items() if level > 0 and offset > 0}
-        if told != self._saved:
-            self._offsets = told
+        """Take over what is further in the file of another broker, which delivers. Raises `StoreError`."""
+        own = self._saved
+        further = {
+            level: offset for level, offset in offsets.items() if level > 0 and offset > own.get(level, 0)
+        }
+        if further:
+            self._offsets = own | further
             self._file.copied(version)
             await self._file.save()
-            self._saved = told
+            self._saved = self._offsets
 
     async def save(self) -> None:
         """Write the file if something was delivered since the last time. Raises `StoreError`."""

@@ -30,6 +30,11 @@ def read_progress(path: Path) -> bytes:
         raise _fault(path, error) from error
 
 
+def delivered_ms(progress: bytes) -> int:
+    """The time by which everything was delivered."""
+    return int.from_bytes(progress[:8], "big", signed=True)
+
+
 def write_progress(path: Path, progress: bytes) -> None:
     """Write the file of a broker that begins to deliver from there; nothing where it says so already. Raises
     `StoreError`."""
