@@ -160,6 +160,45 @@ async def test_the_smallest_id_acts_and_the_next_one_after_it(tmp_path: Path, na
             await until(lambda: acts(at_second), bool)
 
 
+async def test_a_slave_acts_for_no_master_that_one_name_server_knows(tmp_path: Path, namesrv: str) -> None:
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as second:
+        # Its log does not follow: a port that nobody listens on.
+        aside = made_slave(tmp_path, f"{second.address};{namesrv}", haMasterAddress="127.0.0.1:1", **ACTS)
+        async with made_broker(tmp_path, namesrv, ACTS), aside, await Peer.connect(aside.address) as peer:
+            await asyncio.sleep(0.5)
+            assert not await acts(peer)
+
+
+async def test_nor_for_one_whose_log_it_follows(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as second,
+        made_broker(tmp_path, second.address, ACTS) as master,
+        made_slave(tmp_path, namesrv, haMasterAddress=master.replica_address, **ACTS) as slave,
+        await Peer.connect(slave.address) as peer,
+    ):
+        await until(
+            lambda: peer.ask(GetBrokerHaStatus()),
+            lambda told: bool(told.ha_client_runtime_info.is_connected) and not told.is_acting,
+        )
+        await asyncio.sleep(0.5)
+        assert not await acts(peer)
+        await master.stop()
+        await until(lambda: acts(peer), bool)
+
+
+async def test_a_slave_that_acts_goes_on_while_no_name_server_answers(tmp_path: Path) -> None:
+    config = NameServerConfig(listen_port=0, kv_path="", store_path="", acting_master=True)
+    async with (
+        NameServer(config) as server,
+        orphaned(tmp_path, server.address, ACTS, "") as slave,
+        await Peer.connect(slave.address) as peer,
+    ):
+        await server.stop()
+        await asyncio.sleep(0.5)
+        assert (await pull(peer, "billing", "orders")).code == 0
+        assert await acts(peer)
+
+
 async def test_a_slave_that_is_not_told_to_does_not_act(tmp_path: Path, namesrv: str) -> None:
     async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as peer:
         await asyncio.sleep(0.3)
@@ -236,6 +275,32 @@ async def test_a_timed_message_goes_to_another_broker_and_not_once_more_when_the
             assert await bodies(back) == [b"body 1", b"last"]
 
 
+async def test_our_consumer_goes_on_in_order_at_the_slave_and_at_the_master_again(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", 0.2)
+    consumed: list[str] = []
+    config = rmqpy.ClientConfig(namesrv=namesrv, route_refresh=0.2)
+    consumer = rmqpy.AsyncPushConsumer("billing", config, start_from="earliest", ordered=True)
+    consumer.on("orders", "*", lambda message: consumed.append(message.text()))
+
+    async def bodies_so_far() -> list[str]:
+        return consumed
+
+    async with orphaned(tmp_path, namesrv, ACTS, *("" for _ in range(20))) as slave, consumer:
+        before = [f"body {number}" for number in range(20)]
+        await until(bodies_so_far, lambda found: len(found) >= 20)
+        async with await Peer.connect(slave.address) as peer:
+            await until(lambda: offset(peer), lambda found: found == 20)
+        async with made_broker(tmp_path, namesrv, ACTS) as master, await Peer.connect(master.address) as back:
+            for number in range(5):
+                assert (await send(back, "orders", f"after {number}".encode())).code == 0
+            await until(bodies_so_far, lambda found: len(found) >= 25)
+            await until(lambda: offset(back), lambda found: found == 25)
+            assert consumed == before + [f"after {number}" for number in range(5)]
+            await consumer.close()
+
+
 async def test_without_another_broker_messages_wait_for_the_master(
     tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,6 +356,13 @@ async def test_an_open_transaction_goes_to_another_broker_whose_producer_decides
                 assert (await beat(back, heartbeat("client", producer="producers"))).code == 0
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(pushed(back), 2.5)
+
+
+async def offset(peer: Peer) -> int | None:
+    """What the group has committed in the first queue of the topic."""
+    fields = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
+    answer = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    return int((answer.ext or {})["offset"]) if answer.code == 0 else None
 
 
 async def bodies(peer: Peer) -> list[bytes]:
