@@ -4,6 +4,7 @@ master is killed."""
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -70,15 +71,19 @@ def test_consumption_and_delays_go_on_at_our_slave_and_the_master_repeats_nothin
     config = rmqpy.ClientConfig(namesrv=namesrv, route_refresh=0.5)
     consumer = rmqpy.PushConsumer("billing", config, start_from="earliest")
     consumer.on("orders", "*", lambda message: received.append((message.text(), message.queue.broker)))
-    with other.served_by("rmqpy"), rmqpy.Admin(namesrv) as admin, rmqpy.Producer(config) as producer:
+    with (
+        ExitStack() as running,
+        other.served_by("rmqpy"),
+        rmqpy.Admin(namesrv) as admin,
+        rmqpy.Producer(config) as producer,
+    ):
         with master.served_by(leads) as leading:
             until(lambda: all(wire.knows(namesrv, name) for name in ("broker-a", "broker-b")))
             admin.create_topic("orders", read_queues=2, write_queues=2)
             admin.create_group("billing")
             until(lambda: {queue.broker for queue in producer.queues("orders")} == {"broker-a", "broker-b"})
             [queue, *_] = [queue for queue in producer.queues("orders") if queue.broker == "broker-a"]
-            acting = slave.served_by("rmqpy")
-            acting.__enter__()
+            running.enter_context(slave.served_by("rmqpy"))
             producer.send("orders", "later", queue=queue, delay_level=2)
             for number in range(MESSAGES):
                 producer.send("orders", f"body {number}", queue=queue)
@@ -97,6 +102,5 @@ def test_consumption_and_delays_go_on_at_our_slave_and_the_master_repeats_nothin
                 producer.send("orders", "last", queue=queue, delay_level=1)
                 until(lambda: any(body == "last" for body, _ in received))
                 until(lambda: is_copied(admin, slave))
-        acting.__exit__(None, None, None)
     assert {body: count for body, count in Counter(body for body, _ in received).items() if count > 1} == {}
     assert len(received) == MESSAGES + 2

@@ -31,6 +31,7 @@ from rmqpy.protocol.requests.clients import (
     UnregisterClient,
 )
 from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
+from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
@@ -161,9 +162,17 @@ class Membership:
 
     async def check_group(self, route: Route) -> None:
         """Raise `GroupNotFound` when the group does not exist and is not made on first use: brokers accept the
-        heartbeats of such a member and forget them."""
+        heartbeats of such a member and forget them. A slave may not have heard of a new group yet."""
         ask = GetSubscriptionGroupConfig(group=self.group)
+        slaves = {
+            address
+            for replicas in route.brokers.values()
+            for broker_id, address in replicas.items()
+            if broker_id != MASTER_ID and MASTER_ID in replicas
+        }
         for address in _addresses({route.topic: route}):
+            if address in slaves:
+                continue
             try:
                 await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
             except errors.GroupNotFound:
