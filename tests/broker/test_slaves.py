@@ -13,6 +13,8 @@ import rmqpy
 from broker.conftest import Cluster, made_broker
 from broker.replicas import made_promoted, made_slave, pair, until
 from broker.talk import beat, heartbeat, pull, send
+from fakebroker import FakeBroker
+from fakebroker import topics as fake_topics
 from rmqpy.admin.replicas import ReplicaState
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
@@ -439,3 +441,27 @@ async def test_routes_of_a_group_stay_while_its_slave_lives(tmp_path: Path, name
                 await until(lambda: topics(at_slave), lambda names: "orders" in names)
         route = (await peer.ask(GetRoute(topic="orders"))).body
         assert route.broker_datas[0].broker_addrs == {1: slave.address}
+
+
+async def test_a_member_of_a_new_group_starts_while_a_slave_has_not_heard_of_it(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with (
+        NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as elsewhere,
+        made_broker(
+            tmp_path / "other", elsewhere.address, {"autoCreateSubscriptionGroup": "false"}
+        ) as stranger,
+        made_broker(tmp_path, namesrv, {}) as master,
+        await Peer.connect(namesrv) as at_names,
+        await Peer.connect(master.address) as peer,
+    ):
+        await peer.ask(UpdateAndCreateTopic(topic="orders"))
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        slave = FakeBroker(
+            at_names, broker_id=1, address=stranger.address, topics=fake_topics("orders", "other")
+        )
+        await slave.register()
+        consumer = rmqpy.AsyncPushConsumer("billing", namesrv)
+        consumer.on("orders", "*", lambda message: None)
+        async with consumer:
+            await consumer.close()
