@@ -9,6 +9,8 @@ FUZZ_RUNS ?= 1000000
 BENCH   ?= full
 SEEDS   ?= 3
 REPLICA_SEEDS ?= 1000000
+REPLICA_ROUNDS ?= 100
+REPLICA_MESSAGES ?= 1000000
 KILLS   ?= 100
 TRANSACTIONS ?= 100000
 TIMERS  ?= 1000000
@@ -38,7 +40,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +149,9 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 
 simulate-replicas: ## REPLICA_SEEDS (1000000) lives of replicas over a simulated disk, network and operator; no promise may be broken
 	RMQPY_REPLICA_SEEDS=$(REPLICA_SEEDS) cargo test --locked --release --test replication -- --nocapture
+
+campaign-replicas: build ## masters killed and their folders deleted under 64 senders, slaves that stand still, die, or are cut off in namespaces, REPLICA_ROUNDS (100) each, and a pair with REPLICA_MESSAGES (1000000) compared byte for byte (root)
+	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_processes.py -s
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s

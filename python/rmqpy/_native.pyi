@@ -240,6 +240,8 @@ class Store:
         """What `open` is doing in another thread: phase, bytes done, bytes in all."""
     def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort file. Idempotent."""
+    def fence(self) -> int:
+        """Refuse messages from now on, for another broker leads; returns where the log has ended."""
     def abandon(self) -> None:
         """Stop the threads and leave the store as a crash would: the abort file stays."""
     def queues(self) -> list[tuple[str, list[int]]]:
@@ -336,6 +338,11 @@ class StoppedStore:
 
         What came of it, `None` where nothing was left, and whether it is all in the log. Wants the store exclusively.
         """
+    def compare(self, other: StoppedStore) -> tuple[tuple[int, int], tuple[int, int], int, int | None]:
+        """Compare the log with another one's: begin and end of either, end of what both have, and the first position in
+        that whose bytes differ."""
+    def cut(self, at: int) -> None:
+        """Give up what the log has from a position on, the end of a record. Wants the store exclusively."""
     def rebuild_index(self) -> int:
         """Replace the index by one with every key of the log. How many records it was made of."""
     def copy(self, target: str | os.PathLike[str], *, topics: Sequence[str] | None = None) -> dict[str, int]:
@@ -498,8 +505,11 @@ class Replication:
         slaves_max: int,
         copies_last_file: bool = False,
     ) -> Self: ...
-    def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Wait for slaves; port 0 picks a free one. Returns the bound address. Raises `OSError`."""
+    def listen(
+        self, host: str, port: int, *, broker_id: int = 0, epoch: int | None = None
+    ) -> tuple[str, int]:
+        """Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or
+        begins `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept."""
     def follow(self) -> None:
         """Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no
         replica."""
@@ -510,9 +520,29 @@ class Replication:
         """The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
         it lacks (both `None` before it has said anything), whether it is in sync, milliseconds since it said
         something."""
-    def master(self) -> tuple[str | None, bool, int, int | None, str | None] | None:
+    def master(self) -> tuple[str | None, bool, int, int | None, str | None, bool] | None:
         """What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
-        own log, milliseconds since the master said something, why there is no connection."""
+        own log, milliseconds since the master said something, why there is no connection, whether the logs do not fit
+        together."""
+    def refused(self) -> list[tuple[str, str]]:
+        """Why slaves were refused whose logs do not fit that of this master: address and reason."""
+    def epochs(self) -> list[tuple[int, int]]:
+        """The epochs of the log, oldest first: number and begin."""
+    def range(self) -> tuple[int, int]:
+        """Where the log begins and ends, as far as others may copy it."""
+    def digest(self, begin: int, end: int) -> int | None:
+        """CRC-32 of a part of the log; `None` where some of it is not there."""
+    def wanted(self) -> int | None:
+        """The connection of a slave that waits to be told of its master's log; `None`: none does."""
+    def propose(
+        self, epochs: Sequence[tuple[int, int]], begin: int, end: int
+    ) -> tuple[tuple[int | None, int, int, int] | None, str | None]:
+        """What a slave does beside a master whose log has these epochs, begin and end: where it cuts its own first, if
+        anywhere, and begin, end and digest of what the master must have, too; or why it does not follow."""
+    def accept(self, ticket: int, epochs: Sequence[tuple[int, int]]) -> None:
+        """Let the connection that is wanted follow a master of these epochs, none where they are not known."""
+    def refuse(self, ticket: int, reason: str, *, is_diverged: bool = False) -> None:
+        """End the connection that is wanted; `is_diverged`: the two logs do not fit together."""
     def events(self) -> list[tuple[bool, str]]:
         """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
     def stop(self) -> None:

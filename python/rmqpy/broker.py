@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import logging
 from collections.abc import Callable, Mapping
@@ -47,6 +48,7 @@ from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
 from rmqpy.control.handlers.introspection import IntrospectionHandlers
+from rmqpy.control.handlers.leadership import LeadershipHandlers
 from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
@@ -60,7 +62,7 @@ from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
 from rmqpy.control.identity import Identity
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.control.registration import Registration
+from rmqpy.control.registration import Registration, unregister
 from rmqpy.control.replicas.acting import ActingMaster
 from rmqpy.control.replicas.acting_duties import ActingDuties
 from rmqpy.control.replicas.escape_bridge import EscapeBridge
@@ -68,18 +70,21 @@ from rmqpy.control.replicas.follower import Follower
 from rmqpy.control.replicas.hand_over import HandOver
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.lag import Lag
+from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_EVENTS_SECONDS, LogStream
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
 from rmqpy.control.replicas.role import BrokerRole
 from rmqpy.control.replicas.status import ReplicaStatus
+from rmqpy.control.replicas.succession import Succession, refuse_older_epoch, tell
 from rmqpy.control.replicas.table_copy import GroupCopy, TopicCopy
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.metrics import Metrics
 from rmqpy.control.statistics.rates import SAMPLE_SECONDS
 from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.store.cut import cut_log
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import open_store
@@ -90,7 +95,7 @@ from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import ConfigError
+from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.monitor.push import LogExporter, MetricsPush
@@ -122,6 +127,10 @@ HOT_CODES: Final = frozenset(
 SCAN_SECONDS: Final = 10.0
 #: Bound of a start's wait for its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
+#: What an answer has to leave before the broker stops to start again, and pauses between attempts.
+ANSWER_SECONDS: Final = 0.1
+RESTART_SECONDS_MIN: Final = 0.5
+RESTART_SECONDS_MAX: Final = 10.0
 
 
 class _Parts(NamedTuple):
@@ -166,8 +175,16 @@ class Broker(Service):
         self._clock = clock or SystemClock()
         #: The native half's clock, where it is not the machine's.
         self._hand_clock = clock if isinstance(clock, HandClock) else None
+        self._given = config
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
+        self._leadership = Leadership(config)
+        self._restarting: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        #: Where a log has to be cut before the next start.
+        self._cut: int | None = None
+        #: Address of the master that this broker has just replaced.
+        self._replaced: str | None = None
         self._host = config.advertised_host
         self._port = config.listen_port
         self._replica_port: int | None = None
@@ -204,7 +221,13 @@ class Broker(Service):
         Raises `StoreError` or `ConfigError` naming the file that cannot be used, `ConfigError` where another broker of
         this name answers, `OSError` for a port in use. After a failure `stop` undoes what was done.
         """
-        config = self._config.now
+        self._is_stopping = False
+        await self._leadership.load()
+        await self._start()
+
+    async def _start(self) -> None:
+        config = self._leadership.config()
+        self._config.assume(config)
         if config.is_open and not config.access.is_closed:
             log.warning(
                 "other machines can connect to %s, and do everything: see authenticationEnabled and "
@@ -213,11 +236,22 @@ class Broker(Service):
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
-        self._port = config.listen_port or free_port(config.listen_host)
+        self._port = config.listen_port or self._port or free_port(config.listen_host)
         caller = self._caller()
         self._peer = caller.peer
         name_servers = {address: caller.peer(address) for address in config.name_servers}
-        await refuse_duplicate(self._identity(config), name_servers.values(), caller.peer)
+        self._name_servers = list(name_servers.values())
+        # A master that was replaced registers no more when it hears of it.
+        self._replaced = replaced = self._leadership.untold
+        is_told = await tell(
+            self._leadership, config.name, self._given.replication.broker_id, self.address, self._peer
+        )
+        await refuse_duplicate(
+            self._identity(config), name_servers.values(), caller.peer, replaced if is_told else None
+        )
+        if self._cut is not None:
+            await asyncio.to_thread(cut_log, config.store, self._cut)
+            self._cut = None
         parts = await self._recover(config)
         metrics = await self._serve(config, parts, name_servers)
         registration = await self._register(config, parts, name_servers)
@@ -227,10 +261,37 @@ class Broker(Service):
 
     async def stop(self) -> None:
         """Undo what `start` did, last step first. Idempotent, and harmless after a start that failed."""
+        self._is_stopping = True
+        if self._restarting is not None:
+            await asyncio.wait({self._restarting})
+        await self._stop()
+
+    async def _stop(self) -> None:
         try:
             await self._started.aclose()
         finally:
             self._endpoint, self._http = None, None
+
+    def _restart(self, cut: int | None = None) -> None:
+        """Begin to start again, as decided meanwhile, with a log that is cut first."""
+        self._cut = cut
+        if self._restarting is None or self._restarting.done():
+            self._restarting = asyncio.get_running_loop().create_task(self._start_again())
+
+    async def _start_again(self) -> None:
+        # The answer to who decided leaves first.
+        await asyncio.sleep(ANSWER_SECONDS)
+        pause = RESTART_SECONDS_MIN
+        while not self._is_stopping:
+            try:
+                await self._stop()
+                await self._start()
+                return
+            except (RocketMQError, OSError) as error:
+                log.error("broker %s cannot start again, trying it once more: %s", self._given.name, error)
+                await self._stop()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RESTART_SECONDS_MAX)
 
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""
@@ -309,6 +370,18 @@ class Broker(Service):
         deletion = TopicDeletion(offsets, offset_file, store, statistics)
         timer_file = folder / "timercheck"
         stream = LogStream(config.replication, store)
+        succession = Succession(
+            config,
+            self._given.replication.broker_id,
+            self._leadership,
+            self._role,
+            self._master,
+            store,
+            self._peer,
+            self._restart,
+        )
+        succession.epoch = stream.epoch
+        self._succession = succession
         lag = Lag(self._clock.elapsed, lambda: store.statistics()["max_physical"])
         status = ReplicaStatus(stream, store, lag, self._clock, lambda: self._role.is_acting)
         acting: ActingMaster | None = None
@@ -350,6 +423,7 @@ class Broker(Service):
                     timer_file,
                     status,
                 ),
+                LeadershipHandlers(config, stream, succession),
                 MemberHandlers(
                     self._role,
                     self._master,
@@ -381,25 +455,36 @@ class Broker(Service):
         periodic = PeriodicTasks()
         self._started.push_async_callback(periodic.stop)
         self._started.push_async_callback(stream.stop)
+        self._started.push_async_callback(succession.stop)
         periodic.every(STREAM_EVENTS_SECONDS, stream.log_events)
         if config.replication.is_slave:
-            stream.follow(self._master)
+            await self._leadership.followed()
+            alignment = stream.follow(self._master, self._peer, self._restart)
+            self._started.push_async_callback(alignment.stop)
             self._endpoint.start()
-            copies = (
-                TopicCopy(topics, deletion.delete),
-                GroupCopy(groups),
+            # Topics and groups are copied as they change, and need not be asked for in the end.
+            progress_copies = (
                 OffsetCopy(offsets),
                 ProgressCopy(delay_file, timer_file, lambda: store.statistics()["max_physical"], lag),
             )
+            copies = (TopicCopy(topics, deletion.delete), GroupCopy(groups), *progress_copies)
             follower = Follower(self._master, self._peer, copies, self._role.master_answers)
             self._started.push_async_callback(follower.stop)
             self._role.on_return = server.wake_pulls
+            succession.finish_copies = lambda: follower.finish(progress_copies)
             follower.start()
             if acting is not None:
                 self._started.push_async_callback(acting.stop)
         else:
+            epoch = max(stream.epoch(), self._leadership.epoch or 0)
+            await refuse_older_epoch(config.name, self.address, epoch, self._name_servers, self._peer)
             chosen = config.replication.listen_port
-            self._replica_port = stream.listen(chosen or self._port + 1, takes_any_port=not chosen)
+            self._replica_port = stream.listen(
+                chosen or self._port + 1,
+                takes_any_port=not chosen,
+                broker_id=self._given.replication.broker_id,
+                epoch=self._leadership.epoch,
+            )
             if self._members is not None and not config.replication.skips_hand_over:
                 hand_over = HandOver(
                     self._identity(config),
@@ -413,6 +498,7 @@ class Broker(Service):
             self._endpoint.start()
             await duties.deliver()
             duties.repeat(config, periodic)
+            succession.start(self.address)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
@@ -555,6 +641,11 @@ class Broker(Service):
         self._role.on_loss = registration.everything_changed
         self._config.on_change = settings_changed
         self._started.push_async_callback(registration.stop)
+        self._succession.leave = registration.abandon
+        if self._replaced is not None:
+            await unregister(
+                dataclasses.replace(self._identity(config), address=self._replaced), name_servers.values()
+            )
         registration.start()
         await registration.first_round(FIRST_ROUND_SECONDS)
         if self._members is not None:

@@ -17,8 +17,11 @@ use rmqpy::store::{Durability, Options, Store};
 use store_model::workloads::{LARGE, NINE, ODD, SMALL};
 use store_model::{Sample, open, options_with, put, read_all};
 
-const SLAVE: ConnectorOptions =
-    ConnectorOptions { silence_max: Duration::from_secs(2), heartbeat_interval: Duration::from_millis(100) };
+const SLAVE: ConnectorOptions = ConnectorOptions {
+    silence_max: Duration::from_secs(2),
+    heartbeat_interval: Duration::from_millis(100),
+    asks: false,
+};
 const MASTER: ListenerOptions = ListenerOptions {
     copies: 1,
     gap_bytes_max: 1 << 20,

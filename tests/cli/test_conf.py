@@ -75,6 +75,22 @@ def test_two_masters_differ_in_name_and_address_alone() -> None:
     assert {key for key in one if one[key] != other[key]} == {"brokerName", "brokerIP1"}
 
 
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_masters_and_their_slaves_are_on_two_machines(kind: str) -> None:
+    folder = CONF / f"two-masters-two-slaves-{kind}"
+    found = {path.stem: properties.parse(path.read_text()) for path in folder.glob("broker-*.conf")}
+    assert len(found) == 4
+    for name in "ab":
+        master, slave = found[f"broker-{name}"], found[f"broker-{name}-s"]
+        assert master["brokerName"] == slave["brokerName"]
+        assert master["brokerIP1"] != slave["brokerIP1"]
+        assert master["brokerRole"] == f"{kind.upper()}_MASTER"
+    # What shares a machine shares neither port nor folder.
+    for key in ("listenPort", "httpPort", "storePathRootDir"):
+        assert found["broker-a"][key] != found["broker-b-s"][key]
+    assert found["broker-a"]["brokerIP1"] == found["broker-b-s"]["brokerIP1"]
+
+
 def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(TUTORIAL.format(root=tmp_path))

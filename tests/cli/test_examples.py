@@ -37,6 +37,8 @@ SHORTER = {
 SERVERS = {"standalone", "namesrv", "broker", "dashboard"}
 #: What these print, or write to a file, is lines of JSON however they are called.
 LINES_OF_JSON = {"message export", "dlq export"}
+#: What takes a pair of brokers, and is called in tests/crash/test_replica_processes.py.
+OF_A_PAIR = {"cluster promote"}
 #: What is not for programs to read: the script of a shell.
 WITHOUT_JSON = {"completion"}
 
@@ -108,7 +110,8 @@ def folder(
 ) -> Path:
     """Folder of the examples, with the topics and files they name."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").symlink_to(stopped)
+    for name in ("data", "master", "slave"):
+        (tmp_path / name).symlink_to(stopped)
     (tmp_path / "access.log").write_text("one\ntwo\n")
     (tmp_path / "broker.conf").write_text(
         f"brokerName=broker-c\nnamesrvAddr={cluster.namesrv}\nlistenPort=0\nstorePathRootDir={tmp_path}/store\n"
@@ -167,7 +170,7 @@ def test_the_template_of_the_documents_is_filled_in(run: Run) -> None:
     assert re.search(r"^\d+ \d+$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS])
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_A_PAIR])
 def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
     formats = next(
         (

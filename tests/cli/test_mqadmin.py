@@ -110,6 +110,11 @@ READING = {
     "clusterList -m": [r"#InTotalToday", r"^DefaultCluster +broker-a +0 +0 +4 +\d+$"],
     "brokerStatus -b {a}": [r"^bootTimestamp +: \d+$", r"^putTps +: ", r"^msgPutTotalTodayNow +: 4$"],
     "haStatus -b {a}": [r"^#MasterAddr\t{a}$", r"^#SlaveNum\t0$", r"^#SlaveAddr +#SlaveAckOffset +#Diff "],
+    "getBrokerEpoch -b broker-a": [
+        "^#brokerName\tbroker-a$",
+        "^#brokerAddr\t{a}$",
+        r"^#Epoch: EpochEntry\{epoch=16, startOffset=0, endOffset=\d+\}$",
+    ],
     "brokerStatus -c DefaultCluster": [r"^{a} +bootTimestamp +: \d+$", r"^{b} +bootTimestamp +: \d+$"],
     "getBrokerConfig -b {a}": [r"^=+{a}=+$", r"^brokerName +=  broker-a$"],
     "getNamesrvConfig": [r"^listenPort +=  \d+$"],

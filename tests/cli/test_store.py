@@ -1,7 +1,9 @@
 """`rmqpy store` on folders that a broker has left, or still has open."""
 
 import json
+import shutil
 import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -211,3 +213,54 @@ def test_a_copy_of_some_topics_has_no_others(data: Path, run: Run, tmp_path: Pat
     (size,) = struct.unpack_from(">i", log)
     assert struct.unpack_from(">q", log, 28) == (0,)
     assert struct.unpack_from(">q", log, size + 28) == (size,)
+
+
+def compare(one: Path, other: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    capfd.readouterr()
+    code = cli.run(["store", "compare", str(one), str(other), "-o", "json"])
+    return code, json.loads(capfd.readouterr().out)
+
+
+def test_two_logs_are_compared_and_the_first_byte_that_differs_is_named(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    assert cli.run(["store", "compare", str(data), str(other)]) == 0
+    damage(other)
+    log = f"{0:020}"
+    pairs = zip(
+        *((folder / "store" / "commitlog" / log).read_bytes() for folder in (data, other)), strict=True
+    )
+    differs_at = next(at for at, (one, two) in enumerate(pairs) if one != two)
+    code, found = compare(data, other, capfd)
+    assert (code, found["differs_at"], found["file"]) == (1, differs_at, f"{log}+{differs_at}")
+
+
+def test_of_two_logs_one_may_be_the_longer_one(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(data, tmp_path / "other")
+    with serving(data) as server, rmqpy.Producer(server.namesrv) as producer:
+        producer.send(rmqpy.Message("orders", b"one more"))
+    code, found = compare(data, tmp_path / "other", capfd)
+    assert (code, found["differs_at"], found["equal_until"]) == (1, None, found["other_end"])
+    assert found["end"] > found["other_end"]
+
+
+@pytest.mark.parametrize("keep", [1, 30, 90])
+def test_the_end_of_a_log_is_cut_and_the_next_start_knows_of_no_more(data: Path, run: Run, keep: int) -> None:
+    rows = [json.loads(line) for line in run("dump", data, "-o", "jsonl")[1].splitlines()]
+    position = rows[keep]["position"]
+    config = StoreConfig(root=str(data / "store"), segment_bytes=65536)
+    store = StoppedStore(config, exclusive=True)
+    store.cut(position)
+    store.cut(position)
+    store.release()
+    ends = Counter(row["queue"] for row in rows[:keep] if row["topic"] == "orders")
+    with serving(data) as server, rmqpy.Producer(server.namesrv) as producer:
+        for _ in range(12):
+            sent = producer.send(rmqpy.Message("orders", b"instead"))
+            assert sent.queue_offset == ends[sent.queue.queue_id]
+            ends[sent.queue.queue_id] += 1
+    assert run("verify", data)[0] == 0

@@ -1,80 +1,27 @@
 """A master and its slave as processes of their own: whatever dies, the slave's log is its master's, byte for byte."""
 
 import asyncio
+import json
+import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 import rmqpy
+from crash.replica_processes import FILE_BYTES, Replica, caught_up, in_sync, running
 from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.control.addresses import free_port
 from rmqpy.errors import RocketMQError
 from rmqpy.namesrv import NameServer
-from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
-from rmqpy.testing import SMALL
 from wire import TIMEOUT_S, Peer
 
-FILE_BYTES = 1 << 20
-ROUND = 6_700
-
-
-@dataclass
-class Replica:
-    """`rmqpy broker` on a folder, at the same ports in every life."""
-
-    namesrv: str
-    folder: Path
-    settings: dict[str, object]
-    port: int = field(default_factory=lambda: free_port("127.0.0.1"))
-    process: subprocess.Popen[str] | None = None
-
-    async def start(self) -> None:
-        """Start it, and wait until it serves; the name server is on the loop of the test."""
-        await asyncio.to_thread(self._start)
-
-    def _start(self) -> None:
-        files = {"mappedFileSizeCommitLog": FILE_BYTES, "storePathRootDir": self.folder}
-        own = {"brokerName": "broker-a", "listenPort": self.port, "brokerIP1": "127.0.0.1"}
-        # Nobody waits for the other side's silence or the original's pauses.
-        soon = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 5_000}
-        settings = {**SMALL, **files, **own, **soon, **self.settings}
-        command = [sys.executable, "-m", "rmqpy", "broker", "-n", self.namesrv, "--log-level", "error"]
-        command += [f"{key}={value}" for key, value in settings.items()]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        ready = self.process.stdout.readline()
-        assert "is ready" in ready, f"it did not start: {ready!r}"
-
-    async def end(self, how: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(how)
-            await asyncio.to_thread(self.process.wait, timeout=30)
-            self.process = None
-
-    async def log_end(self) -> int:
-        async with await Peer.connect(f"127.0.0.1:{self.port}") as peer:
-            return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])
-
-    def log(self, end: int) -> bytes:
-        files = sorted((self.folder / "commitlog").iterdir())
-        return b"".join(file.read_bytes() for file in files)[:end]
-
-
-@asynccontextmanager
-async def running(*replicas: Replica) -> AsyncIterator[None]:
-    try:
-        await asyncio.gather(*(replica.start() for replica in replicas))
-        yield
-    finally:
-        for replica in replicas:
-            await replica.end(signal.SIGKILL)
+#: Messages of a round. A pair of logs is compared after three.
+ROUND = int(os.environ.get("RMQPY_REPLICA_MESSAGES", "20100")) // 3
 
 
 @pytest.fixture
@@ -112,15 +59,6 @@ def send_mixed(namesrv: str, topics: str, count: int) -> None:
                     pending.append(producer.submit(topic, body, tag=f"t{kind % 3}", keys=[f"k{number}"]))
         for future in pending:
             future.result(timeout=TIMEOUT_S)
-
-
-async def caught_up(master: Replica, slave: Replica) -> int:
-    """Where the master's log ended when this began; the slave has got there."""
-    end = await master.log_end()
-    async with asyncio.timeout(TIMEOUT_S):
-        while await slave.log_end() < end:  # noqa: ASYNC110 - it is in another process
-            await asyncio.sleep(0.02)
-    return end
 
 
 async def can_send(namesrv: str) -> None:
@@ -169,3 +107,58 @@ async def test_a_slave_ends_with_its_masters_bytes_whichever_of_them_is_killed(
         await slave.end(signal.SIGTERM)
         await master.end(signal.SIGTERM)
     assert slave.log(end) == master.log(end)
+
+
+async def test_a_pair_is_upgraded_and_no_send_fails(pair: tuple[Replica, Replica], namesrv: str) -> None:
+    """Slave first, then a promotion, then the old master as a slave: the procedure of docs/replicas.md."""
+    master, slave = pair
+    async with running(master, slave):
+        await asyncio.to_thread(send_mixed, namesrv, "before", 100)
+        await in_sync(master)
+        is_over = asyncio.Event()
+        sending = asyncio.create_task(asyncio.to_thread(send_until, namesrv, is_over))
+        await slave.end(signal.SIGTERM)
+        await slave.start()
+        await in_sync(master)
+        promoted = await asyncio.to_thread(promote, namesrv)
+        assert promoted["told"] is True
+        await master.end(signal.SIGTERM)
+        master.settings = {"brokerRole": "SLAVE", "brokerId": 2}
+        await master.start()
+        await in_sync(slave)
+        is_over.set()
+        sent = await sending
+        await asyncio.to_thread(find_all, namesrv, sent)
+        end = await caught_up(slave, master)
+        for each in (slave, master):
+            await each.end(signal.SIGTERM)
+    assert slave.log(end) == master.log(end)
+    print(f"{len(sent)} sent, 0 failed, nobody took messages for {promoted['seconds']} s")
+
+
+def find_all(namesrv: str, sent: list[bytes]) -> None:
+    missing = set(sent)
+    deadline = time.monotonic() + TIMEOUT_S
+    with rmqpy.PullConsumer("auditors", namesrv, start_from="earliest") as consumer:
+        consumer.subscribe("upgraded")
+        while missing:
+            assert time.monotonic() < deadline, f"{len(missing)} are missing"
+            missing -= {message.body for message in consumer.poll(timeout=1)}
+
+
+def promote(namesrv: str) -> dict[str, object]:
+    words = ["cluster", "promote", "broker-a", "--id", "1", "-n", namesrv, "-o", "json"]
+    command = [sys.executable, "-m", "rmqpy", *words]
+    told: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return told
+
+
+def send_until(namesrv: str, is_over: asyncio.Event) -> list[bytes]:
+    """What was sent, one after the other; raises when a send fails."""
+    sent = []
+    with rmqpy.Producer(namesrv, group="upgrade") as producer:
+        while not is_over.is_set():
+            body = b"%d" % len(sent)
+            assert producer.send("upgraded", body, timeout=20).ok
+            sent.append(body)
+    return sent

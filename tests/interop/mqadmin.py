@@ -59,6 +59,7 @@ PHASES: tuple[dict[str, Command], ...] = (
             "-b {broker}", r"^bootTimestamp +: +\d+$", r"^putTps +: ", r"^msgPutTotalTodayNow +: +\d+$"
         ),
         "haStatus": _works("-b {broker}", r"^#MasterAddr\s+{broker}$", r"^#SlaveNum\s+0$"),
+        "getBrokerEpoch": _works("-b {name}", r"^#brokerName\s+{name}$", r"^#Epoch: .*epoch=16, startOffset=0"),
         "brokerConsumeStats": _works("-b {broker}", r"^{topic} +{group} +{name} +0 +4 +4 +0 "),
         "getBrokerConfig": _works("-b {broker}", r"^brokerName +[= ]+ +{name}$"),
         "getNamesrvConfig": _works("", r"^listenPort +[= ]+ +\d+$"),
@@ -207,7 +208,6 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "remappingStaticTopic": ("-b {name} -t {topic}-static", "No topic route to do the remapping"),
     "rocksDBConfigToJson": ("-c {cluster}", "queues and metadata are files"),
     "resetMasterFlushOffset": ("-b {broker} -o 0", _REPLICATION),
-    "getBrokerEpoch": ("-b {name}", _REPLICATION),
     "switchTimerEngine": ("-b {broker} -e F", "timed messages wait in the file wheel alone"),
     "checkRocksdbCqWriteProgress": ("-c {cluster} -t {topic}", "queues and metadata are files"),
     "addBroker": ("-c {broker} -b broker.conf", "not a container of brokers"),

@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.health import Health
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.online import Online
+    from rmqpy.admin.promotion import Promotion
     from rmqpy.admin.queues import Queues
     from rmqpy.admin.replicas import Replicas
     from rmqpy.admin.search import Search
@@ -134,6 +135,7 @@ else:
     Messages = _Part("messages", "Messages")
     Online = _Part("online", "Online")
     Queues = _Part("queues", "Queues")
+    Promotion = _Part("promotion", "Promotion")
     Replicas = _Part("replicas", "Replicas")
     Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
@@ -218,6 +220,7 @@ class _Operations:
     brokers = _Operation(Cluster.brokers)
     clients = _Operation(Cluster.clients)
     replicas = _Operation(Replicas.states)
+    promote = _Operation(Promotion.promote)
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     broker_health = _Operation(Health.broker)

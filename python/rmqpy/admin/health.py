@@ -206,6 +206,11 @@ def _broker_checks(
 
 def _replica_checks(state: ReplicaState) -> Iterator[CheckResult]:
     """Of a slave that answers: whether its log follows. That it answers is another check."""
+    if state.is_diverged:
+        check = f"log of {state.broker}" + ("" if state.is_master else f", slave {state.broker_id}")
+        advice = "stop both and compare them: rmqpy store compare MASTER SLAVE; then promote one, or empty the other"
+        yield CheckResult(check, "bad", f"master and slave have other bytes: {state.fault}", advice)
+        return
     if state.log_end is None or state.is_master:
         return
     check = f"slave {state.broker_id} of {state.broker}"

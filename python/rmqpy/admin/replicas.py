@@ -33,8 +33,10 @@ class ReplicaState(NamedTuple):
     slaves: int | None
     #: Of a slave: whether it acts for its master. Apache's does not say.
     acting: bool | None
-    #: Why it did not answer, or does not follow.
+    #: Why it did not answer, or does not follow; of a master, why it refused slaves.
     fault: str | None
+    #: Of a slave, or of one that its master has refused: whether the two logs do not fit together.
+    is_diverged: bool = False
 
     @property
     def is_master(self) -> bool:
@@ -80,8 +82,9 @@ def _state(
         return ReplicaState(*place, None, None, None, None, None, None, None, told)
     if told.master:
         slaves = len(told.ha_connection_info)
+        refused = "; ".join(f"{slave.addr}: {slave.reason}" for slave in told.refused_slaves or ()) or None
         end = told.master_commit_log_max_offset
-        return ReplicaState(*place, end, None, None, None, None, slaves, None, None)
+        return ReplicaState(*place, end, None, None, None, None, slaves, None, refused, refused is not None)
     own = told.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
     silent = _silence(own)
@@ -96,6 +99,7 @@ def _state(
         None,
         told.is_acting,
         own.fault,
+        bool(own.is_diverged),
     )
 
 

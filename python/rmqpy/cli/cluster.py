@@ -1,4 +1,4 @@
-"""`rmqpy cluster`: info, replicas, watch, health."""
+"""`rmqpy cluster`: info, replicas, promote, watch, health."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -59,6 +59,34 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
         }
         for state in states
     ]
+
+
+@command.command()
+@click.argument("broker")
+@click.option("--id", "broker_id", type=click.IntRange(1), required=True, help="brokerId of the slave.")
+@click.option("--sync", is_flag=True, help="It leads as SYNC_MASTER: replies wait for slaves of its own.")
+@click.option("--force", is_flag=True, help="Even if it lacks messages that others have: these are lost.")
+@cluster_command
+def promote(admin: "Admin", broker: str, broker_id: int, sync: bool, force: bool) -> Rows:
+    """Let a slave lead in place of its master.
+
+    \b
+    rmqpy cluster promote broker-a --id 1
+
+    A master that answers takes no more messages first, the slave copies what it lacks, and nothing is lost; it may then
+    be stopped, and started as a slave. A master that is gone refuses to start as one when it comes back. Its messages
+    that the slave did not have are given up when it follows.
+    """
+    promoted = admin.promote(broker, broker_id, role="SYNC_MASTER" if sync else "ASYNC_MASTER", force=force)
+    return {
+        "broker": promoted.broker,
+        "address": promoted.address,
+        "epoch": promoted.epoch,
+        "log_end": promoted.log_end,
+        "replaced": promoted.replaced,
+        "told": promoted.is_told,
+        "seconds": round(promoted.seconds, 2),
+    }
 
 
 @command.command()

@@ -1,5 +1,6 @@
-"""`rmqpy store`: verify, dump, stats, index-rebuild, copy, drain. The store must not be open in a broker."""
+"""`rmqpy store`: verify, dump, stats, compare, index-rebuild, copy, drain. The store must not be open in a broker."""
 
+import contextlib
 import functools
 import sys
 import threading
@@ -69,33 +70,44 @@ class _Opened(NamedTuple):
 
 
 def with_store(
-    *, exclusive: bool = False, tells_spool: bool = False
+    *, exclusive: bool = False, tells_spool: bool = False, has_other: bool = False
 ) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
     """Add PATH and the settings of the broker that wrote it, and hand the `store` there to the command.
 
-    Unless the command `tells_spool` itself, a note says where the log may lack messages that are in the spool.
+    Unless the command `tells_spool` itself, a note says where the log may lack messages that are in the spool. One that
+    `has_other` is handed a second store, at OTHER, of the same settings.
     """
+    path_type = click.Path(exists=True, file_okay=False, path_type=Path)
+    paths = [click.argument(name, type=path_type) for name in (["path", "other"] if has_other else ["path"])]
 
     def decorate(command: Callable[..., _Result]) -> Callable[..., _Result]:
         @options(
             config_option("broker.conf, where it sets sizes of files: maxHashSlotNum, maxIndexNum, …"),
-            click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path)),
+            *paths,
             settings_argument(),
         )
         @functools.wraps(command)
-        def run(path: Path, config: Path | None, settings: dict[str, str], **given: Any) -> _Result:
+        def run(
+            path: Path, config: Path | None, settings: dict[str, str], other: Path | None = None, **given: Any
+        ) -> _Result:
             from rmqpy._native import StoppedStore
             from rmqpy.config.broker import load
 
-            root = path if (path / "commitlog").is_dir() or not (path / "store").is_dir() else path / "store"
-            written_by = load(config, settings | {"storePathRootDir": str(root)}).config
-            native = StoppedStore(written_by.store, exclusive=exclusive)
-            try:
-                if not tells_spool and (spooled := native.spooled_bytes()):
-                    note(f"{spooled} bytes in the spool may not be in the log: see rmqpy store drain")
-                return command(store=_Opened(native, root), **given)
-            finally:
-                native.release()
+            with contextlib.ExitStack() as held:
+
+                def hold(path: Path) -> _Opened:
+                    is_root = (path / "commitlog").is_dir() or not (path / "store").is_dir()
+                    root = path if is_root else path / "store"
+                    written_by = load(config, settings | {"storePathRootDir": str(root)}).config
+                    native = StoppedStore(written_by.store, exclusive=exclusive)
+                    held.callback(native.release)
+                    if not tells_spool and (spooled := native.spooled_bytes()):
+                        note(f"{spooled} bytes in the spool may not be in the log: see rmqpy store drain")
+                    return _Opened(native, root)
+
+                if other is not None:
+                    given["other"] = hold(other)
+                return command(store=hold(path), **given)
 
         return run
 
@@ -200,6 +212,40 @@ def stats(store: _Opened) -> Rows:
         }
         for topic, (queues, messages, size, body, oldest, newest) in sorted(topics.items())
     ]
+
+
+@command.command()
+@with_store(has_other=True)
+@printed
+def compare(store: _Opened, other: _Opened) -> Result:
+    """Compare the log of the store at PATH with that at OTHER, as of a master and its slave, byte by byte. Exit code 1
+    where they are not the same.
+
+    \b
+    rmqpy store compare master slave
+
+    Both have the same bytes up to equal_until. Where differs_at is given, the next byte of both is not the same, and
+    file says where it lies; otherwise one of them ends there. What only one of them has before that is not compared.
+    """
+    (begin, end), (other_begin, other_end), common_end, difference = _watched(
+        store.native, "compare", lambda: store.native.compare(other.native)
+    )
+    row: Record = {
+        "begin": begin,
+        "end": end,
+        "other_begin": other_begin,
+        "other_end": other_end,
+        "equal_until": common_end if difference is None else difference,
+        "differs_at": difference,
+        "file": None if difference is None else _file_of(store.root, difference),
+    }
+    return Result(row, 0 if difference is None and end == other_end else 1)
+
+
+def _file_of(root: Path, position: int) -> str | None:
+    """The file of the log that has a byte, and which of its bytes that is."""
+    files = [path for path in (root / "commitlog").glob("[0-9]*") if int(path.name) <= position]
+    return f"{max(files).name}+{position - int(max(files).name)}" if files else None
 
 
 @command.command("index-rebuild")

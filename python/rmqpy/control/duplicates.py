@@ -23,11 +23,17 @@ ANSWER_SECONDS: Final = 3.0
 
 
 async def refuse_duplicate(
-    identity: Identity, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
+    identity: Identity,
+    name_servers: Iterable[Peer],
+    peer: Callable[[str], Peer],
+    replaced: str | None = None,
 ) -> None:
-    """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one."""
+    """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one.
+
+    The one at `replaced` knows that it leads no more.
+    """
     told = await asyncio.gather(*(_addresses(identity, server) for server in name_servers))
-    others = set().union(*told) - {identity.address}
+    others = set().union(*told) - {identity.address, replaced}
     for address in sorted(others):
         if await _answers(identity, peer(address)):
             is_slave = identity.broker_id != MASTER_ID

@@ -108,6 +108,10 @@ class Registration:
             name_server.is_outdated = True
             name_server.wake()
 
+    async def abandon(self) -> None:
+        """Register no more, and leave what is registered: another broker takes this one's place."""
+        await asyncio.gather(*(name_server.abandon() for name_server in self._name_servers))
+
     async def stop(self) -> None:
         """Take the broker off every name server that knows it and answers in time."""
         await asyncio.gather(*(name_server.stop() for name_server in self._name_servers))
@@ -181,6 +185,19 @@ class Registration:
         )
 
 
+async def unregister(identity: Identity, name_servers: Iterable[Peer]) -> None:
+    """Take another broker off the name servers, as far as they answer: the one whose place this broker takes."""
+    ask = UnregisterBroker(
+        cluster_name=identity.cluster,
+        broker_name=identity.broker,
+        broker_addr=identity.address,
+        broker_id=identity.broker_id,
+    )
+    for peer in name_servers:
+        with contextlib.suppress(RocketMQError, OSError):
+            await peer.call(ask, timeout=UNREGISTER_SECONDS)
+
+
 class _NameServer:
     """The registration at one name server."""
 
@@ -211,11 +228,17 @@ class _NameServer:
     def wake(self) -> None:
         self._woken.set()
 
+    async def abandon(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        self.is_known = False
+
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        if self.is_known:
+        is_known = self.is_known
+        await self.abandon()
+        if is_known:
             with contextlib.suppress(RocketMQError, OSError):
                 await self._peer.call(self._registration.leave(), timeout=UNREGISTER_SECONDS)
 

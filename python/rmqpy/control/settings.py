@@ -44,6 +44,10 @@ class LiveConfig:
         """Moves with every change."""
         return self._version
 
+    def assume(self, config: BrokerConfig) -> None:
+        """Have another value from now on: the broker starts again in another role."""
+        self._now = config
+
     async def change(self, given: Mapping[str, str]) -> None:
         """Set keys. Raises `ConfigError` for a key or value that is not allowed, `StoreError` for the file."""
         async with self._turn:

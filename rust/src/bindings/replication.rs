@@ -5,21 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::errors::raise;
 use super::store::PyStore;
 use super::waiting::OwnerProcess;
-use crate::ha::{Connector, ConnectorOptions, Listener, ListenerOptions};
+use crate::ha::{
+    self, Connector, ConnectorOptions, Listener, ListenerOptions, MasterStatus, Proposal, Refusal,
+};
+use crate::positions::PhysicalOffset;
+use crate::replication::alignment::LogState;
+use crate::replication::epochs::{EpochStart, Epochs};
 use crate::replication::master::CopyFrom;
 use crate::store::{ReplicaError, Store};
 
 /// Address, number of the connection, what it has, bytes it lacks, whether it is in sync, milliseconds of silence.
 type SlaveRow = (String, u64, Option<u64>, Option<u64>, bool, u64);
 
-/// Address, whether connected, end of the own log, milliseconds of silence, why there is no connection.
-type MasterRow = (Option<String>, bool, u64, Option<u64>, Option<String>);
+/// Address, whether connected, end of the own log, milliseconds of silence, why there is no connection, whether the logs do
+/// not fit together.
+type MasterRow = (Option<String>, bool, u64, Option<u64>, Option<String>, bool);
+
+/// Where to cut first, if anywhere; begin, end and digest of what both should have.
+type ProposalRow = (Option<u64>, u64, u64, u32);
 
 enum Side {
     None,
@@ -68,18 +77,28 @@ impl PyReplication {
                 copy_from,
                 slaves_max,
             },
-            connector: ConnectorOptions { silence_max, heartbeat_interval },
+            connector: ConnectorOptions { silence_max, heartbeat_interval, asks: true },
         })
     }
 
-    /// Wait for slaves; port 0 picks a free one. Returns the bound address. Raises `OSError`.
-    fn listen(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<(String, u16)> {
+    /// Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or begins
+    /// `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept.
+    #[pyo3(signature = (host, port, *, broker_id=0, epoch=None))]
+    fn listen(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        broker_id: u64,
+        epoch: Option<u32>,
+    ) -> PyResult<(String, u16)> {
         self.owner.check("replication")?;
         let bound = py.detach(|| -> PyResult<SocketAddr> {
+            let epochs = ha::lead(&self.store, broker_id, epoch)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let listener =
-                Listener::start(Arc::clone(&self.store), address, self.listener).map_err(|error| {
+            let listener = Listener::start_with(Arc::clone(&self.store), address, self.listener, epochs)
+                .map_err(|error| {
                     let what = format!(
                         "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
                     );
@@ -128,7 +147,75 @@ impl PyReplication {
         let Side::Slave(connector) = &*self.side.lock() else { return None };
         let status = connector.status();
         let silent_ms = status.silent_for.map(|time| time.as_millis() as u64);
-        Some((status.address, status.is_connected, status.end.0, silent_ms, status.fault))
+        let MasterStatus { address, is_connected, end, fault, is_diverged, .. } = status;
+        Some((address, is_connected, end.0, silent_ms, fault, is_diverged))
+    }
+
+    /// Why slaves were refused whose logs do not fit that of this master: address and reason.
+    fn refused(&self) -> Vec<(String, String)> {
+        let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
+        listener.refused().into_iter().map(|(address, reason)| (address.to_string(), reason)).collect()
+    }
+
+    /// The epochs of the log, oldest first: number and begin.
+    fn epochs(&self) -> PyResult<Vec<(u32, u64)>> {
+        let epochs = ha::epochs(&self.store)?;
+        Ok(epochs.entries().iter().map(|entry| (entry.epoch, entry.start.0)).collect())
+    }
+
+    /// Where the log begins and ends, as far as others may copy it.
+    fn range(&self) -> (u64, u64) {
+        (self.store.range().0.0, self.store.copied_to().0)
+    }
+
+    /// CRC-32 of a part of the log; `None` where some of it is not there.
+    fn digest(&self, py: Python<'_>, begin: u64, end: u64) -> Option<u32> {
+        py.detach(|| self.store.digest(PhysicalOffset(begin), PhysicalOffset(end)))
+    }
+
+    /// The connection of a slave that waits to be told of its master's log; `None`: none does.
+    fn wanted(&self) -> Option<u64> {
+        let Side::Slave(connector) = &*self.side.lock() else { return None };
+        connector.wanted()
+    }
+
+    /// What a slave does beside a master whose log has these epochs, begin and end, if that has the digest; or why it does
+    /// not follow.
+    fn propose(
+        &self,
+        py: Python<'_>,
+        epochs: Vec<(u32, u64)>,
+        begin: u64,
+        end: u64,
+    ) -> PyResult<(Option<ProposalRow>, Option<String>)> {
+        let master =
+            LogState { epochs: epochs_of(epochs)?, first: PhysicalOffset(begin), end: PhysicalOffset(end) };
+        py.detach(|| {
+            let Side::Slave(connector) = &*self.side.lock() else { return Ok((None, None)) };
+            Ok(match connector.propose(&master)? {
+                Ok(Proposal { cut, range, digest }) => {
+                    (Some((cut.map(|at| at.0), range.0.0, range.1.0, digest)), None)
+                }
+                Err(divergence) => (None, Some(divergence.to_string())),
+            })
+        })
+    }
+
+    /// Let the connection that is wanted follow a master of these epochs, none where they are not known.
+    fn accept(&self, ticket: u64, epochs: Vec<(u32, u64)>) -> PyResult<()> {
+        let epochs = epochs_of(epochs)?;
+        if let Side::Slave(connector) = &*self.side.lock() {
+            connector.answer(ticket, Ok(epochs));
+        }
+        Ok(())
+    }
+
+    /// End the connection that is wanted; `is_diverged`: the two logs do not fit together.
+    #[pyo3(signature = (ticket, reason, *, is_diverged=false))]
+    fn refuse(&self, ticket: u64, reason: String, is_diverged: bool) {
+        if let Side::Slave(connector) = &*self.side.lock() {
+            connector.answer(ticket, Err(Refusal { is_diverged, reason }));
+        }
     }
 
     /// What happened since the last call and belongs into a log, oldest first: whether it warns, and the text.
@@ -150,6 +237,13 @@ impl PyReplication {
             });
         }
     }
+}
+
+fn epochs_of(entries: Vec<(u32, u64)>) -> PyResult<Epochs> {
+    let entries =
+        entries.into_iter().map(|(epoch, start)| EpochStart { epoch, start: PhysicalOffset(start) });
+    Epochs::from_entries(entries)
+        .map_err(|error| PyValueError::new_err(format!("no epochs of a log: {error}")))
 }
 
 impl From<ReplicaError> for PyErr {

@@ -32,6 +32,8 @@ pub struct PyStoppedStore {
 
 /// What a page of records is.
 type Page<'py> = (Vec<Py<ReceivedMessage>>, Option<u64>, Vec<(u64, u64, String)>);
+/// Begin and end of either log, end of what both have, and where that differs.
+type Compared = ((u64, u64), (u64, u64), u64, Option<u64>);
 /// Queues, messages, bytes, body bytes, oldest and newest store time.
 type Stats = (usize, u64, u64, u64, i64, i64);
 
@@ -163,6 +165,21 @@ impl PyStoppedStore {
         let store = self.held()?;
         let event = py.detach(|| store.drain())?;
         Ok((event.as_ref().map(ToString::to_string), event.is_none_or(|event| !event.is_warning())))
+    }
+
+    /// Compare the log with another one's: begin and end of either, end of what both have, and the first position in that
+    /// whose bytes differ.
+    fn compare(&self, py: Python<'_>, other: &Self) -> PyResult<Compared> {
+        let (store, other) = (self.held()?, other.held()?);
+        let found = py.detach(|| store.compare(&other))?;
+        let [one, two] = &found.extents;
+        Ok(((one.begin, one.end), (two.begin, two.end), found.common.end, found.difference))
+    }
+
+    /// Give up what the log has from a position on, the end of a record. Wants the store exclusively.
+    fn cut(&self, py: Python<'_>, at: u64) -> PyResult<()> {
+        let store = self.held()?;
+        Ok(py.detach(|| store.cut(at))?)
     }
 
     /// Replace the index by one with every key of the log. How many records it was made of.

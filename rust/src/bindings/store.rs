@@ -126,6 +126,13 @@ impl PyStore {
         })
     }
 
+    /// Refuse messages from now on, for another broker leads; returns where the log has ended.
+    fn fence(&self) -> PyResult<u64> {
+        let store = self.opened()?;
+        store.fence();
+        Ok(store.range().1.0)
+    }
+
     /// Stop the threads and leave the store as a crash would: the abort file stays.
     fn abandon(&self, py: Python<'_>) {
         if !self.owner.is_here() {

@@ -18,12 +18,14 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::positions::PhysicalOffset;
-use crate::replication::alignment::LogState;
+use crate::replication::alignment::{Alignment, Divergence, LogState, align};
 use crate::replication::epochs::Epochs;
 use crate::replication::slave::{Misplaced, Slave, SlaveRules};
 use crate::replication::stream::{Piece, StreamError, TransferReader, report};
 use crate::store::{Replica, ReplicaError, Store, StoreError};
 
+use super::epoch_file;
+use super::handshake::{Handshake, Refusal};
 use super::notes::{Note, Notes};
 use super::runtime::HaThread;
 
@@ -31,6 +33,8 @@ use super::runtime::HaThread;
 const READ_BYTES: usize = 256 << 10;
 /// How long a master may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// The end of what both logs should have that is compared before the stream begins.
+const COMPARED_BYTES: u64 = 1 << 20;
 /// Pauses between attempts: the first one, doubled up to the last.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -44,6 +48,20 @@ pub struct ConnectorOptions {
     pub silence_max: Duration,
     /// `haSendHeartbeatInterval`.
     pub heartbeat_interval: Duration,
+    /// Whether somebody answers what a connection has to know of the master's log before it follows; see
+    /// [`Connector::wanted`].
+    pub asks: bool,
+}
+
+/// What a slave would do with its log, if the master has the digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proposal {
+    /// Give up what comes after this first; `None`: follow.
+    pub cut: Option<PhysicalOffset>,
+    /// The end of what both should have: from where to where.
+    pub range: (PhysicalOffset, PhysicalOffset),
+    /// Its CRC-32 here.
+    pub digest: u32,
 }
 
 /// What a slave knows of itself and its master.
@@ -59,6 +77,8 @@ pub struct MasterStatus {
     pub silent_for: Option<Duration>,
     /// Why there is no connection, or the last one ended.
     pub fault: Option<String>,
+    /// The two logs do not fit together: an operator has to decide.
+    pub is_diverged: bool,
 }
 
 /// A slave's side of replication.
@@ -75,6 +95,8 @@ struct Shared {
     address: Mutex<Option<String>>,
     /// The address is another one.
     moved: Notify,
+    handshake: Handshake,
+    asks: bool,
     /// More of the log is kept.
     kept: Arc<Notify>,
     started: Instant,
@@ -87,6 +109,7 @@ struct Contact {
     is_connected: bool,
     heard_at: Option<Duration>,
     fault: Option<String>,
+    is_diverged: bool,
 }
 
 /// Why a connection has ended, or there was none.
@@ -99,6 +122,7 @@ enum Ended {
     Stream(StreamError),
     Misplaced(Misplaced),
     Replica(ReplicaError),
+    Refused(Refusal),
 }
 
 impl Connector {
@@ -108,12 +132,14 @@ impl Connector {
     /// The store takes no master's log, or the system has no thread left.
     pub fn start(store: Arc<Store>, options: ConnectorOptions) -> Result<Self, ReplicaError> {
         let replica = store.replica()?;
-        let ConnectorOptions { silence_max, heartbeat_interval } = options;
+        let ConnectorOptions { silence_max, heartbeat_interval, asks } = options;
         let shared = Arc::new(Shared {
             store: Arc::clone(&store),
             rules: SlaveRules { silence_max, heartbeat_interval },
             address: Mutex::default(),
             moved: Notify::new(),
+            handshake: Handshake::default(),
+            asks,
             kept: Arc::new(Notify::new()),
             started: Instant::now(),
             contact: Mutex::default(),
@@ -136,6 +162,39 @@ impl Connector {
         }
     }
 
+    /// The connection that waits to be told of its master's log.
+    #[must_use]
+    pub fn wanted(&self) -> Option<u64> {
+        self.shared.handshake.wanted()
+    }
+
+    /// What this slave would do beside a master with this log.
+    ///
+    /// # Errors
+    /// The file of epochs cannot be read.
+    pub fn propose(&self, master: &LogState) -> Result<Result<Proposal, Divergence>, StoreError> {
+        let store = &self.shared.store;
+        let (first, end) = store.range();
+        let log = LogState { epochs: epoch_file::load(store)?.epochs, first, end };
+        let cut = match align(&log, master, PhysicalOffset(0)) {
+            Ok(Alignment::Follow) => None,
+            Ok(Alignment::Truncate(at)) => Some(at),
+            Err(divergence) => return Ok(Err(divergence)),
+        };
+        // What follows is on its way to the disk, and is compared the next time.
+        let end = cut.unwrap_or(end).min(store.copied_to());
+        let begin =
+            PhysicalOffset(end.0.saturating_sub(COMPARED_BYTES)).max(first).max(master.first).min(end);
+        let digest = store.digest(begin, end);
+        let range = digest.map_or((end, end), |_| (begin, end));
+        Ok(Ok(Proposal { cut, range, digest: digest.unwrap_or_default() }))
+    }
+
+    /// Lets the connection `ticket` follow a master of these epochs, none where they are not known, or ends it.
+    pub fn answer(&self, ticket: u64, answer: Result<Epochs, Refusal>) {
+        self.shared.handshake.answer(ticket, answer);
+    }
+
     /// What is known now.
     #[must_use]
     pub fn status(&self) -> MasterStatus {
@@ -146,6 +205,7 @@ impl Connector {
             end: shared.store.range().1,
             silent_for: contact.heard_at.map(|at| shared.now().saturating_sub(at)),
             fault: contact.fault.clone(),
+            is_diverged: contact.is_diverged,
         }
     }
 
@@ -180,6 +240,10 @@ impl Shared {
             return;
         }
         contact.fault = Some(ended.to_string());
+        if let Ended::Refused(Refusal { is_diverged, .. }) = ended {
+            contact.is_diverged = *is_diverged;
+        }
+        contact.is_diverged |= matches!(ended, Ended::Misplaced(_));
         let what = if was_connected { "the connection to it has ended" } else { "no connection" };
         self.notes.add(true, format!("master {address}: {what}: {ended}"));
     }
@@ -222,23 +286,63 @@ async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> End
     if let Err(error) = socket.set_nodelay(true) {
         return Ended::Io(error);
     }
+    let epochs = match shared.asks {
+        true => shared.handshake.ask().await.map_err(Ended::Refused),
+        false => Ok(Epochs::default()),
+    };
+    let epochs = match epochs.and_then(|epochs| take_over(shared, replica, epochs)) {
+        Ok(epochs) => epochs,
+        Err(ended) => return ended,
+    };
     {
         let mut contact = shared.contact.lock();
-        (contact.is_connected, contact.fault) = (true, None);
+        (contact.is_connected, contact.fault, contact.is_diverged) = (true, None, false);
     }
     shared.notes.add(false, format!("master {address}: connected, this log ends at {}", replica.end()));
     let first = shared.store.range().0;
-    let log = LogState { epochs: Epochs::default(), first, end: replica.end() };
-    let mut core = Slave::connected(shared.rules, &log, Epochs::default(), shared.now());
+    let log = LogState { epochs: epochs.own, first, end: replica.end() };
+    let mut core = Slave::connected(shared.rules, &log, epochs.of_master.clone(), shared.now());
+    let mut epochs = EpochsOfBoth { own: log.epochs, of_master: epochs.of_master };
     let (mut reader, mut writer) = socket.split();
-    let ended = exchange(shared, replica, &mut core, &mut reader, &mut writer).await;
+    let ended = exchange(shared, replica, &mut core, &mut epochs, &mut reader, &mut writer).await;
     ended.map_or_else(|ended| ended, |never| match never {})
+}
+
+/// The epochs of a connection.
+struct EpochsOfBoth {
+    /// Those that this log has reached, as the file has them.
+    own: Epochs,
+    of_master: Epochs,
+}
+
+impl EpochsOfBoth {
+    /// The log reaches `end` now: keeps the epochs that began by then, durably.
+    fn reached(&mut self, shared: &Shared, end: PhysicalOffset) -> Result<(), Ended> {
+        let mut reached = self.own.clone();
+        reached.take_over(&self.of_master, end);
+        if reached != self.own {
+            epoch_file::save(&shared.store, &reached).map_err(ReplicaError::Store).map_err(Ended::Replica)?;
+            self.own = reached;
+        }
+        Ok(())
+    }
+}
+
+/// The epochs of a log that goes on with its master's.
+fn take_over(shared: &Shared, replica: &Replica, of_master: Epochs) -> Result<EpochsOfBoth, Ended> {
+    let known = epoch_file::load(&shared.store).map_err(ReplicaError::Store).map_err(Ended::Replica)?;
+    let mut epochs = EpochsOfBoth { own: known.epochs, of_master };
+    if !epochs.of_master.entries().is_empty() {
+        epochs.reached(shared, replica.end())?;
+    }
+    Ok(epochs)
 }
 
 async fn exchange(
     shared: &Shared,
     replica: &mut Replica,
     core: &mut Slave,
+    epochs: &mut EpochsOfBoth,
     reader: &mut ReadHalf<'_>,
     writer: &mut WriteHalf<'_>,
 ) -> Result<std::convert::Infallible, Ended> {
@@ -255,7 +359,7 @@ async fn exchange(
                 Ok(count) => {
                     shared.heard();
                     let bytes = buffer.get(..count).unwrap_or_default();
-                    take(shared, replica, core, &mut transfers, bytes)?;
+                    take(shared, replica, core, epochs, &mut transfers, bytes)?;
                 }
                 Err(error) => return Err(Ended::Io(error)),
             },
@@ -274,6 +378,7 @@ fn take(
     shared: &Shared,
     replica: &mut Replica,
     core: &mut Slave,
+    epochs: &mut EpochsOfBoth,
     transfers: &mut TransferReader,
     mut bytes: &[u8],
 ) -> Result<(), Ended> {
@@ -285,10 +390,15 @@ fn take(
                 if let Some(at) = before.log_begins {
                     replica.begin_at(at).map_err(Ended::Replica)?;
                 }
+                if before.epoch_begins.is_some() {
+                    epochs.reached(shared, core.end())?;
+                }
             }
             Piece::Bytes(some) => {
                 replica.append(core.end(), some).map_err(Ended::Replica)?;
-                core.appended(some.len(), shared.now());
+                if core.appended(some.len(), shared.now()).is_some() {
+                    epochs.reached(shared, core.end())?;
+                }
             }
         }
     }
@@ -305,6 +415,7 @@ impl fmt::Display for Ended {
             Self::Stream(error) => error.fmt(out),
             Self::Misplaced(misplaced) => misplaced.fmt(out),
             Self::Replica(error) => error.fmt(out),
+            Self::Refused(refusal) => refusal.reason.fmt(out),
         }
     }
 }

@@ -4,13 +4,14 @@
 //! Threads: its own; `slaves` and `take_notes` from any.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
+use crate::replication::epochs::Epochs;
 use crate::replication::master::ConnectionId;
 use crate::store::Store;
 
@@ -36,10 +37,23 @@ impl Listener {
     /// # Errors
     /// The address cannot be listened on, or the system has no thread left.
     pub fn start(store: Arc<Store>, address: SocketAddr, options: ListenerOptions) -> io::Result<Self> {
+        Self::start_with(store, address, options, Epochs::default())
+    }
+
+    /// The same, of a log of these epochs.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(
+        store: Arc<Store>,
+        address: SocketAddr,
+        options: ListenerOptions,
+        epochs: Epochs,
+    ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let slaves = Arc::new(Slaves::new(store, options));
+        let slaves = Arc::new(Slaves::new(store, options, epochs));
         let serving = Arc::clone(&slaves);
         let thread = HaThread::start(move || accept(listener, serving))?;
         Ok(Self { slaves, address, thread })
@@ -55,6 +69,12 @@ impl Listener {
     #[must_use]
     pub fn slaves(&self) -> Vec<SlaveStatus> {
         self.slaves.status()
+    }
+
+    /// Why slaves were refused that do not fit this log, by address; one that comes back and does is not among them.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(IpAddr, String)> {
+        self.slaves.refused()
     }
 
     /// What happened since the last call that an operator should read about.
@@ -102,7 +122,7 @@ async fn serve(
     wakeup: Arc<Notify>,
 ) {
     slaves.notes.add(false, format!("a slave has connected from {address}"));
-    let ended = transfers::serve(&slaves, socket, id, &wakeup).await;
+    let ended = transfers::serve(&slaves, socket, id, address.ip(), &wakeup).await;
     slaves.disconnect(id);
     slaves.notes.add(true, format!("the connection of the slave at {address} has ended: {ended}"));
 }

@@ -11,12 +11,35 @@
 //! it belongs on loopback or in a network that is trusted.
 
 mod connector;
+mod epoch_file;
+mod handshake;
 mod listener;
 mod notes;
 mod runtime;
 mod slaves;
 mod transfers;
 
-pub use connector::{Connector, ConnectorOptions, MasterStatus};
+use crate::replication::epochs::Epochs;
+use crate::store::{Store, StoreError};
+
+pub use connector::{Connector, ConnectorOptions, MasterStatus, Proposal};
+pub use handshake::Refusal;
 pub use listener::Listener;
 pub use slaves::{ListenerOptions, SlaveStatus};
+
+/// The epochs of the log of a broker that leads from now on: `epoch` where that was agreed with others, and one of its own
+/// where there was none.
+///
+/// # Errors
+/// The file of epochs cannot be read or written.
+pub fn lead(store: &Store, broker_id: u64, epoch: Option<u32>) -> Result<Epochs, StoreError> {
+    epoch_file::lead(store, broker_id, epoch)
+}
+
+/// The epochs of the log of a store, as far as they are known.
+///
+/// # Errors
+/// The file of epochs cannot be read.
+pub fn epochs(store: &Store) -> Result<Epochs, StoreError> {
+    Ok(epoch_file::load(store)?.epochs)
+}

@@ -2,8 +2,8 @@
 //!
 //! Threads: the listener's; `status` from any.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ pub(super) struct Slaves {
     pub(super) options: ListenerOptions,
     pub(super) core: Mutex<Master>,
     connected: Mutex<BTreeMap<ConnectionId, Connected>>,
+    /// Why those were refused that do not fit this log, until they do; the oldest are forgotten.
+    refused: Mutex<VecDeque<(IpAddr, String)>>,
     started: Instant,
     pub(super) notes: Notes,
 }
@@ -77,7 +79,7 @@ struct Connected {
 
 impl Slaves {
     /// None yet, of the master of this store.
-    pub(super) fn new(store: Arc<Store>, options: ListenerOptions) -> Self {
+    pub(super) fn new(store: Arc<Store>, options: ListenerOptions, epochs: Epochs) -> Self {
         let rules = MasterRules {
             copies: options.copies,
             gap_bytes_max: options.gap_bytes_max,
@@ -87,12 +89,13 @@ impl Slaves {
             unreported_bytes_max: UNREPORTED_BYTES_MAX,
             file_bytes: store.file_bytes(),
         };
-        let log = LogState { epochs: Epochs::default(), first: store.range().0, end: store.copied_to() };
+        let log = LogState { epochs, first: store.range().0, end: store.copied_to() };
         Self {
             core: Mutex::new(Master::new(rules, log, PhysicalOffset(0))),
             store,
             options,
             connected: Mutex::default(),
+            refused: Mutex::default(),
             started: Instant::now(),
             notes: Notes::default(),
         }
@@ -160,6 +163,23 @@ impl Slaves {
             (core.confirmed(), core.in_sync())
         };
         self.store.confirm(confirmed, in_sync);
+    }
+
+    /// Keeps why the slave at an address does not fit this log; `None`: it does.
+    pub(super) fn fits(&self, address: IpAddr, mismatch: Option<String>) {
+        let mut refused = self.refused.lock();
+        refused.retain(|(refused, _)| *refused != address);
+        if let Some(mismatch) = mismatch {
+            if refused.len() == self.options.slaves_max {
+                refused.pop_front();
+            }
+            refused.push_back((address, mismatch));
+        }
+    }
+
+    /// Why slaves were refused that do not fit this log.
+    pub(super) fn refused(&self) -> Vec<(IpAddr, String)> {
+        self.refused.lock().iter().cloned().collect()
     }
 
     /// Has the log wake the writers of those that are connected.

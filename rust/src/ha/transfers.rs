@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io;
 use std::io::IoSlice;
+use std::mem;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,6 +45,7 @@ pub(super) async fn serve(
     slaves: &Slaves,
     mut socket: TcpStream,
     id: ConnectionId,
+    address: IpAddr,
     wakeup: &Notify,
 ) -> Ended {
     if let Err(error) = socket.set_nodelay(true) {
@@ -50,13 +53,20 @@ pub(super) async fn serve(
     }
     let (reader, writer) = socket.split();
     tokio::select! {
-        ended = read_reports(slaves, reader, id, wakeup) => ended,
+        ended = read_reports(slaves, reader, id, address, wakeup) => ended,
         ended = write_log(slaves, writer, id, wakeup) => ended,
         () = silence(slaves, id) => Ended::Silence,
     }
 }
 
-async fn read_reports(slaves: &Slaves, mut socket: ReadHalf<'_>, id: ConnectionId, wakeup: &Notify) -> Ended {
+async fn read_reports(
+    slaves: &Slaves,
+    mut socket: ReadHalf<'_>,
+    id: ConnectionId,
+    address: IpAddr,
+    wakeup: &Notify,
+) -> Ended {
+    let mut fits = false;
     let mut reports = ReportReader::default();
     let mut buffer = [0; READ_BYTES];
     loop {
@@ -70,8 +80,13 @@ async fn read_reports(slaves: &Slaves, mut socket: ReadHalf<'_>, id: ConnectionI
             match reports.next(bytes) {
                 Ok(Some((end, rest))) => {
                     bytes = rest;
-                    if let Err(distrust) = slaves.core.lock().reported(id, end, slaves.now()) {
+                    let reported = slaves.core.lock().reported(id, end, slaves.now());
+                    if let Err(distrust) = reported {
+                        slaves.fits(address, Some(distrust.to_string()));
                         return Ended::Distrust(distrust);
+                    }
+                    if !mem::replace(&mut fits, true) {
+                        slaves.fits(address, None);
                     }
                 }
                 Ok(None) => break,

@@ -46,6 +46,11 @@ pub enum Divergence {
     },
     /// The two have no epoch in common.
     NothingInCommon,
+    /// They should agree up to there, and have other bytes before.
+    Bytes {
+        /// Up to where they should agree.
+        agreed: PhysicalOffset,
+    },
     /// The logs differ below what was confirmed.
     Confirmed {
         /// Up to where they agree.
@@ -79,8 +84,16 @@ pub fn align(
     if slave.first == slave.end {
         return Ok(Alignment::Follow);
     }
-    let agreed = slave.epochs.agreed_end(slave.end, &master.epochs, master.end);
-    let agreed = agreed.ok_or(Divergence::NothingInCommon)?;
+    // A log of an older release, or of Apache's, has none: its bytes alone can say whether it is the same.
+    let are_known = [slave, master].iter().all(|log| !log.epochs.entries().is_empty());
+    let agreed = match slave.epochs.agreed_end(slave.end, &master.epochs, master.end) {
+        Some(agreed) => agreed,
+        None if are_known => return Err(Divergence::NothingInCommon),
+        None if slave.end > master.end => {
+            return Err(Divergence::MasterShorter { master: master.end, slave: slave.end });
+        }
+        None => slave.end,
+    };
     if agreed < master.first {
         return Err(Divergence::Expired { agreed, first: master.first });
     }
@@ -107,6 +120,11 @@ impl fmt::Display for Divergence {
                 out,
                 "the master's log ends at {master}, this one at {slave}: the master has lost its end; promote \
                  this slave, or give up what only it has"
+            ),
+            Self::Bytes { agreed } => write!(
+                out,
+                "this log and the master's have other bytes before {agreed}: one of the two has lost something; rmqpy store \
+                 compare says where, and one of them has to begin with an empty folder"
             ),
             Self::NothingInCommon => {
                 write!(out, "this log and the master's have no epoch in common: they are not of one group")
@@ -180,6 +198,18 @@ mod tests {
     fn a_master_that_has_been_replaced_is_not_followed() {
         let found = aligned(&log(&[(1, 0), (3, 80)], 0, 100), &log(&[(1, 0)], 0, 300));
         assert_eq!(found, Err(Divergence::OlderEpoch { master: 1, slave: 3 }));
+    }
+
+    #[test]
+    fn a_log_of_unknown_epochs_is_followed_unless_it_is_the_longer_one() {
+        let (known, unknown) = (log(&[(1, 0)], 0, 100), log(&[], 0, 100));
+        assert_eq!(aligned(&unknown, &known), Ok(Alignment::Follow));
+        assert_eq!(aligned(&known, &log(&[], 0, 100)), Err(Divergence::OlderEpoch { master: 0, slave: 1 }));
+        let (master, slave) = (PhysicalOffset(90), PhysicalOffset(100));
+        assert_eq!(
+            aligned(&unknown, &log(&[(1, 0)], 0, 90)),
+            Err(Divergence::MasterShorter { master, slave })
+        );
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod maintenance;
 mod models;
 mod opening;
 mod options;
+mod own_file;
 mod paths;
 mod reading;
 mod recovery;

@@ -11,8 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::disk::{Disk, Entry, FileLock, Open, position_of};
+use crate::store::disk::{Disk, Entry, FileLock, position_of};
 use crate::store::error::StoreError;
+use crate::store::own_file::replace;
+
+const RECORD_NAME: &str = "paths";
 
 /// Where the files of a store lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,7 +68,7 @@ impl StorePaths {
     }
 
     fn record(&self) -> PathBuf {
-        self.own().join("paths")
+        self.own().join(RECORD_NAME)
     }
 
     /// Files that hold the end of the log until it is written.
@@ -163,17 +166,7 @@ impl StorePaths {
             text.extend_from_slice(folder.path.as_os_str().as_bytes());
             text.push(b'\n');
         }
-        let (own, path) = (self.own(), self.record());
-        let scratch = own.join("paths.new");
-        disk.make_dir(&own)?;
-        disk.remove_file(&scratch)?;
-        let file = disk.open(&scratch, Open::Create).map_err(StoreError::io(&scratch, "create"))?;
-        file.resize(text.len() as u64)
-            .and_then(|()| file.write_at(&text, 0))
-            .and_then(|()| file.sync())
-            .map_err(StoreError::io(&scratch, "write"))?;
-        disk.rename(&scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
-        disk.sync_entries(&own)
+        replace(disk, &self.own(), RECORD_NAME, &text)
     }
 
     fn folders(&self) -> [Folder<'_>; 3] {

@@ -32,7 +32,7 @@ SERVED: Final = {
         (
             *("clusterList", "brokerStatus", "getBrokerConfig", "updateBrokerConfig"),
             *("getNamesrvConfig", "updateNamesrvConfig", "updateKvConfig", "deleteKvConfig"),
-            *("wipeWritePerm", "addWritePerm", "haStatus"),
+            *("wipeWritePerm", "addWritePerm", "haStatus", "getBrokerEpoch"),
         ),
         "brokers",
     ),
@@ -84,7 +84,7 @@ ELSEWHERE: Final = {
     **dict.fromkeys(
         ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS
     ),
-    **dict.fromkeys(("getBrokerEpoch", "resetMasterFlushOffset"), _REPLICAS),
+    "resetMasterFlushOffset": _REPLICAS,
     **dict.fromkeys(
         (
             *("getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"),

@@ -19,6 +19,7 @@ from rmqpy.cli.mq.tool import (
 from rmqpy.config import properties
 from rmqpy.errors import ConnectError, RequestTimeout
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.protocol.requests.routes import AddWritePermission, WipeWritePermission
 
@@ -27,6 +28,7 @@ _KEY = click.option("-k", "--key", required=True)
 _VALUE = click.option("-v", "--value", required=True)
 _SPACE = click.option("-s", "--namespace", required=True)
 _BROKER_NAME = click.option("-b", "--brokerName", "broker", required=True)
+_NAME = click.option("-b", "--brokerName", "broker")
 
 
 @tool_command("clusterList")
@@ -180,6 +182,26 @@ def _print_ha_status(address: str, status: HaStatus) -> None:
     click.echo(f"#LastReadTime\t{time_text(own.last_read_timestamp)}")
     click.echo(f"#LastWriteTime\t{time_text(own.last_write_timestamp)}")
     click.echo(f"#MasterFlushOffset\t{own.master_flush_offset}")
+
+
+@tool_command("getBrokerEpoch")
+@_NAME
+@CLUSTER
+def get_broker_epoch(tool: Tool, broker: str | None, cluster: str | None) -> None:
+    """From where to where the log of each broker of a name, or of a cluster, was written under which leadership."""
+    if (broker is None) == (cluster is None):
+        raise click.UsageError("give -b BROKER or -c CLUSTER")
+    for state in tool.brokers():
+        if broker not in (None, state.broker) or cluster not in (None, state.cluster):
+            continue
+        told = tool.ask(state.address, GetBrokerEpochCache()).body
+        click.echo(f"\n#clusterName\t{told.cluster_name}\n#brokerName\t{told.broker_name}")
+        click.echo(f"#brokerAddr\t{state.address}\n#brokerId\t{told.broker_id}")
+        for entry in told.epoch_list:
+            end = min(entry.end_offset, told.max_offset)
+            click.echo(
+                f"#Epoch: EpochEntry{{epoch={entry.epoch}, startOffset={entry.start_offset}, endOffset={end}}}"
+            )
 
 
 @tool_command("deleteKvConfig")

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: Pause after a failure.
 RETRY_SECONDS: Final = 1.0
+#: For each kind, before the slave leads.
+FINISH_SECONDS: Final = 1.0
 
 
 class Copy(Protocol):
@@ -62,6 +64,19 @@ class Follower:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def finish(self, copies: Sequence[Copy]) -> None:
+        """End all copies, and bring some up to date once more, where the master still answers: this broker leads from
+        now on."""
+        await self.stop()
+        if not self.has_master:
+            return
+        peer = self._peer(await self._master.wait())
+        for copy in copies:
+            try:
+                await asyncio.wait_for(copy.copy(peer), FINISH_SECONDS)
+            except (RocketMQError, OSError, TimeoutError) as error:
+                log.warning("%s of the master could not be copied once more: %s", copy.what, error)
 
     @property
     def fault(self) -> str | None:

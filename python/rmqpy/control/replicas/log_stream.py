@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from rmqpy._native import Replication, Store
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
+from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
@@ -37,35 +40,66 @@ class LogStream:
             copies_last_file=config.copies_last_file,
         )
 
-    def listen(self, port: int, *, takes_any_port: bool) -> int:
+    def listen(self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None) -> int:
         """Wait for slaves; the port that is listened on. Where `port` is in use and `takes_any_port`, it is another.
 
-        Raises `OSError`.
+        The log goes on in its last epoch, or in `epoch` where the broker was promoted to lead that.
+
+        Raises `OSError`, or `StoreError` where the epochs cannot be kept.
         """
         host = self._config.listen_host
         try:
-            _, bound = self._native.listen(host, port)
+            _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or not takes_any_port:
                 raise
-            _, bound = self._native.listen(host, 0)
+            _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch)
         return bound
 
-    def follow(self, master: KnownMaster) -> None:
-        """Copy the log of the master, once it is known where it is. Raises `StoreError`."""
+    def follow(
+        self, master: KnownMaster, peer: Callable[[str], Peer], on_cut: Callable[[int], None]
+    ) -> LogAlignment:
+        """Copy the log of the master, once it is known where it is, and the two have been compared.
+
+        Returns what compares them, which is to be stopped before the stream. Raises `StoreError`.
+        """
         self._native.follow()
+        alignment = LogAlignment(self._native, master, peer, on_cut)
+        alignment.start()
         if self._config.master_address:
             self._native.set_master_address(self._config.master_address)
-            return
+            return alignment
         master.on_replica_address = self._native.set_master_address
         if master.replica_address is not None:
             master.on_replica_address(master.replica_address)
+        return alignment
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """As `Replication.epochs`."""
+        return self._native.epochs()
+
+    def epoch(self) -> int:
+        """The youngest epoch of the log; 0 where there is none."""
+        known = self._native.epochs()
+        return known[-1][0] if known else 0
+
+    def range(self) -> tuple[int, int]:
+        """As `Replication.range`."""
+        return self._native.range()
+
+    def digest(self, begin: int, end: int) -> int | None:
+        """As `Replication.digest`."""
+        return self._native.digest(begin, end)
+
+    def refused(self) -> list[tuple[str, str]]:
+        """As `Replication.refused`."""
+        return self._native.refused()
 
     def slaves(self) -> list[tuple[str, int, int | None, int | None, bool, int]]:
         """As `Replication.slaves`."""
         return self._native.slaves()
 
-    def master(self) -> tuple[str | None, bool, int, int | None, str | None] | None:
+    def master(self) -> tuple[str | None, bool, int, int | None, str | None, bool] | None:
         """As `Replication.master`."""
         return self._native.master()
 

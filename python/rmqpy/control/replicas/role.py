@@ -60,6 +60,11 @@ class BrokerRole:
         remark = f"{self._name} is a slave, which takes no changes; ask its master{where}"
         return Refused(_OF_THE_MASTER[RequestCode(code)], remark)
 
+    def lead_no_more(self) -> None:
+        """Another broker leads from now on: messages are refused, and consumers are sent there."""
+        self.is_slave = True
+        self.master_answers(True)
+
     def master_answers(self, has_master: bool) -> None:
         """The master of a slave answers, or does not any more: consumers are sent back to it, or served."""
         self.has_master = has_master

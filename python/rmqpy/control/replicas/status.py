@@ -8,7 +8,12 @@ from rmqpy._native import Store
 from rmqpy.clock import Clock
 from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.replicas.log_stream import LogStream
-from rmqpy.protocol.requests.replicas import HaStatus, MasterConnection, SlaveConnection
+from rmqpy.protocol.requests.replicas import (
+    HaStatus,
+    MasterConnection,
+    RefusedSlave,
+    SlaveConnection,
+)
 
 
 class ReplicaStatus:
@@ -44,8 +49,12 @@ class ReplicaStatus:
                 master_commit_log_max_offset=end,
                 in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
                 ha_connection_info=slaves,
+                refused_slaves=[
+                    RefusedSlave(addr=address, reason=reason) for address, reason in self._stream.refused()
+                ]
+                or None,
             )
-        address, is_connected, own_end, silent_ms, fault = master
+        address, is_connected, own_end, silent_ms, fault, is_diverged = master
         seconds = self._lag.seconds
         heard_ms = 0 if silent_ms is None else self._clock.wall_ms() - silent_ms
         return HaStatus(
@@ -62,5 +71,6 @@ class ReplicaStatus:
                 behind_bytes=self._lag.bytes,
                 behind_millis=None if seconds is None else round(seconds * 1_000),
                 fault=fault,
+                is_diverged=is_diverged or None,
             ),
         )

@@ -14,6 +14,12 @@ def families(status: HaStatus) -> Iterator[Family]:
         slaves = status.ha_connection_info
         yield plain("rmqpy_slaves", "gauge", "Slaves that are connected.", len(slaves))
         yield plain("rmqpy_slaves_in_sync", "gauge", "Those in sync.", status.in_sync_slave_nums)
+        yield plain(
+            "rmqpy_slaves_refused",
+            "gauge",
+            "Slaves whose logs do not fit this one.",
+            len(status.refused_slaves or ()),
+        )
         behind = max((slave.diff for slave in slaves), default=0)
         yield plain(
             "rmqpy_slave_behind_bytes_max", "gauge", "Bytes of the log that one of them lacks.", behind
@@ -25,6 +31,9 @@ def families(status: HaStatus) -> Iterator[Family]:
     )
     yield plain(
         "rmqpy_replica_acting", "gauge", "1 while this slave acts for its master.", bool(status.is_acting)
+    )
+    yield plain(
+        "rmqpy_replica_diverged", "gauge", "1 while the log does not fit the master's.", bool(own.is_diverged)
     )
     for name, text, value in (
         ("rmqpy_replica_behind_bytes", "Bytes of the master's log that are not here.", own.behind_bytes),

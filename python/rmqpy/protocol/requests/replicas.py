@@ -112,6 +112,16 @@ class MasterConnection:
     behind_bytes: int | None = None
     behind_millis: int | None = None
     fault: str | None = None
+    #: Whether the two logs do not fit together, so that an operator has to decide.
+    is_diverged: bool | None = None
+
+
+@record
+class RefusedSlave:
+    """A slave that was refused since its log does not fit the master's."""
+
+    addr: str = ""
+    reason: str = ""
 
 
 @record
@@ -125,6 +135,8 @@ class HaStatus:
     ha_client_runtime_info: MasterConnection = MasterConnection()
     #: Of a slave of ours: whether it acts for its master.
     is_acting: bool | None = None
+    #: Of our brokers; None where there is none.
+    refused_slaves: list[RefusedSlave] | None = None
 
 
 @request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))

@@ -1,15 +1,17 @@
-//! Inspection of a store that no broker has open: verified, counted, read, copied, and its index made anew.
+//! Inspection of a store that no broker has open: verified, counted, read, compared, copied, and its index made anew.
 //!
 //! Works on the folders of Apache's broker and of ours. An inspection holds the store's lock, shared, so that no broker starts
 //! meanwhile and one that runs is told from one that does not; it opens files for reading and nothing else. What writes
-//! says so: `copy` to another folder, `rebuild_index` to the index, `drain` to the log.
+//! says so: `copy` to another folder, `rebuild_index` to the index, `drain` and `cut` to the log.
 //!
 //! Reads the files as they are. What the next start would mend by itself after a crash is a note, what it would not is
 //! damage: see [`Severity`].
 //!
 //! Threads: one per [`StoppedStore`]; [`WalkProgress`] may be read from any.
 
+mod compare;
 mod copy;
+mod cut;
 mod findings;
 mod index;
 mod queues;
@@ -29,6 +31,7 @@ use crate::store::paths::StorePaths;
 use crate::store::recovery::{drain, spooled_bytes};
 
 pub use crate::store::derived::Shape;
+pub use compare::Comparison;
 pub use findings::{FindingKind, Report, Severity};
 
 pub(crate) use findings::Finding;

@@ -206,6 +206,17 @@ impl CheckpointFiles {
         Ok(())
     }
 
+    /// Lets the next start read the log from `base` on, the begin of a file, and believe nothing about what follows.
+    pub(crate) fn step_back(&self, base: u64) -> Result<(), StoreError> {
+        let (checkpoint, _) = self.load()?;
+        self.disk.remove_durably(&self.manifest)?;
+        // A time says where to begin where there is no record, and this one is behind every record.
+        let record = checkpoint.record.min(base as i64);
+        let log_timestamp_ms = if record == 0 { 0 } else { checkpoint.log_timestamp_ms };
+        let checkpoint = Checkpoint { record, log_timestamp_ms, ..checkpoint };
+        self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)
+    }
+
     /// Whether the store was not closed in order.
     pub(crate) fn is_aborted(&self) -> Result<bool, StoreError> {
         let entries = self.disk.entries(&self.root)?;

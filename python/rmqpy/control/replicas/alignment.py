@@ -1,0 +1,148 @@
+"""Alignment: a slave compares its log with its master's before it follows, and gives up what a younger epoch decided
+against.
+
+The master says its epochs and the digest of the end of what both should have. Apache's masters say neither: of them it
+is known only where their log ends, and a slave whose log is longer does not follow. Invariants: the log is not cut
+while the store is open; what cannot be found out is tried again, and what does not fit waits for an operator.
+Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rmqpy._native import Replication
+from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.errors import BrokerError, RocketMQError, Unsupported
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.leadership import BrokerEpochs, GetBrokerEpochCache
+from rmqpy.remoting.client import Peer
+
+log = logging.getLogger(__name__)
+
+#: How often the native half is asked whether a connection waits.
+LOOK_SECONDS: Final = 0.05
+#: A digest is of 1 MiB at most.
+ANSWER_SECONDS: Final = 5.0
+#: For a name server to say where the master of a configured `haMasterAddress` is asked.
+KNOWN_SECONDS: Final = 2.0
+
+
+class LogAlignment:
+    """The comparisons of one slave."""
+
+    def __init__(
+        self,
+        native: Replication,
+        master: KnownMaster,
+        peer: Callable[[str], Peer],
+        on_cut: Callable[[int], None],
+    ) -> None:
+        """`on_cut` is called with where the log has to be cut first; the broker then starts again."""
+        self._native = native
+        self._master = master
+        self._peer = peer
+        self._on_cut = on_cut
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin on the running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Compare no more. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _run(self) -> None:
+        while True:
+            ticket = self._native.wanted()
+            if ticket is None:
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            try:
+                await self._align(ticket)
+            except (RocketMQError, OSError) as error:
+                self._native.refuse(ticket, f"the master does not say what is in its log: {error}")
+            except Exception as error:
+                log.exception("the log cannot be compared with the master's")
+                self._native.refuse(ticket, f"{type(error).__name__}: {error}")
+
+    async def _align(self, ticket: int) -> None:
+        try:
+            address = await asyncio.wait_for(self._master.wait(), KNOWN_SECONDS)
+        except TimeoutError:
+            log.warning(
+                "no name server knows the master: this log is followed without being compared with it"
+            )
+            self._native.accept(ticket, [])
+            return
+        master = self._peer(address)
+        told = await _epochs(master)
+        if told is None:
+            await self._align_with_apache(ticket, master)
+            return
+        epochs = [(entry.epoch, entry.start_offset) for entry in told.body.epoch_list]
+        begin, end = told.body.min_offset or 0, told.body.max_offset
+        proposal, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end)
+        if proposal is None:
+            self._native.refuse(
+                ticket, mismatch or "the connection has ended", is_diverged=mismatch is not None
+            )
+            return
+        cut, begin, end, digest = proposal
+        if begin < end:
+            theirs = await master.call(
+                GetBrokerEpochCache(digest_begin=begin, digest_end=end), timeout=ANSWER_SECONDS
+            )
+            if theirs.digest != digest:
+                reason = (
+                    f"this log and the master's have other bytes before {end}: one of the two has lost something; "
+                    "rmqpy store compare says where, and one of them has to begin with an empty folder"
+                )
+                self._native.refuse(ticket, reason, is_diverged=True)
+                return
+        if cut is None:
+            self._native.accept(ticket, epochs)
+            return
+        own_end = self._native.range()[1]
+        log.warning(
+            "this log has %d bytes from %d on that the master of epoch %d never had: they are given up",
+            own_end - cut,
+            cut,
+            told.body.epoch,
+        )
+        self._native.refuse(ticket, f"this log is cut at {cut} first")
+        self._on_cut(cut)
+
+    async def _align_with_apache(self, ticket: int, master: Peer) -> None:
+        own_end = self._native.range()[1]
+        info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
+        end = info.table.get("commitLogMaxOffset", "")
+        if end.isdecimal() and int(end) < own_end:
+            reason = (
+                f"this log ends at {own_end}, the master's at {end}: the master has lost its end; promote this slave, "
+                "or let it begin with an empty folder"
+            )
+            self._native.refuse(ticket, reason, is_diverged=True)
+            return
+        self._native.accept(ticket, [])
+
+
+async def _epochs(master: Peer) -> BrokerEpochs | None:
+    """What the master says; None where it is Apache's, or of an older release."""
+    try:
+        told = await master.call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)
+    except Unsupported:
+        return None
+    except BrokerError as error:
+        # Apache's answers so without a controller.
+        if "epoch" in str(error).lower() or "controller" in str(error).lower():
+            return None
+        raise
+    return told if told.body.min_offset is not None else None

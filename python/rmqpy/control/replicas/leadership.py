@@ -1,0 +1,132 @@
+"""Leadership: whether this broker leads, whatever its configuration says, since another one was promoted, or itself.
+
+Owns `rmqpy/leadership.json` in the store: the epoch since which a configured slave leads, the epoch that ended the time
+of a master, and the master that was replaced and has not heard of it. Invariants: nothing is answered before it is on
+the disk; a master whose time has ended never leads again under the same configuration. Threads: the event loop's; the
+file is read and written in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Final
+
+from rmqpy.config import files
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.replication import ASYNC_MASTER
+from rmqpy.errors import ConfigError, StoreError
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import json_tree, read_json, record
+from rmqpy.protocol.requests.routes import MASTER_ID
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "leadership.json"
+
+
+@record
+class _Record:
+    """The content of the file."""
+
+    #: A configured slave leads since this epoch, in this role.
+    led_since: int | None = None
+    role: str = ASYNC_MASTER
+    #: This master was replaced by the one at this address.
+    ended_by: int | None = None
+    successor: str | None = None
+    #: Address of the master that this one has replaced, until that knows.
+    untold: str | None = None
+
+
+class Leadership:
+    """What was decided about this broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """`config` as it was given."""
+        self._given = config
+        self._path = Path(config.store.folder) / "rmqpy" / NAME
+        self._record = _Record()
+
+    async def load(self) -> None:
+        """Read the file. Raises `ConfigError` naming it."""
+        found = await asyncio.to_thread(files.load, self._path, _parse)
+        self._record = found or _Record()
+
+    def config(self) -> BrokerConfig:
+        """The configuration this broker starts with. Raises `ConfigError` for a master whose time has ended."""
+        given, decided = self._given, self._record
+        if given.replication.is_slave:
+            if decided.led_since is None:
+                return given
+            log.info(
+                "this slave was promoted: it leads %s since epoch %s as %s; brokerRole and brokerId of its "
+                "configuration may say so",
+                given.name,
+                decided.led_since,
+                decided.role,
+            )
+            leading = dataclasses.replace(given.replication, role=decided.role, broker_id=MASTER_ID)
+            return dataclasses.replace(given, replication=leading)
+        if decided.ended_by is not None:
+            raise ConfigError(
+                f"this broker was replaced as master of {given.name} by the one at {decided.successor}, epoch "
+                f"{decided.ended_by}",
+                hint="start it as its slave: brokerRole=SLAVE and a brokerId above 0; what only this log has is "
+                "given up then",
+            )
+        return given
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that this broker was promoted to lead; None where it was not."""
+        return self._record.led_since
+
+    @property
+    def ended_by(self) -> int | None:
+        """The epoch that ended the time of this master."""
+        return self._record.ended_by
+
+    @property
+    def returns_as_slave(self) -> bool:
+        """Whether a start would make a slave of it, once its time as a master has ended."""
+        return self._given.replication.is_slave
+
+    @property
+    def untold(self) -> str | None:
+        """Where the master is that was replaced and does not know it yet."""
+        return self._record.untold
+
+    async def begin(self, epoch: int, role: str, replaced: str | None) -> None:
+        """This slave leads from the next start on. Raises `StoreError`."""
+        await self._save(_Record(led_since=epoch, role=role, untold=replaced))
+
+    async def end(self, epoch: int, successor: str | None) -> None:
+        """This master leads no more. Raises `StoreError`."""
+        await self._save(_Record(ended_by=epoch, successor=successor))
+
+    async def told(self) -> None:
+        """The master that was replaced knows. Raises `StoreError`."""
+        await self._save(dataclasses.replace(self._record, untold=None))
+
+    async def followed(self) -> None:
+        """This broker follows a master: what ended is over. Raises `StoreError`."""
+        if self._record != _Record():
+            await self._save(_Record())
+
+    async def _save(self, decided: _Record) -> None:
+        text = fastjson.pretty(json_tree(decided))
+        try:
+            await asyncio.to_thread(files.save, self._path, text)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(self._path)
+            ) from error
+        self._record = decided
+
+
+def _parse(text: str) -> _Record:
+    return read_json(_Record, text)

@@ -1,0 +1,64 @@
+//! Own files: small ones in our folder of the store, each replaced whole.
+//!
+//! Invariant: after a crash a file has what was written last, or what it had before.
+//! Threads: any; one at a time writes a file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::positions::PhysicalOffset;
+
+use super::Store;
+use super::disk::{Disk, Open};
+use super::error::StoreError;
+
+/// Bytes of the log whose digest is taken in one go.
+const DIGEST_BYTES: usize = 1 << 20;
+
+impl Store {
+    /// What an own file has; nothing where there is none.
+    pub(crate) fn own_file(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        self.disk.read_front(&self.options.paths.own().join(name), usize::MAX)
+    }
+
+    /// Gives an own file another content, durably.
+    pub(crate) fn replace_own_file(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        replace(&self.disk, &self.options.paths.own(), name, content)
+    }
+
+    /// CRC-32 of a part of the log; `None` where some of it is not there, or may not be copied yet.
+    #[must_use]
+    pub fn digest(&self, begin: PhysicalOffset, end: PhysicalOffset) -> Option<u32> {
+        let (mut digest, mut at) = (crc32fast::Hasher::new(), begin);
+        while at < end {
+            let bytes = self.log_bytes(at, (end.bytes_since(at) as usize).min(DIGEST_BYTES))?;
+            digest.update(&bytes);
+            at.0 += bytes.len() as u64;
+        }
+        Some(digest.finalize())
+    }
+
+    /// Refuses messages from now on, for another broker leads: where the log ends now is where it ends.
+    pub fn fence(&self) {
+        self.log.set_replica(true);
+    }
+}
+
+/// Replaces the file `name` in `dir` by one with this content, durably.
+pub(super) fn replace(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    name: &str,
+    content: &[u8],
+) -> Result<(), StoreError> {
+    let (path, scratch) = (dir.join(name), dir.join(format!("{name}.new")));
+    disk.make_dir(dir)?;
+    disk.remove_file(&scratch)?;
+    let file = disk.open(&scratch, Open::Create).map_err(StoreError::io(&scratch, "create"))?;
+    file.resize(content.len() as u64)
+        .and_then(|()| file.write_at(content, 0))
+        .and_then(|()| file.sync())
+        .map_err(StoreError::io(&scratch, "write"))?;
+    disk.rename(&scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
+    disk.sync_entries(dir)
+}

@@ -1,0 +1,119 @@
+"""Masters and slaves as processes of their own, which a test can kill, stop, and start again in another role."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqpy.control.addresses import free_port
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
+from rmqpy.testing import SMALL
+from wire import TIMEOUT_S, Peer
+
+FILE_BYTES = 1 << 20
+
+
+@dataclass
+class Replica:
+    """`rmqpy broker` on a folder, at the same ports in every life."""
+
+    namesrv: str
+    folder: Path
+    settings: dict[str, object]
+    port: int = field(default_factory=lambda: free_port("127.0.0.1"))
+    host: str = "127.0.0.1"
+    #: What comes before the command, as to run it elsewhere.
+    inside: Sequence[str] = ()
+    process: subprocess.Popen[str] | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it serves; the name server is on the loop of the test."""
+        await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
+        files = {"mappedFileSizeCommitLog": FILE_BYTES, "storePathRootDir": self.folder}
+        own = {
+            "brokerName": "broker-a",
+            "listenPort": self.port,
+            "brokerIP1": self.host,
+            "brokerIP2": self.host,
+        }
+        # Nobody waits for the other side's silence or the original's pauses.
+        soon = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 5_000}
+        settings = {**SMALL, **files, **own, **soon, **self.settings}
+        command = [
+            *self.inside,
+            sys.executable,
+            "-m",
+            "rmqpy",
+            "broker",
+            "-n",
+            self.namesrv,
+            "--log-level",
+            "error",
+        ]
+        command += [f"{key}={value}" for key, value in settings.items()]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert "is ready" in ready, f"it did not start: {ready!r}"
+
+    async def end(self, how: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            await asyncio.to_thread(self.process.wait, timeout=30)
+            self.process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None, "it runs"
+        self.process.send_signal(number)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    async def status(self) -> HaStatus:
+        async with await Peer.connect(self.address) as peer:
+            return await peer.ask(GetBrokerHaStatus())
+
+    async def log_end(self) -> int:
+        async with await Peer.connect(self.address) as peer:
+            return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])
+
+    def log(self, end: int) -> bytes:
+        files = sorted((self.folder / "commitlog").iterdir())
+        return b"".join(file.read_bytes() for file in files)[:end]
+
+
+@asynccontextmanager
+async def running(*replicas: Replica) -> AsyncIterator[None]:
+    try:
+        await asyncio.gather(*(replica.start() for replica in replicas))
+        yield
+    finally:
+        for replica in replicas:
+            await replica.end(signal.SIGKILL)
+
+
+async def caught_up(master: Replica, slave: Replica) -> int:
+    """Where the master's log ended when this began; the slave has got there."""
+    end = await master.log_end()
+    async with asyncio.timeout(TIMEOUT_S):
+        while await slave.log_end() < end:  # noqa: ASYNC110 - it is in another process
+            await asyncio.sleep(0.02)
+    return end
+
+
+async def in_sync(master: Replica, slaves: int = 1) -> None:
+    """The master has so many slaves, and they lack nothing."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            told = await master.status()
+            if sum(slave.in_sync and slave.diff == 0 for slave in told.ha_connection_info) >= slaves:
+                return
+            await asyncio.sleep(0.02)

@@ -1,0 +1,238 @@
+"""A machine burns, a slave stands still, a network is cut: no acknowledged message is lost, and no send waits longer
+than was agreed.
+64 senders, each on a connection of its own, at a master whose replies wait for its slave. Rounds are
+`RMQPY_REPLICA_ROUNDS`; the seed of the moments is printed, and `RMQPY_SEED` repeats them. Networks are namespaces that
+the test makes (root).
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+from crash.replica_processes import Replica, caught_up, in_sync, running
+from crash.traffic import Acknowledged, audit, load_until, send_header
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.namesrv import NameServer
+from wire import Peer
+
+ROUNDS = int(os.environ.get("RMQPY_REPLICA_ROUNDS", "3"))
+#: How long a reply waits for the slave, in these tests.
+SLAVE_TIMEOUT_MS = 400
+SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": SLAVE_TIMEOUT_MS}
+#: Of a loaded machine, beyond that.
+MARGIN_SECONDS = 2.0
+#: Addresses of documentation, on a network that ends in this machine.
+MASTER_HOST, SLAVE_HOST = "203.0.113.1", "203.0.113.2"
+
+STORED_ALONE = (11, 12)
+
+
+@pytest.fixture
+def moments() -> random.Random:
+    seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+async def namesrv() -> AsyncIterator[str]:
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
+        yield server.address
+
+
+def slave_of(namesrv: str, folder: Path, broker_id: int) -> Replica:
+    settings = {**SYNC, "brokerRole": "SLAVE", "brokerId": broker_id}
+    return Replica(namesrv, folder, settings)
+
+
+@pytest.mark.timeout(120 + 20 * ROUNDS)
+async def test_what_was_acknowledged_outlives_the_machine_of_its_master(
+    tmp_path: Path, namesrv: str, moments: random.Random
+) -> None:
+    master, slave = Replica(namesrv, tmp_path / "a", dict(SYNC)), slave_of(namesrv, tmp_path / "b", 1)
+    topics: dict[str, Acknowledged] = {}
+    stored, seconds = 0, []
+    async with running(master, slave), rmqpy.AsyncAdmin(namesrv) as admin:
+        for number in range(ROUNDS):
+            await in_sync(master)
+            topic, acknowledged = f"burnt-{number}", Acknowledged()
+            topics[topic] = acknowledged
+            victim = master
+            await load_until(
+                lambda: victim.signal(signal.SIGKILL),  # noqa: B023 - called before the next round
+                master.address,
+                topic,
+                f"round-{number}",
+                moments.uniform(0.05, 0.6),
+                acknowledged,
+            )
+            await master.end(signal.SIGKILL)
+            shutil.rmtree(master.folder)
+            broker_id = int(str(slave.settings["brokerId"]))
+            promoted = await admin.promote("broker-a", broker_id, role="SYNC_MASTER")
+            seconds.append(promoted.seconds)
+            stored += await audit(slave.address, topic, acknowledged)
+            # The next slave begins with nothing.
+            master, slave = slave, master
+            slave.settings = slave_of(namesrv, slave.folder, 3 - broker_id).settings
+            await slave.start()
+        await in_sync(master)
+        for topic, acknowledged in topics.items():
+            await audit(master.address, topic, acknowledged)
+        end = await caught_up(master, slave)
+        for each in (slave, master):
+            await each.end(signal.SIGTERM)
+    assert slave.log(end) == master.log(end)
+    count = sum(map(len, topics.values()))
+    print(
+        f"{ROUNDS} masters killed and their folders deleted: {count} acknowledged, 0 lost, {stored} stored; promoted "
+        f"in {sorted(seconds)[len(seconds) // 2]:.2f} s, at most {max(seconds):.2f} s"
+    )
+    assert count > ROUNDS
+
+
+async def answers(address: str, until: asyncio.Event) -> dict[int, list[float]]:
+    """Codes of sends, one after the other on one connection, with the seconds that each took."""
+    found: dict[int, list[float]] = {}
+    async with await Peer.connect(address) as peer:
+        while not until.is_set():
+            began = time.monotonic()
+            answer = await peer.call(310, send_header("cut", 0), b"x" * 200)
+            found.setdefault(answer.code, []).append(time.monotonic() - began)
+            await asyncio.sleep(0.001)
+    return found
+
+
+async def code_of(address: str) -> int:
+    async with await Peer.connect(address) as peer:
+        return (await peer.call(310, send_header("cut", 0), b"one")).code
+
+
+async def test_a_send_beside_a_slave_that_stands_still_says_so_in_time(tmp_path: Path, namesrv: str) -> None:
+    master, slave = Replica(namesrv, tmp_path / "a", dict(SYNC)), slave_of(namesrv, tmp_path / "b", 1)
+    async with running(master, slave):
+        await in_sync(master)
+        assert await code_of(master.address) == 0
+        for _ in range(ROUNDS):
+            slave.signal(signal.SIGSTOP)
+            began = time.monotonic()
+            codes = await asyncio.gather(*(code_of(master.address) for _ in range(16)))
+            assert set(codes) == {12}, "stored, and not copied"
+            assert time.monotonic() - began < SLAVE_TIMEOUT_MS / 1_000 + MARGIN_SECONDS, (
+                "they wait side by side"
+            )
+            slave.signal(signal.SIGCONT)
+            await in_sync(master)
+            assert await code_of(master.address) == 0
+        end = await caught_up(master, slave)
+        for each in (slave, master):
+            await each.end(signal.SIGTERM)
+    assert slave.log(end) == master.log(end)
+
+
+class Cable:
+    """Between the machines of master and slave."""
+
+    def __init__(self, space: str) -> None:
+        self._space = space
+
+    def cut(self, how: str) -> None:
+        """`both` ways, or only what the slave says is lost."""
+        if how == "both":
+            run("ip", "link", "set", "rmqpy-m", "down")
+        else:
+            self._inside("route", "replace", "blackhole", f"{MASTER_HOST}/32")
+
+    def mend(self) -> None:
+        run("ip", "link", "set", "rmqpy-m", "up")
+        subprocess.run(
+            ["ip", "-n", self._space, "route", "del", "blackhole", f"{MASTER_HOST}/32"],
+            check=False,
+            capture_output=True,
+        )
+
+    def _inside(self, *words: str) -> None:
+        run("ip", "-n", self._space, *words)
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@contextmanager
+def cable() -> Iterator[Cable]:
+    """A second machine, as far as the network is concerned, and the cable to it."""
+    space = "rmqpy-slave"
+    try:
+        run("ip", "netns", "add", space)
+        run("ip", "link", "add", "rmqpy-m", "type", "veth", "peer", "name", "rmqpy-s", "netns", space)
+        run("ip", "addr", "add", f"{MASTER_HOST}/24", "dev", "rmqpy-m")
+        run("ip", "-n", space, "addr", "add", f"{SLAVE_HOST}/24", "dev", "rmqpy-s")
+        run("ip", "link", "set", "rmqpy-m", "up")
+        for device in ("rmqpy-s", "lo"):
+            run("ip", "-n", space, "link", "set", device, "up")
+        yield Cable(space)
+    finally:
+        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces of networks take root and ip"
+)
+@pytest.mark.timeout(120 + 20 * ROUNDS)
+async def test_no_send_waits_for_longer_than_agreed_when_slaves_die_or_the_network_is_cut(
+    tmp_path: Path, moments: random.Random
+) -> None:
+    counts: dict[int, int] = {}
+    longest = 0.0
+    server = NameServerConfig(bind_address=MASTER_HOST, listen_port=0, kv_path="", store_path="")
+    with cable() as network:
+        async with NameServer(server) as name_server:
+            namesrv = name_server.address
+            # The other side of a cut cable is missed soon.
+            soon = {**SYNC, "haHousekeepingInterval": 1_000}
+            master = Replica(namesrv, tmp_path / "a", dict(soon), host=MASTER_HOST)
+            slave = slave_of(namesrv, tmp_path / "b", 1)
+            slave.settings |= soon | {"brokerRole": "SLAVE"}
+            slave.host, slave.inside = SLAVE_HOST, ("ip", "netns", "exec", "rmqpy-slave")
+            async with running(master, slave):
+                await in_sync(master)
+                assert await code_of(master.address) == 0
+                for number in range(ROUNDS):
+                    is_over = asyncio.Event()
+                    senders = [asyncio.create_task(answers(master.address, is_over)) for _ in range(8)]
+                    await asyncio.sleep(moments.uniform(0.05, 0.3))
+                    how = ("both", "kill", "one way")[number % 3]
+                    if how == "kill":
+                        await slave.end(signal.SIGKILL)
+                        await asyncio.sleep(moments.uniform(0.05, 1.0))
+                        await slave.start()
+                    else:
+                        network.cut(how)
+                        await asyncio.sleep(moments.uniform(0.3, 2.0))
+                        network.mend()
+                    await asyncio.sleep(0.1)
+                    is_over.set()
+                    for found in await asyncio.gather(*senders):
+                        for code, times in found.items():
+                            counts[code] = counts.get(code, 0) + len(times)
+                            longest = max(longest, *times)
+                    await in_sync(master)
+                    assert await code_of(master.address) == 0
+                end = await caught_up(master, slave)
+                for each in (slave, master):
+                    await each.end(signal.SIGTERM)
+    assert set(counts) <= {0, *STORED_ALONE}, counts
+    assert longest < SLAVE_TIMEOUT_MS / 1_000 + MARGIN_SECONDS
+    assert slave.log(end) == master.log(end)
+    print(f"{ROUNDS} cuts and kills: answers by code {counts}, the longest after {longest:.2f} s, logs equal")
