@@ -36,7 +36,18 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "client": frozenset({"requests", "columns", "remoting", "access", "message"}),
     "load": frozenset({"requests", "remoting", "message", "clock"}),
     "fuzzing": frozenset(
-        {"client", "requests", "columns", "store", "remoting", "message", "positions", "clock"}
+        {
+            "client",
+            "requests",
+            "columns",
+            "replication",
+            "store",
+            "remoting",
+            "access",
+            "message",
+            "positions",
+            "clock",
+        }
     ),
     "bindings": frozenset(
         {

@@ -48,6 +48,7 @@ __all__ = [
     "Client",
     "Columns",
     "Completions",
+    "DueMessages",
     "HandClock",
     "Load",
     "Message",
@@ -66,6 +67,7 @@ __all__ = [
     "ServerRequest",
     "StoppedStore",
     "Store",
+    "Transactions",
     "__version__",
     "attach_count",
     "check_entry",
@@ -625,81 +627,8 @@ class Server:
         remark: str | None = None,
     ) -> None:
         """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
-    def deliver(self, offsets: dict[int, int], *, acts: bool = False) -> None:
-        """Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or,
-        of a slave that `acts` for its master, by way of `take_escapes`. Nothing where the broker delivers already.
-        Raises `StoreError`."""
-    def end_delivery(self) -> dict[int, int]:
-        """End what `deliver` began, and save how far timed messages have got; how far each delay level has. Raises
-        `StoreError`."""
-    def take_escapes(self, limit: int) -> list[tuple[int, str, int, int, int, int, int, str, bytes]]:
-        """Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id,
-        flag, system flag, time of birth in ms, earlier attempts, properties, body."""
-    def decide_escape(self, position: int, is_accepted: bool) -> None:
-        """Say of a message of `take_escapes` whether another broker has it; one that none has comes again."""
-    def close_escapes(self) -> int:
-        """Let no more messages come by `take_escapes`; how many are on their way, or were accepted and are not noted as
-        delivered yet."""
-    def save_timers(self) -> None:
-        """Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
-        `StoreError`."""
     def wake_pulls(self) -> None:
         """Answer the pulls that wait for messages now: the role of the broker is another."""
-    def timer_statistics(
-        self,
-    ) -> tuple[int, tuple[int, int], tuple[int, int], list[tuple[str, int, int, int]]] | None:
-        """Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
-        ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
-        start. None before `deliver`. Raises `StoreError`."""
-    def timers_due_within(self, bounds_s: Sequence[int]) -> list[tuple[str, list[int]]]:
-        """How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
-        once. Raises `StoreError`."""
-    def timer_slots_within(self, bounds_s: Sequence[int]) -> list[int]:
-        """The same of all topics together, to the width of a slot, from memory."""
-    def pending_timers(self) -> int:
-        """Timed messages that wait."""
-    def delay_offsets(self) -> dict[int, int]:
-        """How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
-
-        Raises `StoreError` when that fails.
-        """
-    def delivered(self) -> dict[int, int]:
-        """The same for those who only look: nothing is flushed."""
-    def recover_transactions(self, checked: Sequence[tuple[int, int, int]]) -> None:
-        """Find the transactions that are open, and count on from these `checked_transactions`. Once, before the server
-        listens. Raises `StoreError`."""
-    def checked_transactions(self) -> list[tuple[int, int, int]]:
-        """Open half messages about which somebody was asked: position in the log of the first and of the last one of
-        several that follow one another, and how often about each of them."""
-    def save_transactions(self) -> None:
-        """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
-    def take_transactions(
-        self, limit: int, interval_ms: int
-    ) -> list[tuple[int, tuple[int, str, int, int, int, int, int, str, bytes]]]:
-        """Half messages that are due as `due_transactions` has them, for another broker: offset, and the rest as
-        `take_escapes`."""
-    def leave_transaction(self, offset: int, physical: int) -> None:
-        """Note that another broker has a half message now: nobody is asked about it here any more."""
-    def forget_transactions(self) -> None:
-        """Forget which transactions are open: another broker looks after them from now on."""
-    def due_transactions(
-        self, limit: int, interval_ms: int
-    ) -> list[tuple[int, int, int, int, str, str, str, bytes]]:
-        """Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
-        position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
-        it was sent."""
-    def count_checks(self, halves: Sequence[tuple[int, int]]) -> None:
-        """Count a check of each of these, offset and position: a producer was sent one."""
-    def discard_transaction(self, offset: int, physical: int) -> bool:
-        """Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
-        somebody has decided. Raises `StoreError`."""
-    def resume_transaction(self, physical: int) -> None:
-        """Ask producers about a half message again, from the first time on: one that is open, or that was given up and
-        is a half once more then. Raises `BrokerError` with the reason for any other, and `StoreError`."""
-    def transactions(self) -> list[tuple[str, int, int, int, list[int], int]]:
-        """Topic, and of its transactions: how many are open, were committed and rolled back since the start; how many
-        commits came when their message was as old as each of `TRANSACTION_BOUNDS_S` at most, and older, each counted
-        once; seconds of all together."""
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:
@@ -720,6 +649,87 @@ class Server:
         """connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:
         """Stop accepting, let replies drain, close every connection, join the threads. Idempotent."""
+
+@final
+class DueMessages:
+    """Delayed and timed messages of a broker, and their way to the queues they were meant for."""
+
+    def __new__(cls, server: Server) -> Self: ...
+    def begin(self, offsets: dict[int, int], *, acts: bool = False) -> None:
+        """Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or,
+        of a slave that `acts` for its master, by way of `take`. Nothing where the broker delivers already.
+        Raises `StoreError`."""
+    def end(self) -> dict[int, int]:
+        """End what `begin` began, and save how far timed messages have got; how far each delay level has. Raises
+        `StoreError`."""
+    def take(self, limit: int) -> list[tuple[int, str, int, int, int, int, int, str, bytes]]:
+        """Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id,
+        flag, system flag, time of birth in ms, earlier attempts, properties, body."""
+    def decide(self, position: int, is_accepted: bool) -> None:
+        """Say of a message of `take` whether another broker has it; one that none has comes again."""
+    def close(self) -> int:
+        """Let no more messages come by `take`; how many are on their way, or were accepted and are not noted as
+        delivered yet."""
+    def save(self) -> None:
+        """Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
+        `StoreError`."""
+    def statistics(
+        self,
+    ) -> tuple[int, tuple[int, int], tuple[int, int], list[tuple[str, int, int, int]]] | None:
+        """Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
+        ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
+        start. None before `begin`. Raises `StoreError`."""
+    def due_within(self, bounds_s: Sequence[int]) -> list[tuple[str, list[int]]]:
+        """How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
+        once. Raises `StoreError`."""
+    def slots_within(self, bounds_s: Sequence[int]) -> list[int]:
+        """The same of all topics together, to the width of a slot, from memory."""
+    def delay_offsets(self) -> dict[int, int]:
+        """How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
+
+        Raises `StoreError` when that fails.
+        """
+    def delivered(self) -> dict[int, int]:
+        """The same for those who only look: nothing is flushed."""
+
+@final
+class Transactions:
+    """The transactions of a broker."""
+
+    def __new__(cls, server: Server) -> Self: ...
+    def recover(self, checked: Sequence[tuple[int, int, int]]) -> None:
+        """Find the transactions that are open, and count on from these `checked`. Once, before the server
+        listens. Raises `StoreError`."""
+    def checked(self) -> list[tuple[int, int, int]]:
+        """Open half messages about which somebody was asked: position in the log of the first and of the last one of
+        several that follow one another, and how often about each of them."""
+    def save(self) -> None:
+        """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
+    def take(
+        self, limit: int, interval_ms: int
+    ) -> list[tuple[int, tuple[int, str, int, int, int, int, int, str, bytes]]]:
+        """Half messages that are due as `due` has them, for another broker: offset, and the rest as
+        `DueMessages.take`."""
+    def leave(self, offset: int, physical: int) -> None:
+        """Note that another broker has a half message now: nobody is asked about it here any more."""
+    def forget(self) -> None:
+        """Forget which transactions are open: another broker looks after them from now on."""
+    def due(self, limit: int, interval_ms: int) -> list[tuple[int, int, int, int, str, str, str, bytes]]:
+        """Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
+        position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
+        it was sent."""
+    def count_checks(self, halves: Sequence[tuple[int, int]]) -> None:
+        """Count a check of each of these, offset and position: a producer was sent one."""
+    def discard(self, offset: int, physical: int) -> bool:
+        """Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
+        somebody has decided. Raises `StoreError`."""
+    def resume(self, physical: int) -> None:
+        """Ask producers about a half message again, from the first time on: one that is open, or that was given up and
+        is a half once more then. Raises `BrokerError` with the reason for any other, and `StoreError`."""
+    def statistics(self) -> list[tuple[str, int, int, int, list[int], int]]:
+        """Topic, and of its transactions: how many are open, were committed and rolled back since the start; how many
+        commits came when their message was as old as each of `TRANSACTION_BOUNDS_S` at most, and older, each counted
+        once; seconds of all together."""
 
 # --------------------------------------------------------------------------------------------------------------
 # Client: messages, connections, columns

@@ -18,7 +18,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmqpy._native import Client, HandClock, Metadata, Offsets, Server, Store
+from rmqpy._native import (
+    Client,
+    DueMessages,
+    HandClock,
+    Metadata,
+    Offsets,
+    Server,
+    Store,
+    Transactions,
+)
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
@@ -354,6 +363,7 @@ class Broker(Service):
             idle_ms=config.idle_seconds * 1_000,
             **limits._asdict(),
         )
+        due, transactions = DueMessages(server), Transactions(server)
         access.follow(server)
         producers = Producers()
         notifications = ClientNotifications(self._config, groups, server)
@@ -362,10 +372,10 @@ class Broker(Service):
         replies = Replies(producers, relay)
         progress = ConsumerProgress(config.name, store, offsets, server.fetch_positions)
         locks = QueueLocks(self._clock, metadata.put_in_order)
-        runtime = Runtime(config.store, store, server, self._clock)
+        runtime = Runtime(config.store, store, server, due, self._clock)
         folder = Path(config.store.folder) / "config"
-        timer_counts = timer_counts_in(folder, server, self._clock)
-        transaction_counts = transaction_counts_in(folder, server, self._clock)
+        timer_counts = timer_counts_in(folder, due, self._clock)
+        transaction_counts = transaction_counts_in(folder, transactions, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         deletion = TopicDeletion(offsets, offset_file, store, statistics)
         timer_file = folder / "timercheck"
@@ -394,7 +404,9 @@ class Broker(Service):
                 timeout_seconds=config.replication.beat_timeout_ms / 1_000,
             )
             if config.replication.is_slave:
-                acting = self._acting(config, server, stream, delay_file, offset_file, name_servers)
+                acting = self._acting(
+                    config, due, transactions, stream, delay_file, offset_file, name_servers
+                )
         self._endpoint = Endpoint(
             server,
             (
@@ -410,8 +422,8 @@ class Broker(Service):
                 relay,
                 QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers, server),
-                TransactionHandlers(server),
-                TimerHandlers(server, timer_counts),
+                TransactionHandlers(transactions),
+                TimerHandlers(due, timer_counts),
                 ReplyHandlers(
                     self._config, topics, replies, server, numeric(self._host, self._port), self._clock
                 ),
@@ -419,7 +431,7 @@ class Broker(Service):
                     offsets,
                     offset_file,
                     delay_file,
-                    (lambda: delay_file.offsets) if config.replication.is_slave else server.delivered,
+                    (lambda: delay_file.offsets) if config.replication.is_slave else due.delivered,
                     timer_file,
                     status,
                 ),
@@ -441,8 +453,8 @@ class Broker(Service):
             unserved=UNSERVED_BY_BROKER,
             refusal_of=self._role.refusal,
         )
-        checks = TransactionChecks(self._config, topics, producers, server, self._clock)
-        duties = MasterDuties(server, delay_file, check_file, checks)
+        checks = TransactionChecks(self._config, topics, producers, server, transactions, self._clock)
+        duties = MasterDuties(due, transactions, delay_file, check_file, checks)
         self._started.push_async_callback(duties.save)
         for counts in (timer_counts, transaction_counts):
             await asyncio.to_thread(counts.load)
@@ -530,6 +542,8 @@ class Broker(Service):
             store,
             offsets,
             server,
+            due,
+            transactions,
             replies.counts,
             status.now,
             self._clock,
@@ -538,7 +552,8 @@ class Broker(Service):
     def _acting(
         self,
         config: BrokerConfig,
-        server: Server,
+        due: DueMessages,
+        transactions: Transactions,
         stream: LogStream,
         delay_file: DelayFile,
         offset_file: OffsetFile,
@@ -550,7 +565,7 @@ class Broker(Service):
             bridge = EscapeBridge(
                 self._identity(config), tuple(name_servers.values()), self._peer, self._clock.elapsed
             )
-            duties = ActingDuties(server, delay_file, bridge, offset_file.save)
+            duties = ActingDuties(due, transactions, delay_file, bridge, offset_file.save)
 
         def has_log() -> bool:
             master = stream.master()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from rmqpy._native import Server
+from rmqpy._native import DueMessages, Transactions
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
 from rmqpy.control.periodic import PeriodicTasks
@@ -21,38 +21,42 @@ class MasterDuties:
     """What begins when a broker begins to lead."""
 
     def __init__(
-        self, server: Server, delay_file: DelayFile, check_file: CheckFile, checks: TransactionChecks
+        self,
+        due: DueMessages,
+        transactions: Transactions,
+        delay_file: DelayFile,
+        check_file: CheckFile,
+        checks: TransactionChecks,
     ) -> None:
-        self._server = server
+        self._due = due
+        self._transactions = transactions
         self._delay_file = delay_file
         self._check_file = check_file
         self._checks = checks
 
     async def recover(self) -> None:
         """Find what is open. Before messages are taken. Raises `StoreError`."""
-        await asyncio.to_thread(self._server.recover_transactions, self._check_file.checked)
-        self._check_file.follow(self._server)
+        await asyncio.to_thread(self._transactions.recover, self._check_file.checked)
+        self._check_file.follow(self._transactions)
 
     async def deliver(self) -> None:
         """Begin to deliver. Raises `StoreError`."""
-        await asyncio.to_thread(self._server.deliver, self._delay_file.offsets)
-        self._delay_file.follow(self._server)
+        await asyncio.to_thread(self._due.begin, self._delay_file.offsets)
+        self._delay_file.follow(self._due)
 
     def repeat(self, config: BrokerConfig, periodic: PeriodicTasks) -> None:
         """Begin what comes round again."""
-        saving = partial(asyncio.to_thread, self._server.save_transactions)
+        saving = partial(asyncio.to_thread, self._transactions.save)
         periodic.every(config.offsets_interval_ms / 1_000, saving)
         periodic.every(CHECKS_SECONDS, self._checks.round)
         periodic.every(config.offsets_interval_ms / 1_000, self._check_file.save)
         periodic.every(config.store.delay_offsets_interval_ms / 1_000, self._delay_file.save)
-        periodic.every(
-            config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(self._server.save_timers)
-        )
+        periodic.every(config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(self._due.save))
 
     async def save(self) -> None:
         """Save once more: when the server has stopped, and the store has not. Raises `StoreError`."""
         try:
-            await asyncio.to_thread(self._server.save_timers)
+            await asyncio.to_thread(self._due.save)
         finally:
             try:
                 await self._check_file.save()

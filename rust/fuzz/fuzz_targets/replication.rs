@@ -1,4 +1,4 @@
-//! What master and slave send each other is read or refused, however it is cut.
+//! The bytes between a master and its slaves: read or refused, and the same however they are cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -16,6 +16,7 @@ mod completions;
 mod config;
 mod constants;
 mod decode_failure;
+mod due_messages;
 mod errors;
 mod ext;
 mod hand_clock;
@@ -36,6 +37,7 @@ mod server_request;
 mod sql;
 mod stopped_store;
 mod store;
+mod transactions;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -65,6 +67,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<offsets::PyOffsets>()?;
     module.add_class::<request::PyRequest>()?;
     module.add_class::<server::PyServer>()?;
+    module.add_class::<due_messages::DueMessages>()?;
+    module.add_class::<transactions::Transactions>()?;
     module.add_class::<namespace::Namespace>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<call::Call>()?;

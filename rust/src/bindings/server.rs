@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
 use super::access;
 use super::errors::raise;
@@ -23,19 +23,13 @@ use super::store::PyStore;
 use crate::access::limits::Limits;
 use crate::access::rules::Checks;
 use crate::access::white_list::WhiteList;
-use crate::dataplane::check_transactions::UndecidedHalf;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
-use crate::dataplane::escapes::Escape;
 use crate::dataplane::event::{Event, KnownHeartbeat};
 use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::request::RequestKind;
-use crate::dataplane::timers::Timers;
-use crate::dataplane::timers::statistics::{TimerStatistics, TopicTimers};
-use crate::dataplane::transactions::{CheckedHalves, TopicTransactions};
 use crate::dataplane::upcall::ReplyTo;
-use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
@@ -61,18 +55,6 @@ type Latency = (i32, i32, bool, Vec<u64>, u64, u64);
 
 /// token, response code, remark, header fields, body
 type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
-
-/// offset, position, earlier checks, store time, producer group, unique key, message id, record
-type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
-
-/// position, topic, queue id, flag, system flag, time of birth, earlier attempts, properties, body
-type EscapeRow<'py> = (u64, String, u32, i32, i32, i64, i32, String, Bound<'py, PyBytes>);
-
-/// What `timer_statistics` says.
-type TimerRow = (u64, (u64, u64), (u64, u64), Vec<(String, i64, u64, u64)>);
-
-/// topic, open, committed, rolled back, commits by age, seconds of all together
-type TransactionsRow = (String, u64, u64, u64, Vec<u64>, u64);
 
 /// A remoting server. With a store it is a broker's: hot requests end there, everything else comes up.
 ///
@@ -342,214 +324,9 @@ impl PyServer {
         Ok(())
     }
 
-    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or, of a
-    /// slave that `acts` for its master, by way of `take_escapes`. Nothing where the broker delivers already. Raises
-    /// `StoreError`.
-    #[pyo3(signature = (offsets, *, acts=false))]
-    fn deliver(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>, acts: bool) -> PyResult<()> {
-        py.detach(|| Ok(self.data_plane.deliver(&offsets, acts)?))
-    }
-
-    /// End what `deliver` began, and save how far timed messages have got; how far each delay level has. Raises
-    /// `StoreError`.
-    fn end_delivery(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
-        py.detach(|| Ok(self.data_plane.end_delivery()?))
-    }
-
-    /// Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id, flag,
-    /// system flag, time of birth in ms, earlier attempts, properties, body.
-    fn take_escapes<'py>(&self, py: Python<'py>, limit: usize) -> Vec<EscapeRow<'py>> {
-        let taken = self.data_plane.escapes().map(|escapes| escapes.take(limit));
-        taken.unwrap_or_default().into_iter().map(|escape| escape_row(py, escape)).collect()
-    }
-
-    /// Say of a message of `take_escapes` whether another broker has it; one that none has comes again.
-    fn decide_escape(&self, position: u64, is_accepted: bool) {
-        self.data_plane
-            .escapes()
-            .into_iter()
-            .for_each(|escapes| escapes.decide(PhysicalOffset(position), is_accepted));
-    }
-
-    /// Let no more messages come by `take_escapes`; how many are on their way, or were accepted and are not noted as
-    /// delivered yet.
-    fn close_escapes(&self) -> usize {
-        self.data_plane.escapes().map_or(0, |escapes| {
-            escapes.set_open(false);
-            escapes.count()
-        })
-    }
-
-    /// Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
-    /// `StoreError`.
-    fn save_timers(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| Ok(self.data_plane.of_timers(Timers::save).unwrap_or(Ok(()))?))
-    }
-
     /// Answer the pulls that wait for messages now: the role of the broker is another.
     fn wake_pulls(&self, py: Python<'_>) {
         py.detach(|| self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all()));
-    }
-
-    /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in ms; how
-    /// many are due, and for how long in ms; by topic how many wait, were read and were delivered since the start. Nothing
-    /// before `deliver`. Raises `StoreError`.
-    fn timer_statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
-        py.detach(|| {
-            let Some(statistics) = self.data_plane.of_timers(Timers::statistics).transpose()? else {
-                return Ok(None);
-            };
-            let TimerStatistics { pending, unread, unread_ms, late, late_ms, topics } = statistics;
-            let of_topic = |(topic, found): (String, TopicTimers)| {
-                (topic, found.waiting.max(0), found.noted, found.delivered)
-            };
-            let topics = topics.into_iter().map(of_topic).collect();
-            Ok(Some((pending, (unread, unread_ms), (late, late_ms), topics)))
-        })
-    }
-
-    /// How many timed messages of each topic are due within each of these seconds, growing, and later; each counts once.
-    /// Raises `StoreError`.
-    fn timers_due_within(&self, py: Python<'_>, bounds_s: Vec<u64>) -> PyResult<Vec<(String, Vec<u64>)>> {
-        py.detach(|| {
-            let due = self.data_plane.of_timers(|timers| timers.due_within(&bounds_s));
-            Ok(due.unwrap_or_else(|| Ok(Vec::new()))?)
-        })
-    }
-
-    /// The same of all topics together, to the width of a slot, from memory.
-    fn timer_slots_within(&self, bounds_s: Vec<u64>) -> Vec<u64> {
-        self.data_plane.of_timers(|timers| timers.slots_within(&bounds_s)).unwrap_or_default()
-    }
-
-    /// Timed messages that wait.
-    fn pending_timers(&self) -> u64 {
-        self.data_plane.of_timers(Timers::pending).unwrap_or(0)
-    }
-
-    /// How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
-    ///
-    /// Raises `StoreError` when that fails.
-    fn delay_offsets(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
-        py.detach(|| {
-            let offsets = self.data_plane.delay_offsets();
-            // Offsets that outlive a power loss must not be ahead of the messages they stand for.
-            if let Some(broker) = self.data_plane.broker.as_ref().filter(|_| !offsets.is_empty()) {
-                broker.store.flush().map_err(|error| raise("StoreError", &error.to_string()))?;
-            }
-            Ok(offsets)
-        })
-    }
-
-    /// The same for those who only look: nothing is flushed.
-    fn delivered(&self) -> BTreeMap<u32, u64> {
-        self.data_plane.delay_offsets()
-    }
-
-    /// Find the transactions that are open, and count on from these `checked_transactions`. Once, before the server
-    /// listens. Raises `StoreError`.
-    fn recover_transactions(&self, py: Python<'_>, checked: Vec<(u64, u64, u32)>) -> PyResult<()> {
-        let read = |(first, last, checks)| CheckedHalves {
-            first: PhysicalOffset(first),
-            last: PhysicalOffset(last),
-            checks,
-        };
-        let checked: Vec<_> = checked.into_iter().map(read).collect();
-        py.detach(|| self.data_plane.recover_transactions(&checked))
-            .map_err(|error| raise("StoreError", &error.to_string()))
-    }
-
-    /// Open half messages about which somebody was asked: position in the log of the first and of the last one of
-    /// several that follow one another, and how often about each of them.
-    fn checked_transactions(&self, py: Python<'_>) -> Vec<(u64, u64, u32)> {
-        let checked = py.detach(|| self.data_plane.checked_transactions());
-        checked.into_iter().map(|run| (run.first.0, run.last.0, run.checks)).collect()
-    }
-
-    /// Commit, under the group of the original, how far half messages are decided. Raises `StoreError`.
-    fn save_transactions(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.data_plane.save_transactions())
-            .map_err(|error| raise("StoreError", &error.to_string()))
-    }
-
-    /// Half messages that are due as `due_transactions` has them, for another broker: offset, and the rest as
-    /// `take_escapes`.
-    fn take_transactions<'py>(
-        &self,
-        py: Python<'py>,
-        limit: usize,
-        interval_ms: u64,
-    ) -> Vec<(u64, EscapeRow<'py>)> {
-        let broker = self.data_plane.broker.as_ref();
-        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
-        let row = |half: UndecidedHalf| Some((half.offset.0, escape_row(py, half.escape()?)));
-        due.unwrap_or_default().into_iter().filter_map(row).collect()
-    }
-
-    /// Note that another broker has a half message now: nobody is asked about it here any more.
-    fn leave_transaction(&self, offset: u64, physical: u64) {
-        self.data_plane.leave_transaction(QueueOffset(offset), PhysicalOffset(physical));
-    }
-
-    /// Forget which transactions are open: another broker looks after them from now on.
-    fn forget_transactions(&self) {
-        self.data_plane.forget_transactions();
-    }
-
-    /// Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
-    /// position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
-    /// it was sent.
-    fn due_transactions<'py>(&self, py: Python<'py>, limit: usize, interval_ms: u64) -> Vec<Undecided<'py>> {
-        let broker = self.data_plane.broker.as_ref();
-        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
-        let row = |half: UndecidedHalf| {
-            let (offset, physical, record) = (half.offset.0, half.physical.0, PyBytes::new(py, &half.record));
-            let UndecidedHalf { checks, stored_ms, group, unique_key, message_id, .. } = half;
-            (offset, physical, checks, stored_ms, group, unique_key, message_id, record)
-        };
-        due.unwrap_or_default().into_iter().map(row).collect()
-    }
-
-    /// Count a check of each of these, offset and position: a producer was sent one.
-    fn count_checks(&self, halves: Vec<(u64, u64)>) {
-        for (offset, physical) in halves {
-            if let Some(broker) = &self.data_plane.broker {
-                broker.count_check(QueueOffset(offset), PhysicalOffset(physical));
-            }
-        }
-    }
-
-    /// Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
-    /// somebody has decided. Raises `StoreError`.
-    fn discard_transaction(&self, py: Python<'_>, offset: u64, physical: u64) -> PyResult<bool> {
-        let (offset, physical) = (QueueOffset(offset), PhysicalOffset(physical));
-        let broker = self.data_plane.broker.as_ref();
-        let discarded =
-            py.detach(|| broker.map_or(Ok(false), |broker| broker.discard_transaction(offset, physical)));
-        discarded.map_err(|refusal| raise("StoreError", &refusal.remark))
-    }
-
-    /// Ask producers about a half message again, from the first time on: one that is open, or that was given up and
-    /// is a half once more then. Raises `BrokerError` with the reason for any other, and `StoreError`.
-    fn resume_transaction(&self, py: Python<'_>, physical: u64) -> PyResult<()> {
-        let broker = self.data_plane.broker.as_ref();
-        let resumed =
-            py.detach(|| broker.map_or(Ok(()), |broker| broker.resume_transaction(PhysicalOffset(physical))));
-        resumed.map_err(|refusal| {
-            let class = if refusal.code == response::SYSTEM_ERROR { "BrokerError" } else { "StoreError" };
-            raise(class, &refusal.remark)
-        })
-    }
-
-    /// Topic, and of its transactions: how many are open, were committed and rolled back since the start; how many
-    /// commits came when their message was as old as each of `TRANSACTION_BOUNDS_S` at most, and older, each counted
-    /// once; seconds of all together.
-    fn transactions(&self) -> Vec<TransactionsRow> {
-        let row = |(topic, counts): (Box<str>, TopicTransactions)| {
-            let TopicTransactions { open, committed, rolled_back, latencies, latency_s } = counts;
-            (topic.into_string(), open, committed, rolled_back, latencies.to_vec(), latency_s)
-        };
-        self.data_plane.transactions_by_topic().into_iter().map(row).collect()
     }
 
     /// Make every client's next heartbeat come up again.
@@ -664,13 +441,6 @@ impl PyServer {
 fn is_sub_change(ext: &Bound<'_, PyDict>) -> bool {
     let change = ext.get_item("IS_SUB_CHANGE").ok().flatten();
     change.is_none_or(|change| change.eq("true").unwrap_or(true))
-}
-
-fn escape_row(py: Python<'_>, escape: Escape) -> EscapeRow<'_> {
-    let body = PyBytes::new(py, &escape.body);
-    let Escape { position, topic, queue_id, flag, sys_flag, born_timestamp_ms, .. } = escape;
-    let (attempts, properties) = (escape.reconsume_times, escape.properties);
-    (position.0, topic, queue_id, flag, sys_flag, born_timestamp_ms, attempts, properties, body)
 }
 
 fn stopped() -> PyErr {

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import Final, NamedTuple
 
-from rmqpy._native import Server
+from rmqpy._native import Server, Transactions
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Producers
@@ -55,12 +55,19 @@ class TransactionChecks:
     """The checks of one broker."""
 
     def __init__(
-        self, config: LiveConfig, topics: Topics, producers: Producers, server: Server, clock: Clock
+        self,
+        config: LiveConfig,
+        topics: Topics,
+        producers: Producers,
+        server: Server,
+        transactions: Transactions,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._topics = topics
         self._producers = producers
         self._server = server
+        self._transactions = transactions
         self._clock = clock
         self._absent: set[str] = set()
 
@@ -70,7 +77,7 @@ class TransactionChecks:
         for _ in range(_BATCHES_MAX):
             config = self._config.now
             interval_ms = config.transaction_check_interval_ms
-            found = await asyncio.to_thread(self._server.due_transactions, _BATCH, interval_ms)
+            found = await asyncio.to_thread(self._transactions.due, _BATCH, interval_ms)
             if not found:
                 break
             checked = []
@@ -79,7 +86,7 @@ class TransactionChecks:
                     given_up += await self._give_up(half)
                 elif self._ask(half, config.name):
                     checked.append((half.offset, half.physical))
-            self._server.count_checks(checked)
+            self._transactions.count_checks(checked)
         if given_up:
             log.warning(
                 "%d half messages were given up: nobody has decided about them; they are in %s",
@@ -127,7 +134,7 @@ class TransactionChecks:
         """Whether it was; a store that refuses, such as one whose disk is full, is asked again later."""
         try:
             await self._topics.ensure_derived(names.UNDECIDED_TOPIC, 1)
-            return await asyncio.to_thread(self._server.discard_transaction, half.offset, half.physical)
+            return await asyncio.to_thread(self._transactions.discard, half.offset, half.physical)
         except StoreError as error:
             log.warning(
                 "the half message at offset %d was not given up, which is tried again: %s", half.offset, error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rmqpy._native import Server
+from rmqpy._native import DueMessages
 from rmqpy.control.store.topic_counts import CountFile
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import ResponseCode
@@ -15,8 +15,8 @@ from rmqpy.remoting.server import Refused, handles
 class TimerHandlers:
     """What waits."""
 
-    def __init__(self, server: Server, counts: CountFile[TimerMetricsTable]) -> None:
-        self._server = server
+    def __init__(self, due: DueMessages, counts: CountFile[TimerMetricsTable]) -> None:
+        self._due = due
         self._counts = counts
 
     @handles(GetTimerMetrics)
@@ -24,8 +24,8 @@ class TimerHandlers:
         try:
             table = await self._counts.now()
             if ask.is_distributed:
-                due = await asyncio.to_thread(self._server.timers_due_within, DUE_WITHIN_S)
-                table.timing_distribution.update(due)
+                within = await asyncio.to_thread(self._due.due_within, DUE_WITHIN_S)
+                table.timing_distribution.update(within)
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return table

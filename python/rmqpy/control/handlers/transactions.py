@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from rmqpy._native import Server
+from rmqpy._native import Transactions
 from rmqpy.errors import BrokerError, StoreError
 from rmqpy.protocol import ids
 from rmqpy.protocol.codes import ResponseCode
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 class TransactionHandlers:
     """Transactions, for operators."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @handles(ResumeCheckHalfMessage)
     async def resume(self, ask: ResumeCheckHalfMessage) -> None:
@@ -27,7 +27,7 @@ class TransactionHandlers:
         if not isinstance(place, ids.OffsetId):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{ask.msg_id} is no offset message id")
         try:
-            await asyncio.to_thread(self._server.resume_transaction, place.offset)
+            await asyncio.to_thread(self._transactions.resume, place.offset)
         except BrokerError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except StoreError as error:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rmqpy._native import Server
+from rmqpy._native import DueMessages, Transactions
 from rmqpy.control.replicas.escape_bridge import EscapeBridge, Escaped
 from rmqpy.control.store.delay_offsets import DelayFile
 
@@ -35,13 +35,15 @@ class ActingDuties:
 
     def __init__(
         self,
-        server: Server,
+        due: DueMessages,
+        transactions: Transactions,
         delay_file: DelayFile,
         bridge: EscapeBridge,
         offsets_save: Callable[[], Awaitable[None]],
     ) -> None:
         """`offsets_save` writes the file of the offsets, in which the progress of transactions is."""
-        self._server = server
+        self._due = due
+        self._transactions = transactions
         self._delay_file = delay_file
         self._bridge = bridge
         self._offsets_save = offsets_save
@@ -51,38 +53,38 @@ class ActingDuties:
     async def begin(self) -> None:
         """Find what is open, and deliver. Raises `StoreError`."""
         self._ending.clear()
-        await asyncio.to_thread(self._server.recover_transactions, [])
-        await asyncio.to_thread(self._server.deliver, self._delay_file.offsets, acts=True)
-        self._delay_file.follow(self._server)
+        await asyncio.to_thread(self._transactions.recover, [])
+        await asyncio.to_thread(self._due.begin, self._delay_file.offsets, acts=True)
+        self._delay_file.follow(self._due)
         work = (self._forward(), self._leave_transactions(), self._save())
         self._tasks = [asyncio.get_running_loop().create_task(each) for each in work]
 
     async def end(self) -> None:
         """Wait for what is on its way, and save how far all has got. Raises `StoreError`."""
-        self._server.close_escapes()
+        self._due.close()
         self._ending.set()
         tasks, self._tasks = self._tasks, []
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(NOTE_SECONDS):
                 # What was accepted is passed when delivery comes to it again.
-                while self._server.close_escapes():  # noqa: ASYNC110 - the native half has no event for it
+                while self._due.close():  # noqa: ASYNC110 - the native half has no event for it
                     await asyncio.sleep(IDLE_SECONDS)
         except TimeoutError:
             log.info("some messages that other brokers have are delivered once more by the master")
-        offsets = await asyncio.to_thread(self._server.end_delivery)
+        offsets = await asyncio.to_thread(self._due.end)
         await self._delay_file.end(offsets)
         # The first finds out how far it has got, the second notes it.
         for _ in range(2):
-            await asyncio.to_thread(self._server.save_transactions)
-        self._server.forget_transactions()
+            await asyncio.to_thread(self._transactions.save)
+        self._transactions.forget()
         self._bridge.forget()
         await self._offsets_save()
 
     async def _forward(self) -> None:
         """Send what is due, until the end."""
         while not self._ending.is_set():
-            rows = [Escaped(*row) for row in self._server.take_escapes(BATCH)]
+            rows = [Escaped(*row) for row in self._due.take(BATCH)]
             await asyncio.gather(*(self._forward_one(message) for message in rows))
             if not rows:
                 await self._pause(IDLE_SECONDS)
@@ -94,13 +96,13 @@ class ActingDuties:
         except Exception:
             log.exception("the message at %d cannot be sent and will be tried again", message.position)
         finally:
-            self._server.decide_escape(message.position, is_accepted)
+            self._due.decide(message.position, is_accepted)
 
     async def _leave_transactions(self) -> None:
         """Send halves whose producers had their time, until the end: other brokers ask about them."""
         while not self._ending.is_set():
             try:
-                found = await asyncio.to_thread(self._server.take_transactions, BATCH, RETRY_MS)
+                found = await asyncio.to_thread(self._transactions.take, BATCH, RETRY_MS)
                 await asyncio.gather(*(self._leave(offset, Escaped(*row)) for offset, row in found))
             except Exception:
                 log.exception("open transactions cannot be sent and will be tried again")
@@ -110,15 +112,15 @@ class ActingDuties:
 
     async def _leave(self, offset: int, half: Escaped) -> None:
         if await self._bridge.send(half, is_half=True):
-            self._server.leave_transaction(offset, half.position)
+            self._transactions.leave(offset, half.position)
 
     async def _save(self) -> None:
         while not self._ending.is_set():
             await self._pause(SAVE_SECONDS)
             try:
                 await self._delay_file.save()
-                await asyncio.to_thread(self._server.save_timers)
-                await asyncio.to_thread(self._server.save_transactions)
+                await asyncio.to_thread(self._due.save)
+                await asyncio.to_thread(self._transactions.save)
             except Exception:
                 log.exception("how far deliveries have got is not saved, which is tried again")
 

@@ -21,9 +21,11 @@ from rmqpy._native import (
     LATENCY_BOUNDS_US,
     MESSAGE_SIZE_BOUNDS,
     TRANSACTION_BOUNDS_S,
+    DueMessages,
     Offsets,
     Server,
     Store,
+    Transactions,
 )
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
@@ -95,6 +97,8 @@ class Metrics:
     _store: Store
     _offsets: Offsets
     _server: Server
+    _due: DueMessages
+    _transactions: Transactions
     #: What became of replies.
     _replies: Mapping[str, int]
     _replicas: Callable[[], HaStatus]
@@ -146,7 +150,7 @@ class Metrics:
             *self._answers(),
             *replica_metrics.families(tables.replicas),
             *process.families(),
-            *self._transactions(),
+            *self._decided(),
             *self._timers(),
             *self._traffic(tables),
             *self._given_up(tables),
@@ -283,12 +287,12 @@ class Metrics:
             ),
         )
 
-    def _transactions(self) -> Iterator[Family]:
+    def _decided(self) -> Iterator[Family]:
         half: list[_Sample] = []
         committed: list[_Sample] = []
         rolled_back: list[_Sample] = []
         latencies: list[Sample] = []
-        for topic, open_now, commits, rollbacks, counts, sum_s in self._server.transactions():
+        for topic, open_now, commits, rollbacks, counts, sum_s in self._transactions.statistics():
             labels: Labels = {"topic": topic}
             half.append((labels, open_now))
             committed.append((labels, commits))
@@ -302,7 +306,7 @@ class Metrics:
 
     def _timers(self) -> Iterator[Family]:
         try:
-            statistics = self._server.timer_statistics()
+            statistics = self._due.statistics()
         except StoreError:
             # The others are wanted all the more.
             return
@@ -327,7 +331,7 @@ class Metrics:
         yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
         yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
         yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
-        within = self._server.timer_slots_within(DUE_WITHIN_S)
+        within = self._due.slots_within(DUE_WITHIN_S)
         yield Family(
             "rocketmq_timer_message_snapshot",
             "gauge",

@@ -11,7 +11,7 @@ import shutil
 import time
 from typing import Final, NamedTuple
 
-from rmqpy._native import Server, Store
+from rmqpy._native import DueMessages, Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.store import DELAY_LEVELS_MAX, StoreConfig
 from rmqpy.control.statistics.put_times import PutTimes
@@ -47,11 +47,14 @@ class DayTotals(NamedTuple):
 class Runtime:
     """Counters of store and server, and what follows from them."""
 
-    def __init__(self, config: StoreConfig, store: Store, server: Server, clock: Clock) -> None:
+    def __init__(
+        self, config: StoreConfig, store: Store, server: Server, due: DueMessages, clock: Clock
+    ) -> None:
         self._clock = clock
         self._log_folder, self._queue_folder, _ = config.folders
         self._store = store
         self._server = server
+        self._due = due
         self._began = clock.elapsed()
         self._booted_ms = clock.wall_ms()
         self._totals = DayTotals(self._day())
@@ -151,7 +154,7 @@ class Runtime:
 
     def _delays(self) -> dict[str, str]:
         """Of every delay level with messages: where delivery is, and where they end."""
-        delivered = self._server.delivered()
+        delivered = self._due.delivered()
         levels = range(1, DELAY_LEVELS_MAX + 1)
         ends = {level: self._store.max_offset(SCHEDULE_TOPIC, level - 1) for level in levels}
         return {
@@ -163,7 +166,7 @@ class Runtime:
     def _timers(self) -> dict[str, str]:
         """Seconds by which deliveries of timed messages are late, those not read yet, those that wait."""
         try:
-            found = self._server.timer_statistics()
+            found = self._due.statistics()
         except StoreError:
             found = None
         pending, (unread, _), (_, late_ms), _ = found or (0, (0, 0), (0, 0), [])

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rmqpy._native import Server
+from rmqpy._native import DueMessages
 from rmqpy.clock import Clock
 from rmqpy.control.tables.file import TableFile
 from rmqpy.protocol.declare import record
@@ -54,9 +54,9 @@ class DelayFile:
             }
             self._saved = self._offsets
 
-    def follow(self, server: Server) -> None:
-        """Save the offsets of this server's delivery from now on."""
-        self._read = server.delay_offsets
+    def follow(self, due: DueMessages) -> None:
+        """Save the offsets of this delivery from now on."""
+        self._read = due.delay_offsets
 
     async def end(self, offsets: dict[int, int]) -> None:
         """Save where the delivery has ended, which is followed no more. Raises `StoreError`."""

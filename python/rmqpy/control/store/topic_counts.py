@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from rmqpy._native import Server
+from rmqpy._native import DueMessages, Transactions
 from rmqpy.clock import Clock
 from rmqpy.control.tables.file import TableFile, Versioned
 from rmqpy.errors import ConfigError
@@ -92,11 +92,11 @@ class CountFile(Generic[C]):
         return lambda version: self._content(version, counts)
 
 
-def timer_counts_in(folder: Path, server: Server, clock: Clock) -> CountFile[TimerMetricsTable]:
+def timer_counts_in(folder: Path, due: DueMessages, clock: Clock) -> CountFile[TimerMetricsTable]:
     """The file of timed messages."""
 
     def read() -> dict[str, int]:
-        statistics = server.timer_statistics()
+        statistics = due.statistics()
         return {topic: waiting for topic, waiting, _, _ in statistics[3]} if statistics is not None else {}
 
     return CountFile(
@@ -108,12 +108,14 @@ def timer_counts_in(folder: Path, server: Server, clock: Clock) -> CountFile[Tim
     )
 
 
-def transaction_counts_in(folder: Path, server: Server, clock: Clock) -> CountFile[TransactionMetricsTable]:
+def transaction_counts_in(
+    folder: Path, transactions: Transactions, clock: Clock
+) -> CountFile[TransactionMetricsTable]:
     """The file of open half messages."""
     return CountFile(
         folder / "transactionMetrics",
         TransactionMetricsTable,
         lambda version, counts: TransactionMetricsTable(data_version=version, transaction_count=counts),
-        lambda: {topic: found for topic, found, *_ in server.transactions()},
+        lambda: {topic: found for topic, found, *_ in transactions.statistics()},
         clock,
     )

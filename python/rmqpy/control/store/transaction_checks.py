@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqpy._native import Server
+from rmqpy._native import Transactions
 from rmqpy.clock import Clock
 from rmqpy.control.tables.file import TableFile
 from rmqpy.protocol.declare import record
@@ -48,7 +48,7 @@ class CheckFile:
 
     @property
     def checked(self) -> list[tuple[int, int, int]]:
-        """The counts in the file, as `Server.recover_transactions` takes them."""
+        """The counts in the file, as `Transactions.recover` takes them."""
         return self._saved
 
     def load(self) -> None:
@@ -61,9 +61,9 @@ class CheckFile:
                 if 0 <= one.first <= one.last <= _POSITION_MAX and one.checks > 0
             )
 
-    def follow(self, server: Server) -> None:
-        """Save the counts of this server from now on."""
-        self._read = server.checked_transactions
+    def follow(self, transactions: Transactions) -> None:
+        """Save the counts of these from now on."""
+        self._read = transactions.checked
 
     async def save(self) -> None:
         """Write the file if somebody was asked, or has decided, since the last time. Raises `StoreError`."""

@@ -78,7 +78,8 @@ impl Timers {
     }
 
     /// Messages that wait for their time.
-    pub(crate) fn pending(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> u64 {
         self.delivery.lock().pending()
     }
 
