@@ -33,7 +33,7 @@ from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.console.mount import console
-from rmqpy.control.access.audit import AUDIT_SECONDS
+from rmqpy.control.access.audit import AUDIT_SECONDS, note_request
 from rmqpy.control.access.plain_files import WATCH_SECONDS
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.addresses import free_port, numeric
@@ -452,6 +452,7 @@ class Broker(Service):
             hot=HOT_CODES,
             unserved=UNSERVED_BY_BROKER,
             refusal_of=self._role.refusal,
+            changed=note_request if config.access.is_on else None,
         )
         checks = TransactionChecks(self._config, topics, producers, server, transactions, self._clock)
         duties = MasterDuties(due, transactions, delay_file, check_file, checks)
@@ -589,11 +590,12 @@ class Broker(Service):
                 config.name_servers,
                 allow_changes=config.http_allows_changes,
                 # Its own requests are not signed: only those of somebody who has logged in are served.
-                needs_login=config.access.authenticates,
+                needs_login=config.access.is_on,
                 bodies=config.http_bodies,
             )
             if config.name_servers
             else None,
+            token=config.access.page_token(config.listen_host),
         )
         self._started.push_async_callback(http.stop)
         try:

@@ -16,7 +16,7 @@ from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.control.access.audit import AUDIT_SECONDS
+from rmqpy.control.access.audit import AUDIT_SECONDS, note_request
 from rmqpy.control.access.plain_files import WATCH_SECONDS
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.handlers.access import AccessHandlers
@@ -85,6 +85,7 @@ class NameServer(Service):
             ),
             role="name server",
             unserved=UNSERVED_BY_NAME_SERVER,
+            changed=note_request if config.access.is_on else None,
         )
         self._expiry: asyncio.Task[None] | None = None
         self._periodic = PeriodicTasks()
@@ -147,5 +148,8 @@ class NameServer(Service):
             return
         metrics = Metrics(self._routes, self._server.statistics, self.address)
         # It holds nothing that could break or has to be waited for.
-        self._http = HttpServer(pages(metrics.exposition, fault=lambda: None, unready=lambda: None))
+        self._http = HttpServer(
+            pages(metrics.exposition, fault=lambda: None, unready=lambda: None),
+            token=self._config.access.page_token(self._config.bind_address),
+        )
         self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)

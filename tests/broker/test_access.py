@@ -316,9 +316,14 @@ async def test_refusals_and_changes_are_written_down(
     async with await signed(guarded.address, "alice") as alice:
         await send(alice, "bills")
         await alice.call(RequestCode.GET_BROKER_CONFIG)
+    await guarded.root.call(RequestCode.UPDATE_BROKER_CONFIG, {}, b"deleteWhen=05")
+    await guarded.root.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "bil\nls"})
+    await guarded.root.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "bills"})
     expected = [
         r"User:root from 127\.0\.0\.1:\d+ created User:alice \(Normal, enable\)",
         r"User:root from 127\.0\.0\.1:\d+ changed the policies of User:alice: Custom Allow Pub on Topic:orders",
+        r"User:root from 127\.0\.0\.1:\d+ UPDATE_BROKER_CONFIG: 'Update Cluster'",
+        r"User:root from 127\.0\.0\.1:\d+ DELETE_TOPIC_IN_BROKER: 'Delete Topic:bills'",
         r"refused request 310 from 127\.0\.0\.1:\d+: User:alice has no permission to Pub Topic:bills",
         r"refused request 26 from 127\.0\.0\.1:\d+: User:alice has no permission to Get Cluster:c1",
     ]

@@ -117,12 +117,16 @@ def folder(
         f"brokerName=broker-c\nnamesrvAddr={cluster.namesrv}\nlistenPort=0\nstorePathRootDir={tmp_path}/store\n"
     )
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(
+        "accounts: [{accessKey: shipping, secretKey: secret of a test}]"
+    )
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         for topic in ("orders", "bills", "lines", "rmqpy-bench"):
             admin.create_topic(topic, exist_ok=True)
         for group in ("billing", "audit"):
             admin.create_group(group, exist_ok=True)
-        for user in ("root", "carol", "alice"):
+        for user in ("root", "carol", "alice", "shipping"):
             admin.delete_user(user)
         admin.create_user("alice", "secret of a test")
         admin.set_rule("alice", "Topic:ord*", ["Pub"])

@@ -175,13 +175,14 @@ class ProcessClient:
         compression: str = "zlib",
         namespace: str | None = None,
         trace: bool = False,
+        credentials: tuple[str, str] | None = None,
     ) -> list[SendOutcome]:
-        """`namespace`, as of all verbs: for Java's clients."""
+        """`namespace`, as of all verbs: for Java's clients; `credentials`: for Go's."""
         described = [_described(message) for message in messages]
         results = self._ask(
             "send",
             namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described,
-            namespace=namespace, trace=trace,
+            namespace=namespace, trace=trace, **_signed(credentials),
         )  # fmt: skip
         return [SendOutcome(**result) for result in results]
 
@@ -245,12 +246,13 @@ class ProcessClient:
         broadcast: bool = False,
         namespace: str | None = None,
         trace: bool = False,
+        credentials: tuple[str, str] | None = None,
     ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed. `sql`: not by tags."""
         return self._listen(
             group,
             namesrv=namesrv, topic=topic, filter=tags, sql=sql, ordered=ordered, broadcast=broadcast,
-            namespace=namespace, trace=trace,
+            namespace=namespace, trace=trace, **_signed(credentials),
         )  # fmt: skip
 
     def listen_and_fail(
@@ -412,6 +414,10 @@ def start_go(build: Path, folder: Path) -> ProcessClient:
     return ProcessClient(
         "go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
     )
+
+
+def _signed(credentials: tuple[str, str] | None) -> dict[str, object]:
+    return {} if credentials is None else {"access_key": credentials[0], "secret_key": credentials[1]}
 
 
 def _described(message: MessageSpec) -> dict[str, object]:

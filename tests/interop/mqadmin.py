@@ -193,7 +193,6 @@ REFUSED: dict[str, Command] = {
 }  # fmt: skip
 """What both brokers refuse, with the same code."""
 
-_ACL = "access control is not served yet"
 SWALLOWED = r"\berror\b"
 """These commands print that there was an error, and keep to themselves which."""
 _LITE = "lite topics are not served yet"
@@ -216,18 +215,6 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "updateColdDataFlowCtrGroupConfig": ("-b {broker} -g {group} -v 1", _COLD),
     "removeColdDataFlowCtrGroupConfig": ("-b {broker} -g {group}", _COLD),
     "setCommitLogReadAheadMode": ("-b {broker} -m 0", _COLD),
-    "createUser": ("-b {broker} -u u -p p -t Normal", _ACL),
-    "updateUser": ("-b {broker} -u u -p q", _ACL),
-    "getUser": ("-b {broker} -u u", _ACL),
-    "listUser": ("-b {broker}", _ACL),
-    "copyUser": ("-f {broker} -t {broker} -u u", _ACL),
-    "deleteUser": ("-b {broker} -u u", _ACL),
-    "createAcl": ("-b {broker} -s User:u -r Topic:t -a Pub -i 127.0.0.1 -d Allow", _ACL),
-    "updateAcl": ("-b {broker} -s User:u -r Topic:t -a Sub -i 127.0.0.1 -d Allow", _ACL),
-    "getAcl": ("-b {broker} -s User:u", _ACL),
-    "listAcl": ("-b {broker}", _ACL),
-    "copyAcl": ("-f {broker} -t {broker} -s User:u", _ACL),
-    "deleteAcl": ("-b {broker} -s User:u -r Topic:t", _ACL),
     "getBrokerLiteInfo": ("-b {broker}", _LITE),
     "getParentTopicInfo": ("-p {topic}", SWALLOWED),
     "getLiteTopicInfo": ("-p {topic} -l one", SWALLOWED),
@@ -242,6 +229,29 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "cleanBrokerMetadata": ("-a {namesrv} -bn {name} -c {cluster}", _CONTROLLER),
 }  # fmt: skip
 """What our broker says it does not serve yet, and why."""
+
+_ENTRY = r"User:alice +Custom +Topic:orders +\[?Sub\]? +.*127\.0\.0\.1.* +Deny"
+ACCESS: dict[str, Command] = {
+    "createUser": Command("-b {broker} -u alice -p alice-secret -t Normal", (r"create user to {broker} success",)),
+    "updateUser": Command("-b {broker} -u alice -s disable", (r"update user to {broker} success",)),
+    "getUser": Command("-b {broker} -u alice", (r"alice .*Normal +disable",)),
+    "listUser": Command("-b {broker}", (r"alice .*Normal +disable", r"root .*Super +enable")),
+    "copyUser": Command("-f {broker} -t {broker} -u alice", (r"copy user of alice from {broker} to {broker} success",)),
+    "createAcl": Command(
+        "-b {broker} -s User:alice -r Topic:orders -a Pub -i 127.0.0.1 -d Allow", (r"create acl to {broker} success",)
+    ),
+    "updateAcl": Command(
+        "-b {broker} -s User:alice -r Topic:orders -a Sub -i 127.0.0.1 -d Deny", (r"update acl to {broker} success",)
+    ),
+    "getAcl": Command("-b {broker} -s User:alice", (_ENTRY,)),
+    "listAcl": Command("-b {broker}", (_ENTRY,)),
+    "copyAcl": Command(
+        "-f {broker} -t {broker} -s User:alice", (r"copy acl of User:alice from {broker} to {broker} success",)
+    ),
+    "deleteAcl": Command("-b {broker} -s User:alice -r Topic:orders", (r"delete acl to {broker} success",)),
+    "deleteUser": Command("-b {broker} -u alice", (r"delete user to {broker} success",)),
+}  # fmt: skip
+"""The commands for users and their policies, one after the other: `test_access.py` runs them against access control."""
 
 LOCAL: dict[str, Command] = {
     "dumpCompactionLog": Command("-f {folder}/none", (r"file {folder}/none not exist",)),

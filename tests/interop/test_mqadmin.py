@@ -10,7 +10,17 @@ import pytest
 
 from . import mqadmin
 from .clients import InteropClient, Printed, ProcessClient
-from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, PHASES, REFUSED, AdminEnvironment, Command, command_of
+from .mqadmin import (
+    ACCESS,
+    ENDLESS,
+    LOCAL,
+    NOT_SERVED,
+    PHASES,
+    REFUSED,
+    AdminEnvironment,
+    Command,
+    command_of,
+)
 from .servers import Cluster
 from .toolchain import JAVA_CLIENTS
 
@@ -87,5 +97,5 @@ def test_mqadmin_is_told_what_our_servers_do_not_serve_and_why(environment: Admi
 def test_every_command_of_the_tool_is_accounted_for(client_of: Callable[[str], InteropClient]) -> None:
     tool = client_of("java-5.5.0")
     assert isinstance(tool, ProcessClient)
-    listed = {command_of(label) for label in [*LABELS, *NOT_SERVED, *LOCAL, *ENDLESS]}
+    listed = {command_of(label) for label in [*LABELS, *ACCESS, *NOT_SERVED, *LOCAL, *ENDLESS]}
     assert set(tool.mqadmin_names()) == listed

@@ -101,6 +101,7 @@ async def test_routes_and_registration_stay_open_and_administration_does_not(
         RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.REGISTER_BROKER,
         RequestCode.UNREGISTER_BROKER,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
         RequestCode.QUERY_DATA_VERSION,
         RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.BROKER_HEARTBEAT,

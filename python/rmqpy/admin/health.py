@@ -16,7 +16,7 @@ from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
-from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, parse
+from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, is_loopback, parse
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.errors import (
     ConfigError,
@@ -169,12 +169,13 @@ class Health(Part):
                     check, "bad", _line(error), "something else listens there, or it denies this request"
                 )
             ]
-        return list(_broker_checks(check, name, settings, runtime, asked_at, disk_free_min))
+        return list(_broker_checks(check, name, address, settings, runtime, asked_at, disk_free_min))
 
 
 def _broker_checks(
     check: str,
     name: str,
+    address: str,
     settings: dict[str, str],
     runtime: dict[str, str],
     asked_at: float,
@@ -195,6 +196,9 @@ def _broker_checks(
     if (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
         yield CheckResult(f"disk of {name}", "bad", fault, advice)
+    if (fault := _open_door(address, settings)) is not None:
+        advice = "let it ask who they are: docs/security.md; or let it listen on loopback alone"
+        yield CheckResult(f"door of {name}", "warn", fault, advice)
     permission = settings.get("brokerPermission", "6")
     for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
         if permission.isdigit() and not int(permission) & bit:
@@ -305,6 +309,19 @@ def _is_loopback(address: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _open_door(address: str, settings: dict[str, str]) -> str | None:
+    """Who may do what without being known, at a broker that others can connect to."""
+    bound = settings.get("bindAddress") or parse(address).host
+    if is_loopback(bound) or settings.get("aclEnable") == "true":
+        return None
+    on = [settings.get(key) == "true" for key in ("authenticationEnabled", "authorizationEnabled")]
+    if not any(on):
+        return "whoever can connect may do everything: it has no access control"
+    if not on[0]:
+        return "users are not asked to prove who they are: authenticationEnabled is off"
+    return None if on[1] else "whoever has a key may do everything: authorizationEnabled is off"
 
 
 def _clock(runtime: dict[str, str]) -> float | None:

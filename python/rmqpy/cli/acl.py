@@ -61,7 +61,7 @@ def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows
     A user that is there stays as it is. White lists of addresses have no counterpart: their requests must be signed.
 
     \b
-    rmqpy acl migrate conf/plain_acl.yml conf/acl/*.yml
+    rmqpy acl migrate conf/plain_acl.yml
     """
     from rmqpy.errors import ConfigError, DecodeError
     from rmqpy.protocol import plain_acl

@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Final
 
+from rmqpy.config.addresses import is_loopback
 from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
@@ -101,6 +102,13 @@ class AccessConfig(Settings):
         False,
         "At the start, accounts of the first kind become users with policies, where there is no user of that name.",
     )
+    http_token: str = key(
+        "httpToken",
+        "",
+        "Where the HTTP port is not on loopback, /metrics, /healthz and /readyz are for requests with the header "
+        "`Authorization: Bearer TOKEN`; with access control on and no token, for nobody. Apache's has no such key.",
+        secret=True,
+    )
     user_connections_max: int = key(
         "maxConnectionsPerUser",
         0,
@@ -149,6 +157,12 @@ class AccessConfig(Settings):
     def is_closed(self) -> bool:
         """Whether nobody does anything who is not known and allowed to."""
         return self.is_plain or (self.authenticates and self.authorizes)
+
+    def page_token(self, host: str) -> str | None:
+        """What pages are asked for by, where HTTP is served at `host`: None is nothing, empty is never."""
+        if is_loopback(host) or not (self.http_token or self.is_on):
+            return None
+        return self.http_token
 
     @property
     def codes_unsigned(self) -> Collection[int]:

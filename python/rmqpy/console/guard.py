@@ -4,11 +4,12 @@ Owns the rules: who is not on this machine logs in; a browser that another site 
 origin; a change needs a header that no other site can send. Pure.
 """
 
-import ipaddress
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
+
+from rmqpy.config.addresses import is_loopback
 
 #: A change has this header, which a page of another origin may not send unless we allowed it to, and we never do.
 CHANGE_HEADER: Final = "X-Rmqpy-Console"
@@ -100,17 +101,3 @@ def _name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.evil.example")
-    (True, True, True, False)
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -19,11 +19,12 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.answers import ApiRoute, json_response, refused, session_of
 from rmqpy.console.api import ENDPOINTS
 from rmqpy.console.bodies import BodyView
-from rmqpy.console.guard import PAGE_HEADERS, is_loopback
+from rmqpy.console.guard import PAGE_HEADERS
 from rmqpy.console.login import log_in, log_out
 from rmqpy.console.openapi import document
 from rmqpy.console.sessions import Sessions, Visitor

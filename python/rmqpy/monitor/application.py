@@ -7,6 +7,7 @@ server.
 """
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rmqpy.monitor.pages import MakePage, Page
+from rmqpy.monitor.pages import ALIVE, MakePage, Page
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +110,17 @@ class _Config(uvicorn.Config):
 
 
 def uvicorn_server(
-    pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop, routes: Sequence[BaseRoute] = ()
+    pages: Mapping[str, MakePage],
+    home: asyncio.AbstractEventLoop,
+    routes: Sequence[BaseRoute] = (),
+    *,
+    token: str | None = None,
 ) -> uvicorn.Server:
     """A server of these pages, which are made on `home`, and of more routes. Outside the main thread it takes no
     signal."""
     return uvicorn.Server(
         _Config(
-            _application(pages, home, routes),
+            _application(pages, home, routes, token),
             http=_Connection,
             headers=list(HEADERS.items()),
             ws="none",
@@ -129,7 +134,10 @@ def uvicorn_server(
 
 
 def _application(
-    pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop, routes: Sequence[BaseRoute]
+    pages: Mapping[str, MakePage],
+    home: asyncio.AbstractEventLoop,
+    routes: Sequence[BaseRoute],
+    token: str | None,
 ) -> Starlette:
     async def not_found(_request: Request, _error: Exception) -> Response:
         return _response(Page("\n".join(pages) + "\n"), 404)
@@ -141,7 +149,7 @@ def _application(
         return response
 
     application = Starlette(
-        routes=[*(Route(path, _answer(path, make, home)) for path, make in pages.items()), *routes],
+        routes=[*(Route(path, _answer(path, make, home, token)) for path, make in pages.items()), *routes],
         exception_handlers={404: not_found, 405: not_allowed},
     )
     # A redirect would name the host that the request made up.
@@ -149,8 +157,14 @@ def _application(
     return application
 
 
-def _answer(path: str, make: MakePage, home: asyncio.AbstractEventLoop) -> Answer:
+def _answer(path: str, make: MakePage, home: asyncio.AbstractEventLoop, token: str | None) -> Answer:
     async def answer(request: Request) -> Response:
+        if token is not None and path != ALIVE and not _has(request, token):
+            response = _response(
+                Page("a token is needed: Authorization: Bearer, and the server's httpToken\n"), 401
+            )
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
         made = asyncio.run_coroutine_threadsafe(_made(make, request.headers.get("accept", "")), home)
         try:
             return _response(await asyncio.wrap_future(made))
@@ -159,6 +173,13 @@ def _answer(path: str, make: MakePage, home: asyncio.AbstractEventLoop) -> Answe
             return _response(Page("the log says why\n"), 500)
 
     return answer
+
+
+def _has(request: Request, token: str) -> bool:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # Equal in constant time; one that is not set is nobody's.
+    is_equal = hmac.compare_digest(given.strip().encode(), token.encode())
+    return bool(token) and scheme.lower() == "bearer" and is_equal
 
 
 async def _made(make: MakePage, accept: str) -> Page:

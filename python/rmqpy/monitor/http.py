@@ -29,8 +29,12 @@ BACKLOG: Final = 64
 class HttpServer:
     """Serves pages by path, and a site beside them."""
 
-    def __init__(self, pages: Mapping[str, MakePage], site: LoadSite | None = None) -> None:
+    def __init__(
+        self, pages: Mapping[str, MakePage], site: LoadSite | None = None, *, token: str | None = None
+    ) -> None:
+        """Who asks for pages needs the `token`; an empty one opens nothing."""
         self._pages = pages
+        self._token = token
         self._site = site
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -80,7 +84,9 @@ class HttpServer:
                 from rmqpy.monitor.application import uvicorn_server
 
                 site = self._site(str(listener.getsockname()[0])) if self._site else None
-                self._server = uvicorn_server(self._pages, loop, site.routes if site else ())
+                self._server = uvicorn_server(
+                    self._pages, loop, site.routes if site else (), token=self._token
+                )
                 if not self._is_over:
                     asyncio.run(_serve(self._server, listener, site))
             except Exception:

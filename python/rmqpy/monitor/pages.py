@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rmqpy.monitor.exposition import Exposition
 
@@ -19,6 +19,9 @@ class Page(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
     status: HTTPStatus = HTTPStatus.OK
 
+
+#: Says nothing but that the process runs, to everybody.
+ALIVE: Final = "/livez"
 
 #: Makes a page for a client that accepts these content types, the value of its header.
 MakePage = Callable[[str], Awaitable[Page]]
@@ -60,7 +63,7 @@ def pages(
     async def ready(_accept: str) -> Page:
         return _verdict(fault() or unready())
 
-    return {"/metrics": figures, "/livez": alive, "/healthz": healthy, "/readyz": ready}
+    return {"/metrics": figures, ALIVE: alive, "/healthz": healthy, "/readyz": ready}
 
 
 def _verdict(fault: str | None) -> Page:

@@ -84,6 +84,14 @@ NOTHING: Final[tuple[Need, ...]] = ()
 UNDECLARED: Final = cluster(Action.UPDATE)
 
 
+_CHANGES: Final = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+
+
+def is_change(needs: Iterable[Need]) -> bool:
+    """Whether a request with these needs creates, changes or deletes something."""
+    return any(action in _CHANGES for need in needs for action in need.actions)
+
+
 def needed(needs: Iterable[Need], ask: object) -> list[Needed]:
     """What this very request needs."""
     found: list[Needed] = []

@@ -59,7 +59,8 @@ class Endpoint:
     """A native server and the handlers behind it.
 
     `hot` are the codes the native half answers itself; `role` names the process in refusals, and `unserved` says why
-    a code is refused; `refusal_of` is asked about each request whether it is refused now. Usage::
+    a code is refused; `refusal_of` is asked about each request whether it is refused now; `changed` hears of
+    requests that have created, changed or deleted something, with what they needed. Usage::
 
         endpoint = Endpoint(server, (TopicHandlers(...), OffsetHandlers(...)), role="broker", hot=HOT_CODES)
         endpoint.start()
@@ -76,9 +77,11 @@ class Endpoint:
         hot: Collection[RequestCode] = (),
         unserved: Mapping[RequestCode, str] = MappingProxyType({}),
         refusal_of: Callable[[int], Refused | None] = lambda code: None,
+        changed: Callable[[RequestContext, RequestCode, Sequence[access.Needed]], None] | None = None,
     ) -> None:
         self._server = server
         self._refusal_of = refusal_of
+        self._changed = changed
         self._role = role
         self._hot = frozenset(hot)
         self._unserved = unserved
@@ -180,9 +183,10 @@ class Endpoint:
             self._refuse(upcall, error)
             return
         if not handler.waits:
+            self._note_change(upcall, handler, ask)
             self._reply(upcall, ResponseCode.SUCCESS, reply=result)
         elif self._admit(upcall, size := _size_of(ext, body)):
-            self._spawn(self._finish(upcall, self._call(handler, ask, upcall), size))
+            self._spawn(self._finish(upcall, self._wait_for(upcall, handler, ask), size))
 
     def _admit(self, upcall: "Upcall", size: int) -> bool:
         is_admitted = self._pending.admit(upcall.connection, size)
@@ -205,6 +209,17 @@ class Endpoint:
     def _call(handler: Handler, ask: object, upcall: "Upcall") -> Any:
         return handler.call(ask, _context(upcall)) if handler.wants_context else handler.call(ask)
 
+    async def _wait_for(self, upcall: "Upcall", handler: Handler, ask: object) -> object:
+        result = self._call(handler, ask, upcall)
+        reply = await result if inspect.isawaitable(result) else result
+        self._note_change(upcall, handler, ask)
+        return reply
+
+    def _note_change(self, upcall: "Upcall", handler: Handler, ask: object) -> None:
+        if self._changed is not None and access.is_change(handler.ask.needs):
+            needed = access.needed(handler.ask.needs, ask)
+            self._changed(_context(upcall), RequestCode(upcall.code), needed)
+
     async def _finish(self, upcall: "Upcall", result: Awaitable[object], size: int) -> None:
         try:
             reply = await result
@@ -225,8 +240,7 @@ class Endpoint:
         async def answer() -> object:
             ask = await read_aside(decode, handler.ask, ext, body)
             self._authorize(upcall, handler, ask)
-            result = self._call(handler, ask, upcall)
-            return await result if inspect.isawaitable(result) else result
+            return await self._wait_for(upcall, handler, ask)
 
         try:
             await self._finish(upcall, answer(), size)

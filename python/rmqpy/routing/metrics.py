@@ -2,10 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from rmqpy.monitor import connections, process
 from rmqpy.monitor.exposition import Exposition, Family, expose, plain
 from rmqpy.routing.routes import Routes
+
+_REFUSALS: Final = {
+    "unauthenticated": "Requests refused because their sender was not known.",
+    "unauthorized": "Requests refused because their user may not do that.",
+}
 
 
 class Metrics:
@@ -40,4 +46,6 @@ class Metrics:
         yield plain("rmqpy_topics", "gauge", "Topics with a route.", len(self._routes.queues.topics()))
         counters = self._server()
         yield plain("rmqpy_requests_total", "counter", "Requests read.", counters.get("requests", 0))
+        for name, text in _REFUSALS.items():
+            yield plain(f"rmqpy_{name}_total", "counter", text, counters.get(name, 0))
         yield from connections.families(counters)

@@ -96,12 +96,16 @@ func pull(asked *request) ([]received, error) {
 }
 
 func consumerOptions(asked *request) []consumer.Option {
-	return []consumer.Option{
+	options := []consumer.Option{
 		consumer.WithNameServer(primitive.NamesrvAddr{asked.NameServer}),
 		consumer.WithGroupName(asked.Group),
 		consumer.WithInstance(fmt.Sprintf("%s-%s-%d", asked.Group, asked.Listener, os.Getpid())),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	}
+	if asked.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(credentials(asked)))
+	}
+	return options
 }
 
 func selector(asked *request) consumer.MessageSelector {

@@ -39,6 +39,8 @@ type request struct {
 	Trace       bool      `json:"trace"`
 	Decision    string    `json:"decision"`
 	Answer      string    `json:"answer"`
+	AccessKey   string    `json:"access_key"`
+	SecretKey   string    `json:"secret_key"`
 }
 
 type answer struct {

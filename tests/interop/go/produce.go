@@ -108,8 +108,12 @@ func tracing(asked *request) *primitive.TraceConfig {
 	}
 }
 
+func credentials(asked *request) primitive.Credentials {
+	return primitive.Credentials{AccessKey: asked.AccessKey, SecretKey: asked.SecretKey}
+}
+
 func (p *producers) producer(asked *request, isKeyed bool) (rocketmq.Producer, error) {
-	name := fmt.Sprintf("%s/%v/%v", asked.NameServer, isKeyed, asked.Trace)
+	name := fmt.Sprintf("%s/%v/%v/%s/%s", asked.NameServer, isKeyed, asked.Trace, asked.AccessKey, asked.SecretKey)
 	if started, ok := p.started[name]; ok {
 		return started, nil
 	}
@@ -117,6 +121,9 @@ func (p *producers) producer(asked *request, isKeyed bool) (rocketmq.Producer, e
 		producer.WithNameServer(primitive.NamesrvAddr{asked.NameServer}),
 		producer.WithGroupName(fmt.Sprintf("interop-go-producer-%d", len(p.started))),
 		producer.WithInstanceName(fmt.Sprintf("producer-%d-%d", len(p.started), os.Getpid())),
+	}
+	if asked.AccessKey != "" {
+		options = append(options, producer.WithCredentials(credentials(asked)))
 	}
 	if isKeyed {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))

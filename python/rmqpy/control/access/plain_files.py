@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: How often the files are looked at.
 WATCH_SECONDS: Final = 5.0
+#: What has changed counts once it has stayed so for this long; otherwise at the next look.
+SETTLE_SECONDS: Final = 0.2
 #: Bytes of one file, and files.
 FILE_BYTES_MAX: Final = 16 << 20
 FILES_MAX: Final = 1_000
@@ -67,6 +69,11 @@ class PlainFiles:
         async with self._change:
             try:
                 found = await asyncio.to_thread(self._read_all)
+                if self._changed(found):
+                    # Somebody may be writing: half a file, or an empty one, would be other accounts.
+                    await asyncio.sleep(SETTLE_SECONDS)
+                    if found != await asyncio.to_thread(self._read_all):
+                        return
             except ConfigError as error:
                 log.error("%s; the accounts stay as they were", error)
                 return
@@ -126,8 +133,13 @@ class PlainFiles:
 
     # ---- on the loop ----
 
-    def _take_changed(self, found: Mapping[Path, bytes]) -> None:
+    def _changed(self, found: Mapping[Path, bytes]) -> set[Path]:
+        """Files that are others than they were, or gone."""
         changed = {path for path, content in found.items() if self._digests.get(path) != _digest(content)}
+        return changed | (self._files.keys() - found.keys())
+
+    def _take_changed(self, found: Mapping[Path, bytes]) -> None:
+        changed = self._changed(found) & found.keys()
         gone = self._files.keys() - found.keys()
         if not changed and not gone:
             return
