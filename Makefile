@@ -40,7 +40,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -194,6 +194,9 @@ bench-write-paths: build ## asynchronous flush: mapping and spool beside Apache'
 
 bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the floor and a plain writer (9 min, 60 GB of disk); BENCH=quick: 1 min
 	$(BIN)/python -m benchmarks.bulk $(if $(filter quick,$(BENCH)),--quick,)
+
+bench-kinds: build ## transactions, and a burst of 500,000 timed messages, beside Apache's broker, in turn (10 min); BENCH=quick: 3 min
+	$(BIN)/python -m benchmarks.kinds $(if $(filter quick,$(BENCH)),--quick --timers 50000,)
 
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import bulk, peer_cells, report, sequential_writer, write_paths
+from benchmarks import bulk, kinds, peer_cells, report, sequential_writer, write_paths
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
@@ -129,6 +129,13 @@ def test_the_table_of_write_paths_has_a_row_for_each_side_of_each_cell() -> None
         assert rows[0].startswith("| 1 × 1 | ")
         assert "200 (100 – 300)" in rows[0]
         assert ("1.00× |" in rows[0]) == ("floor" in names)
+
+
+def test_the_table_of_kinds_has_the_median_of_the_ratios_of_the_rounds() -> None:
+    rounds = [[metrics(6), metrics(2)], [metrics(9), metrics(1)], [metrics(4), metrics(2)]]
+    ours, apaches = kinds.table({"transactions, 1 × 1": rounds}).splitlines()[2:]
+    assert ours == "| transactions, 1 × 1 | rmqpy | 600 | 600 us | 600.00 us | 3.00× |"
+    assert apaches == "|  | Apache 5.5.0 | 200 | 200 us | 200.00 us |  |"
 
 
 def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() -> None:
