@@ -241,6 +241,21 @@ async def test_a_delayed_message_goes_to_another_broker_and_not_once_more_when_t
         assert await bodies(at_other) == [b"body 0", b"body 1"]
 
 
+async def test_an_acting_slave_that_is_promoted_goes_on_where_it_was(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        another(tmp_path, namesrv) as other,
+        await Peer.connect(other.address) as at_other,
+        orphaned(tmp_path, namesrv, ESCAPES, "DELAY\x012\x02", "") as slave,
+        rmqpy.AsyncAdmin(namesrv) as admin,
+    ):
+        await until(lambda: bodies(at_other), lambda found: found == [b"body 0"])
+        await admin.promote("broker-a", broker_id=1)
+        async with await Peer.connect(slave.address) as promoted:
+            assert (await promoted.ask(GetBrokerHaStatus())).master
+            await after_another_delay(promoted)
+            assert await bodies(promoted) == [b"body 1", b"last"]
+
+
 async def test_a_master_that_takes_nothing_over_delivers_once_more(tmp_path: Path, namesrv: str) -> None:
     skips = ESCAPES | {"skipPreOnline": "true"}
     async with (
