@@ -216,11 +216,11 @@ async def test_handlers_that_take_it_get_the_context_of_a_request(
     assert handlers.contexts == [RequestContext(5, "10.0.0.9:1234", 317, "GO")]
 
 
-async def test_one_wake_up_sends_one_batch(native: Native, endpoint: Endpoint) -> None:
+async def test_what_was_taken_together_is_answered_together(native: Native, endpoint: Endpoint) -> None:
     native.put(*(Upcall(MAX, token=token, ext={"topic": "t"}) for token in range(50)))
     answers = await native.answers(50)
     assert [answer[0] for answer in answers] == list(range(50))
-    assert len(native.batches) == 1
+    assert [len(batch) for batch in native.batches] == [8] * 6 + [2]
 
 
 async def test_handlers_that_wait_do_not_hold_up_others(
