@@ -109,6 +109,8 @@ from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.monitor.push import LogExporter, MetricsPush
 from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.requests.leadership import next_epoch
+from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
 from rmqpy.remoting.client import LoopCaller, Peer
@@ -471,7 +473,7 @@ class Broker(Service):
         self._started.push_async_callback(succession.stop)
         periodic.every(STREAM_EVENTS_SECONDS, stream.log_events)
         if config.replication.is_slave:
-            await self._leadership.followed()
+            await self._leadership.follow()
             alignment = stream.follow(self._master, self._peer, self._restart)
             self._started.push_async_callback(alignment.stop)
             self._endpoint.start()
@@ -496,8 +498,11 @@ class Broker(Service):
                 chosen or self._port + 1,
                 takes_any_port=not chosen,
                 broker_id=self._given.replication.broker_id,
-                epoch=self._leadership.epoch,
+                epoch=next_epoch(stream.epoch(), MASTER_ID)
+                if self._leadership.has_followed
+                else self._leadership.epoch,
             )
+            await self._leadership.lead()
             if self._members is not None and not config.replication.skips_hand_over:
                 hand_over = HandOver(
                     self._identity(config),

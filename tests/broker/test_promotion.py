@@ -8,7 +8,7 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, pair, until
+from broker.replicas import made_promoted, made_slave, pair, until
 from broker.talk import send
 from rmqpy._native import StoppedStore
 from rmqpy.admin.replicas import ReplicaState
@@ -222,6 +222,19 @@ async def test_a_promoted_slave_leads_after_a_restart_and_is_promoted_back_the_o
             await until(lambda: epochs(slave.address), lambda told: told is not None and told.broker_id == 1)
             await follows(slave.address, end)
             await fill(second.address, 2)
+
+
+async def test_a_slave_that_leads_by_its_configuration_begins_an_epoch_once(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with pair(tmp_path, namesrv) as (master, slave):
+        end = await filled(master.address, slave.address, 5)
+    for _ in range(2):
+        async with made_promoted(tmp_path, namesrv) as leading:
+            found = await epochs(leading.address)
+            assert found is not None
+            assert [entry.start_offset for entry in found.epoch_list] == [0, end]
+            await fill(leading.address, 1)
 
 
 async def test_a_slave_that_lacks_what_another_has_is_not_promoted(tmp_path: Path, namesrv: str) -> None:

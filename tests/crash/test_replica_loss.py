@@ -20,7 +20,7 @@ import pytest
 
 import rmqpy
 from crash.replica_processes import Replica, caught_up, in_sync, running
-from crash.traffic import Acknowledged, audit, load_until, send_header
+from crash.traffic import QUEUES, Acknowledged, audit, load_until, send_header
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
 from wire import Peer
@@ -67,6 +67,7 @@ async def test_what_was_acknowledged_outlives_the_machine_of_its_master(
             await in_sync(master)
             topic, acknowledged = f"burnt-{number}", Acknowledged()
             topics[topic] = acknowledged
+            await admin.create_topic(topic, write_queues=QUEUES, read_queues=QUEUES)
             victim = master
             await load_until(
                 lambda: victim.signal(signal.SIGKILL),  # noqa: B023 - called before the next round

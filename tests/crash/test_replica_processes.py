@@ -76,6 +76,7 @@ async def can_send(namesrv: str) -> None:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(120 + 3 * ROUND // 500)
 async def test_a_slave_ends_with_its_masters_bytes_whichever_of_them_is_killed(
     pair: tuple[Replica, Replica], namesrv: str
 ) -> None:

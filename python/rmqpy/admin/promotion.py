@@ -14,11 +14,14 @@ from typing import NamedTuple
 from rmqpy.admin.connection import Part
 from rmqpy.config.replication import ASYNC_MASTER
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
-from rmqpy.protocol.requests.leadership import EpochCache, GetBrokerEpochCache, NotifyBrokerRoleChanged
+from rmqpy.protocol.requests.leadership import (
+    EpochCache,
+    GetBrokerEpochCache,
+    NotifyBrokerRoleChanged,
+    next_epoch,
+)
 from rmqpy.protocol.requests.routes import MASTER_ID
 
-#: Replicas of one name never begin epochs of one number: the lowest digit of the number is the id.
-_IDS = 16
 #: A slave that lacks more than this of a master that answers is not promoted: messages would be refused for too long.
 BEHIND_BYTES_MAX = 16 << 20
 LOOK_SECONDS = 0.05
@@ -74,7 +77,7 @@ class Promotion(Part):
         if not force:
             _refuse_loss(broker, broker_id, others)
         highest = max(log.epoch for log in others.values())
-        epoch = (highest // _IDS + 1) * _IDS + broker_id % _IDS
+        epoch = next_epoch(highest, broker_id)
         news = NotifyBrokerRoleChanged(
             master_broker_id=broker_id,
             master_epoch=epoch,

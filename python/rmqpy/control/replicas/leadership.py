@@ -40,6 +40,8 @@ class _Record:
     successor: str | None = None
     #: Address of the master that this one has replaced, until that knows.
     untold: str | None = None
+    #: This broker follows a master, or did when it ran last.
+    follows: bool = False
 
 
 class Leadership:
@@ -112,9 +114,19 @@ class Leadership:
         """The master that was replaced knows. Raises `StoreError`."""
         await self._save(dataclasses.replace(self._record, untold=None))
 
-    async def followed(self) -> None:
+    @property
+    def has_followed(self) -> bool:
+        """Whether it was a slave when it ran last: where it leads by its configuration now, it begins an epoch."""
+        return self._record.follows
+
+    async def follow(self) -> None:
         """This broker follows a master: what ended is over. Raises `StoreError`."""
-        if self._record != _Record():
+        if self._record != _Record(follows=True):
+            await self._save(_Record(follows=True))
+
+    async def lead(self) -> None:
+        """This broker leads by its configuration, and its epoch has begun. Raises `StoreError`."""
+        if self._record.follows:
             await self._save(_Record())
 
     async def _save(self, decided: _Record) -> None:

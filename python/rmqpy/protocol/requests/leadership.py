@@ -9,6 +9,18 @@ from rmqpy.protocol.declare import Request, record, reply, request
 #: End of an epoch that has not ended.
 OPEN_END = (1 << 63) - 1
 
+#: Replicas of one name never begin epochs of one number: the lowest digit of the number is the id.
+_IDS = 16
+
+
+def next_epoch(highest: int, broker_id: int) -> int:
+    """The epoch that a broker begins when it has heard of those up to `highest`, as the native half counts.
+
+    >>> next_epoch(16, 1)
+    33
+    """
+    return (highest // _IDS + 1) * _IDS + broker_id % _IDS
+
 
 @record
 class EpochEntry:
