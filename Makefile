@@ -40,7 +40,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -212,6 +212,9 @@ bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registr
 
 bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka connector: reads, writes, latency (10 min, 15 GB of disk)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m benchmarks.spark --report target/reports/bench-spark.md
+
+console-tasks: build $(VENV)/.browser ## twelve tasks of an operator done in Chromium, by a script: clicks, fields and seconds of each (1 min)
+	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.tasks
 
 screenshots: build $(VENV)/.browser ## every page of the console in Chromium, light and dark, empty, busy (SCALE (100) topics and groups) and without servers: errors, other hosts, axe; pictures in target/screenshots (1 min)
 	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.browse --scale $(or $(SCALE),100)

@@ -33,7 +33,7 @@ export async function deadLetters(shown, view) {
   const causes = h("div", { class: "chips" });
   const results = h("div", { "aria-live": "polite" });
   const button = h("button", { type: "button", class: "main", disabled: true, onclick: () => resend() }, "Send again");
-  const all = h("button", { type: "button", onclick: () => mark(true) }, "Select this page");
+  const all = h("button", { type: "button", disabled: true, onclick: () => mark(true) }, "Select this page");
   const none = h("button", { type: "button", onclick: () => mark(false) }, "Select none");
 
   const changed = () => {
@@ -77,6 +77,7 @@ export async function deadLetters(shown, view) {
     shown: (rows) => {
       for (const each of [...boxes.keys()]) if (!rows.some((row) => place(row) === each)) boxes.delete(each);
       countCauses(rows);
+      all.disabled = !rows.length;
     },
   });
   // By cause: how many of this page have each; one that is chosen is looked for in all.
