@@ -5,6 +5,7 @@ failed request, and what axe finds serious end it with exit code 1.
 """
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -18,6 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 import rmqpy
+from console import picture
 from console.hostile import NAMES, TEXTS
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.dashboard import Dashboard
@@ -36,6 +38,8 @@ LISTS: Final = (
     "replicas",
     "access",
 )
+#: Seconds of traffic for the picture of the overview.
+TRAFFIC_S: Final = 24.0
 SERIOUS: Final = ("serious", "critical")
 
 
@@ -87,7 +91,7 @@ def busy(scale: int) -> Iterator[Standalone]:
     """Topics, groups with lag, dead letters, clients, hostile texts, and traffic."""
     with broker(httpPort=0, httpAllowChanges=True, traceTopicEnable=True) as server:
         with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv, group="shop") as producer:
-            for number in range(scale):
+            for number in range(max(2, scale)):
                 admin.create_topic(f"orders-{number:05}", read_queues=2, write_queues=2)
                 admin.create_group(f"billing-{number:05}")
             for topic in ("orders", *NAMES):
@@ -127,6 +131,7 @@ def visit_busy(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
             audit.poll(timeout=5)
             audit.commit()
             visit = Visit(browser, server.http, folder, theme)
+            draw_overview(visit, server)
             for view in LISTS:
                 visit.open(view, view)
             visit.open("dead-letters-of", "dead-letters/shipping", "table")
@@ -146,8 +151,10 @@ def visit_busy(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
             page.get_by_role("button", name="Follow").click()
             page.wait_for_selector("text=live")
             with rmqpy.Producer(server.namesrv) as producer:
-                producer.send("orders", b"news of today")
-            page.wait_for_selector("text=news of today")
+                # The stream follows the topic a moment after it has begun.
+                while not page.get_by_text("news of today").count():
+                    producer.send("orders", b"news of today")
+                    page.wait_for_timeout(100)
             visit.open("search", "messages?topic=orders&text=c-3&scan=1000", "table")
             visit.open("message", f"messages/{newest.offset_message_id}", "pre.body")
             visit.open("broker", "brokers/broker-a", "table")
@@ -156,6 +163,18 @@ def visit_busy(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
                 visit.wrong.append("a hostile text ran")
             visit.page.close()
     return visit
+
+
+def draw_overview(visit: Visit, server: Standalone) -> None:
+    """The picture for README: the overview while messages come and go."""
+    visit.open("overview", "overview")
+    with rmqpy.Producer(server.namesrv) as producer:
+        until = time.monotonic() + TRAFFIC_S
+        while (left := until - time.monotonic()) > 0:
+            for _ in range(round(20 + 15 * math.sin(left))):
+                producer.send("orders-00001", b"traffic")
+            visit.page.wait_for_timeout(100)
+    picture.write(visit.page, visit.folder / "overview.svg", 720)
 
 
 def keys(visit: Visit) -> None:

@@ -1,7 +1,7 @@
-"""Twelve tasks of an operator, done in the system's Chromium as a person does them; clicks, fields and seconds counted.
+"""Twelve tasks of an operator, done in the system's Chromium as a person does them; clicks and fields are counted.
 
-`make console-tasks` runs them and prints a table. Each task begins at the overview, and ends with what proves that it is
-done. A task that fails ends the run with exit code 1.
+`make console-tasks` runs them and prints a table. Each task begins at the overview, and ends with what proves it
+done. One that fails ends the run with exit code 1.
 """
 
 import os
@@ -68,7 +68,7 @@ def why_a_group_lags(hand: Hand, _: Standalone) -> None:
     hand.link("audit")
     hand.sees("messages wait, the oldest for")
     hand.button("What does it do?")
-    hand.sees("File \"")
+    hand.sees('File "')
 
 
 def resend_edited(hand: Hand, server: Standalone) -> None:
@@ -235,11 +235,11 @@ def cluster() -> Iterator[Standalone]:
             while not any(each.messages == LETTERS for each in admin.dead_letters()):
                 time.sleep(0.1)
         with rmqpy.PullConsumer("billing", server.namesrv, start_from="earliest") as billing:
-            billing.commit({queue: 40 for queue in billing.queues("orders")})
+            billing.commit(dict.fromkeys(billing.queues("orders"), 40))
         with rmqpy.PullConsumer("audit", server.namesrv, start_from="earliest") as audit:
             audit.subscribe("orders")
             audit.poll(timeout=5)
-            audit.commit({queue: 1 for queue in audit.queues("orders")})
+            audit.commit(dict.fromkeys(audit.queues("orders"), 1))
             yield server
 
 
