@@ -311,6 +311,11 @@ class ProcessClient:
         )
         return [Printed(answer["out"], answer["err"], answer.get("exit")) for answer in answers]
 
+    def dashboard(self, namesrv: str, **of: str) -> dict[str, str]:
+        """Ask what Apache's dashboard asks; by the name of each call what came of it."""
+        outcomes: dict[str, str] = self._ask("dashboard", 120.0, namesrv=namesrv, **of)
+        return outcomes
+
     def mqadmin_names(self) -> list[str]:
         """All commands the tool has."""
         names: list[str] = self._ask("mqadmin-names")

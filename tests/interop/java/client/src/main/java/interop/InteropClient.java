@@ -73,6 +73,8 @@ public final class InteropClient {
                 return requests.stop(request.getString("listener"));
             case "mqadmin":
                 return Mqadmin.run(request);
+            case "dashboard":
+                return Dashboard.visit(request);
             case "mqadmin-names":
                 return Mqadmin.names();
             default:
