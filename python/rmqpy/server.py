@@ -212,6 +212,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
     def interrupted(number: signal.Signals) -> None:
         if told_to_stop.is_set():
             os._exit(128 + number)
+        log.info("stopping: told to by %s", number.name)
         told_to_stop.set()
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -15,7 +15,9 @@ from rmqpy.cli.exits import error_line, exit_code
 from rmqpy.cli.output import show
 
 
-def test_a_broker_says_that_no_name_server_is_set_and_that_it_stopped(tmp_path: Path) -> None:
+def test_a_broker_says_once_each_who_it_is_that_no_name_server_is_set_and_why_it_stopped(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-m", "rmqpy", "broker", "listenPort=0", "bindAddress=127.0.0.1"]
     command += [f"storePathRootDir={tmp_path}"]
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
@@ -26,8 +28,14 @@ def test_a_broker_says_that_no_name_server_is_set_and_that_it_stopped(tmp_path: 
         assert "is ready" in broker.stdout.readline()
         broker.send_signal(signal.SIGTERM)
         _, told = broker.communicate(timeout=30)
+    lines = [json.loads(line)["message"] for line in told.splitlines() if line.startswith("{")]
     assert "no name server is set (namesrvAddr, -n)" in told
-    assert "stopped" in told.splitlines()[-1]
+    [begin] = [line for line in lines if line.startswith(f"rmqpy {__version__}: broker ")]
+    assert f"data in {tmp_path};" in begin
+    assert "bindAddress=127.0.0.1, listenPort=0" in begin
+    assert lines.count("stopping: told to by SIGTERM") == 1
+    [end] = [line for line in lines if line.endswith("has stopped, and its store is closed")]
+    assert lines[-2:] == [end, "stopped"]
 
 
 def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

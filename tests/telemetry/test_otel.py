@@ -95,12 +95,16 @@ def test_one_trace_goes_from_a_producer_through_the_broker_and_a_consumer_to_a_s
             sent = producer.send("orders", b"hello", tag="paid", keys=["A-1"], sharding_key="customer-7")
         with billing, archive:
             assert archived.wait(WAIT_S)
-    [first], [process] = telemetry.spans("send orders"), telemetry.spans("process orders")
-    [second], [last] = telemetry.spans("send invoices"), telemetry.spans("process invoices")
-    chain = [first, process, second, last]
+    # A message may come twice to a member that the machine kept waiting: each link is the first of its kind.
+    chain: list[ReadableSpan] = []
+    parent = checkout.get_span_context().span_id
+    for name in ("send orders", "process orders", "send invoices", "process invoices"):
+        spans = telemetry.spans(name)
+        link = next(span for span in spans if span.parent is not None and span.parent.span_id == parent)
+        chain.append(link)
+        parent = link.context.span_id
+    first, process, _, _ = chain
     assert {span.context.trace_id for span in chain} == {checkout.get_span_context().trace_id}
-    parents = [checkout.get_span_context().span_id, *(span.context.span_id for span in chain)]
-    assert [span.parent.span_id for span in chain if span.parent] == parents[:-1]
     kinds = [SpanKind.PRODUCER, SpanKind.CONSUMER] * 2
     assert [span.kind for span in chain] == kinds
     assert [link.context.span_id for link in process.links] == [first.context.span_id]
@@ -209,7 +213,16 @@ def test_metrics_have_the_conventions_names_labels_and_buckets(
     with rmqpy.Producer(server.namesrv) as producer:
         for _ in range(3):
             producer.send("invoices", b"hello")
-    consumer, done = consumed("counted", "invoices", server)
+    calls: list[rmqpy.ReceivedMessage] = []
+    done = threading.Event()
+    consumer = rmqpy.PushConsumer("counted", server.namesrv, start_from="earliest")
+
+    @consumer.on("invoices")
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        calls.append(message)
+        if len(calls) >= 3:
+            done.set()
+
     with consumer:
         assert done.wait(WAIT_S)
     sent = {"messaging.system": "rocketmq", "messaging.destination.name": "invoices"}
@@ -224,7 +237,7 @@ def test_metrics_have_the_conventions_names_labels_and_buckets(
     assert (process.attributes or {})["messaging.consumer.group.name"] == "counted"
     [handled] = telemetry.points("messaging.client.consumed.messages")
     assert isinstance(handled, NumberDataPoint)
-    assert handled.value >= 3
+    assert handled.value == len(calls)
 
 
 def test_notes_of_the_message_trace_have_no_spans_and_a_half_says_what_it_is(

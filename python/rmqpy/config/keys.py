@@ -109,6 +109,12 @@ class Settings:
             for wire, value in values.items()
         }
 
+    def changed(self) -> str:
+        """Keys whose values are not the default ones, in one line for a log."""
+        usual = type(self)().write()
+        found = (f"{wire}={value}" for wire, value in self.write().items() if value != usual[wire])
+        return ", ".join(found) or "all settings are the default ones"
+
     @classmethod
     def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:
         kinds = get_type_hints(cls)
