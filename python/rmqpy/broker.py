@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rmqpy import __version__
 from rmqpy._native import (
     Client,
     DueMessages,
@@ -268,7 +269,11 @@ class Broker(Service):
         registration = await self._register(config, parts, name_servers)
         await self._watch(config, parts.store, metrics, registration)
         self._push(config, metrics)
-        log.info("broker %s serves %s", config.name, self.address)
+        log.info(
+            "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s; data in %s; %s",
+            *(__version__, config.name, self.address, self.replica_address),
+            *(self.http_address or "nowhere", config.store.folder, config.changed()),
+        )
 
     async def stop(self) -> None:
         """Undo what `start` did, last step first. Idempotent, and harmless after a start that failed."""
@@ -278,10 +283,13 @@ class Broker(Service):
         await self._stop()
 
     async def _stop(self) -> None:
+        is_serving = self._endpoint is not None
         try:
             await self._started.aclose()
         finally:
             self._endpoint, self._http = None, None
+        if is_serving:
+            log.info("broker %s has stopped, and its store is closed", self._config.now.name)
 
     def _restart(self, cut: int | None = None) -> None:
         """Begin to start again, as decided meanwhile, with a log that is cut first."""

@@ -11,6 +11,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
+from rmqpy import __version__
 from rmqpy._native import Server
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
@@ -127,7 +128,10 @@ class NameServer(Service):
         self._periodic.every(AUDIT_SECONDS, self._access.log_refusals)
         if self._access.plain is not None:
             self._periodic.every(WATCH_SECONDS, self._access.plain.watch)
-        log.info("name server listens on %s", self.address)
+        log.info(
+            "rmqpy %s: name server serves %s, HTTP %s; %s",
+            *(__version__, self.address, self.http_address or "nowhere", self._config.changed()),
+        )
 
     async def stop(self, grace_ms: int = 2_000) -> None:
         """Answer what has arrived, close every connection. Idempotent."""
@@ -136,6 +140,7 @@ class NameServer(Service):
             with suppress(asyncio.CancelledError):
                 await self._expiry
             self._expiry = None
+            log.info("the name server at %s stops", self.address)
         await self._periodic.stop()
         if self._http is not None:
             await self._http.stop()

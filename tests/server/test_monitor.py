@@ -475,4 +475,6 @@ def test_a_server_logs_json_lines_where_no_terminal_is() -> None:
         process.terminate()
         _, err = process.communicate(timeout=60)
     lines: list[dict[str, Any]] = [json.loads(line) for line in err.splitlines()]
-    assert any("name server listens on" in line["message"] for line in lines)
+    told = [line["message"] for line in lines]
+    assert [text for text in told if ": name server serves 127.0.0.1:" in text and "listenPort=0" in text]
+    assert "stopping: told to by SIGTERM" in told
