@@ -59,7 +59,7 @@ PHASES: tuple[dict[str, Command], ...] = (
             "-b {broker}", r"^bootTimestamp +: +\d+$", r"^putTps +: ", r"^msgPutTotalTodayNow +: +\d+$"
         ),
         "haStatus": _works("-b {broker}", r"^#MasterAddr\s+{broker}$", r"^#SlaveNum\s+0$"),
-        "getBrokerEpoch": _works("-b {name}", r"^#brokerName\s+{name}$", r"^#Epoch: .*epoch=16, startOffset=0"),
+        "getBrokerEpoch": _works("-b {name}", r"(?i)brokerName\W+{name}", r"(?i)epoch\D*16\b"),
         "brokerConsumeStats": _works("-b {broker}", r"^{topic} +{group} +{name} +0 +4 +4 +0 "),
         "getBrokerConfig": _works("-b {broker}", r"^brokerName +[= ]+ +{name}$"),
         "getNamesrvConfig": _works("", r"^listenPort +[= ]+ +\d+$"),
