@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from rmqpy.client.transactions import Transaction as Transaction
     from rmqpy.config.client import ClientConfig as ClientConfig
     from rmqpy.config.client import Credentials as Credentials
+    from rmqpy.config.tls import TLS as TLS
     from rmqpy.errors import RocketMQError as RocketMQError
     from rmqpy.message import Message as Message
     from rmqpy.message import MessageFields as MessageFields
@@ -68,6 +69,7 @@ _HOMES = {
     "admin.client": ("Admin", "AsyncAdmin"),
     "client.catalog": ("Catalog",),
     "config.client": ("ClientConfig", "Credentials"),
+    "config.tls": ("TLS",),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),
     "client.group.offset_store": ("OffsetStore",),

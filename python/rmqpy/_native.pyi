@@ -46,6 +46,7 @@ __all__ = [
     "ArrowBatch",
     "Call",
     "Client",
+    "ClientTls",
     "Columns",
     "Completions",
     "DueMessages",
@@ -64,6 +65,7 @@ __all__ = [
     "SendFuture",
     "Sender",
     "Server",
+    "ServerTls",
     "ServerRequest",
     "StoppedStore",
     "Store",
@@ -73,6 +75,7 @@ __all__ = [
     "check_entry",
     "decide",
     "encode_record",
+    "make_certificate",
     "hot_needs",
     "is_listed",
     "record_topic",
@@ -492,6 +495,64 @@ _Need = tuple[str, str, Sequence[str]]
 _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
 
 @final
+class ServerTls:
+    """The TLS of a server's ports: a certificate with its key, as PEM, and what is asked of clients.
+
+    `client_auth` is none, optional or require; where it is not none, `trust` has the certificates of the authorities.
+    Connections that are not encrypted are served too, unless `is_enforced`. Raises `ConfigError`.
+    """
+
+    def __new__(
+        cls,
+        certificate: bytes,
+        key: bytes,
+        *,
+        is_enforced: bool,
+        password: str | None = None,
+        client_auth: str = "none",
+        trust: bytes | None = None,
+    ) -> Self: ...
+    def replace(
+        self,
+        certificate: bytes,
+        key: bytes,
+        *,
+        password: str | None = None,
+        client_auth: str = "none",
+        trust: bytes | None = None,
+    ) -> None:
+        """Take another certificate for the connections to come; those there are keep theirs. Raises `ConfigError`, and
+        nothing has changed then."""
+    def take_failures(self) -> tuple[list[tuple[str, str]], int]:
+        """Handshakes that failed since the last call: `ip:port` of who tried, and why; and how many more."""
+
+@final
+class ClientTls:
+    """The TLS of a client's connections: the authorities it trusts, as PEM, or any server without; and the certificate
+    and key that it shows where it is asked for one.
+
+    With `server_name` every server's certificate is for that name, whatever its address. Raises `ConfigError`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        trust: bytes | None = None,
+        certificate: bytes | None = None,
+        key: bytes | None = None,
+        password: str | None = None,
+        server_name: str | None = None,
+    ) -> Self: ...
+    def replace(self, other: ClientTls) -> None:
+        """Be as another one for the connections to come."""
+
+def make_certificate(
+    names: Sequence[str], *, days: int, is_authority: bool = False, authority: tuple[str, str] | None = None
+) -> tuple[str, str]:
+    """A certificate and its key, as PEM: for these names and addresses, from now on for some days. Made by the
+    `authority`, whose certificate and key `make_certificate` has made, or by itself. Raises `ConfigError`."""
+
+@final
 class Replication:
     """A broker's side of replication: a master that has called `listen`, or a slave that has called `follow`."""
 
@@ -506,6 +567,8 @@ class Replication:
         copies: int,
         slaves_max: int,
         copies_last_file: bool = False,
+        server_tls: ServerTls | None = None,
+        client_tls: ClientTls | None = None,
     ) -> Self: ...
     def listen(
         self, host: str, port: int, *, broker_id: int = 0, epoch: int | None = None
@@ -556,7 +619,7 @@ class Server:
 
     `fileno` becomes readable when `take` has something. One thread drains it. Connections beyond `connections_max`,
     those of one address beyond `connections_per_address_max`, and those that come while the process has
-    `descriptors_max` descriptors open, are closed as they come.
+    `descriptors_max` descriptors open, are closed as they come. With `tls`, those that begin so are encrypted.
     """
 
     def __new__(
@@ -570,6 +633,7 @@ class Server:
         metadata: Metadata | None = None,
         offsets: Offsets | None = None,
         clock: HandClock | None = None,
+        tls: ServerTls | None = None,
     ) -> Self: ...
     def listen(self, host: str, port: int, *, vip: bool = False) -> tuple[str, int]:
         """Bind and serve; port 0 picks a free one. Returns the bound address. Raises `OSError`."""
@@ -949,10 +1013,11 @@ class Client:
         binary: bool = False,
         namespace: str = "",
         credentials: tuple[str, str, str | None] | None = None,
+        tls: ClientTls | None = None,
     ) -> Self:
         """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either. With
-        `credentials`, access key, secret key and token, every request is signed. Raises `ConfigError` for a namespace
-        that is none."""
+        `credentials`, access key, secret key and token, every request is signed; with `tls` every connection is
+        encrypted. Raises `ConfigError` for a namespace that is none."""
     @property
     def namespace(self) -> Namespace | None:
         """Of the topics and groups that users name."""

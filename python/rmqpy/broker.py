@@ -32,6 +32,7 @@ from rmqpy._native import (
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.config.client import ClientConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.console.mount import console
 from rmqpy.control.access.audit import AUDIT_SECONDS, note_request
@@ -114,6 +115,8 @@ from rmqpy.protocol.requests.leadership import next_epoch
 from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
+from rmqpy.remoting.certificates import WATCH_SECONDS as CERTIFICATES_SECONDS
+from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.client import LoopCaller, Peer
 from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.service import Service
@@ -249,6 +252,9 @@ class Broker(Service):
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
         self._port = config.listen_port or self._port or free_port(config.listen_host)
+        self._certificates = await asyncio.to_thread(
+            Certificates, config.tls, (self._host, config.listen_host)
+        )
         caller = self._caller()
         self._peer = caller.peer
         name_servers = {address: caller.peer(address) for address in config.name_servers}
@@ -371,6 +377,7 @@ class Broker(Service):
             offsets=offsets,
             clock=self._hand_clock,
             idle_ms=config.idle_seconds * 1_000,
+            tls=self._certificates.server,
             **limits._asdict(),
         )
         due, transactions = DueMessages(server), Transactions(server)
@@ -389,7 +396,7 @@ class Broker(Service):
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         deletion = TopicDeletion(offsets, offset_file, store, statistics)
         timer_file = folder / "timercheck"
-        stream = LogStream(config.replication, store)
+        stream = LogStream(config.replication, store, self._certificates)
         succession = Succession(
             config,
             self._given.replication.broker_id,
@@ -540,6 +547,7 @@ class Broker(Service):
         periodic.every(SAMPLE_SECONDS, statistics.sample)
         periodic.every(EVENTS_SECONDS, lambda: log_events(store))
         periodic.every(STEPS_BACK_SECONDS, lambda: log_steps_back(offsets))
+        periodic.every(CERTIFICATES_SECONDS, self._certificates.watch)
         periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
         periodic.every(UNDELIVERED_SECONDS, replies.log)
         periodic.every(AUDIT_SECONDS, access.log_refusals)
@@ -600,7 +608,7 @@ class Broker(Service):
         http = HttpServer(
             pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault),
             console(
-                config.name_servers,
+                ClientConfig(namesrv=config.name_servers, tls=config.tls.client),
                 allow_changes=config.http_allows_changes,
                 # Its own requests are not signed: only those of somebody who has logged in are served.
                 needs_login=config.access.is_on,
@@ -609,6 +617,8 @@ class Broker(Service):
             if config.name_servers
             else None,
             token=config.access.page_token(config.listen_host),
+            tls=self._certificates.http,
+            is_encrypted=self._certificates.is_enforced,
         )
         self._started.push_async_callback(http.stop)
         try:
@@ -638,7 +648,10 @@ class Broker(Service):
     def _caller(self) -> LoopCaller:
         """The connections to name servers."""
         inner = self._config.now.access.inner_user
-        client = Client(credentials=None if inner is None else (inner.name, inner.secret, None))
+        client = Client(
+            credentials=None if inner is None else (inner.name, inner.secret, None),
+            tls=self._certificates.client,
+        )
         caller = LoopCaller(client)
         self._started.push_async_callback(asyncio.to_thread, client.close)
         self._started.callback(caller.close)

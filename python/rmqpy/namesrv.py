@@ -27,6 +27,8 @@ from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
+from rmqpy.remoting.certificates import WATCH_SECONDS as CERTIFICATES_SECONDS
+from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.handlers import (
@@ -61,14 +63,17 @@ class NameServer(Service):
         self._config = config
         self._configuration = Configuration(config)
         self._routes = Routes(clock, self._configuration)
-        self._notifications = BrokerNotifications(self._configuration)
+        self._certificates = Certificates(config.tls, [config.bind_address])
+        self._notifications = BrokerNotifications(self._configuration, self._certificates.client)
         self._routes.on_min_broker_id_change = self._notifications.min_broker_id_changed
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
         self._access = AccessRules(
             config.access, "", Path(config.auth_path), clock, open_codes=config.open_codes
         )
         limits = connection_limits(config.connections_max, config.connections_per_address_max)
-        self._server = Server(idle_ms=config.idle_seconds * 1000, **limits._asdict())
+        self._server = Server(
+            idle_ms=config.idle_seconds * 1000, tls=self._certificates.server, **limits._asdict()
+        )
         self._refusals = Refusals(limits, self._server.statistics)
         self._endpoint = Endpoint(
             self._server,
@@ -125,6 +130,7 @@ class NameServer(Service):
             expire_silent(self._routes, self._configuration, self._server.close_connection)
         )
         self._periodic.every(REFUSALS_SECONDS, self._refusals.log)
+        self._periodic.every(CERTIFICATES_SECONDS, self._certificates.watch)
         self._periodic.every(AUDIT_SECONDS, self._access.log_refusals)
         if self._access.plain is not None:
             self._periodic.every(WATCH_SECONDS, self._access.plain.watch)
@@ -156,5 +162,7 @@ class NameServer(Service):
         self._http = HttpServer(
             pages(metrics.exposition, fault=lambda: None, unready=lambda: None),
             token=self._config.access.page_token(self._config.bind_address),
+            tls=self._certificates.http,
+            is_encrypted=self._certificates.is_enforced,
         )
         self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)

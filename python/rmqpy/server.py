@@ -21,6 +21,7 @@ from rmqpy.config import broker as broker_config
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
 from rmqpy.service import Service
@@ -96,6 +97,7 @@ class Standalone(Service):
         folder = self.data_dir / "namesrv"
         self._name_server = NameServer(
             NameServerConfig(
+                tls=TlsConfig.read(self._tls()),
                 listen_port=self._namesrv_port,
                 bind_address=self._host,
                 kv_path=str(folder / "kvConfig.json"),
@@ -155,7 +157,18 @@ class Standalone(Service):
             "recallMessageEnable": "true",
             # A machine that is also used for other things may have a fuller disk than a broker's own.
             "diskSpaceWarningLevelRatio": "100",
-        } | written(self._settings)
+        } | self._tls()
+
+    def _tls(self) -> dict[str, str]:
+        """The settings, and that both servers talk to each other as they are talked to."""
+        given = with_file(written(self._settings))
+        tls = TlsConfig.read(given)
+        if tls.is_enforced and "tls.enable" not in given:
+            given |= {"tls.enable": "true"}
+            if tls.cert_path and not tls.client_trust_path:
+                # This process' own certificate is whom it trusts.
+                given |= {"tls.client.trustCertPath": tls.trust_path or tls.cert_path}
+        return given
 
     @staticmethod
     def _serving(server: R | None) -> R:

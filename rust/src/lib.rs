@@ -28,6 +28,7 @@ pub mod remoting;
 pub mod replication;
 mod requests;
 pub mod store;
+pub mod tls;
 
 #[cfg(feature = "python")]
 mod bindings;

@@ -38,7 +38,7 @@ fn store(disk: &SimDisk, durability: Durability, is_replica: bool) -> Arc<Store>
 }
 
 fn listen(store: &Arc<Store>, options: ListenerOptions) -> Listener {
-    Listener::start(Arc::clone(store), anywhere(), options).expect("a free port")
+    Listener::start(Arc::clone(store), anywhere(), options, None).expect("a free port")
 }
 
 fn anywhere() -> SocketAddr {
@@ -46,7 +46,7 @@ fn anywhere() -> SocketAddr {
 }
 
 fn follow(store: &Arc<Store>, master: &Listener) -> Connector {
-    let connector = Connector::start(Arc::clone(store), SLAVE).expect("a replica");
+    let connector = Connector::start(Arc::clone(store), SLAVE, None).expect("a replica");
     connector.set_master(Some(master.address().to_string()));
     connector
 }

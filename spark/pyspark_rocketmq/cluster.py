@@ -31,8 +31,21 @@ def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.C
         namesrv=options.nameserver,
         namespace=options.namespace,
         credentials=rmqpy.Credentials.of(options.access_key, options.secret_key),
+        tls=_tls(options),
         request_timeout=options.request_timeout_ms / 1000,
         route_refresh=route_refresh_s,
+    )
+
+
+def _tls(options: Options) -> rmqpy.TLS | None:
+    if not options.tls:
+        return None
+    return rmqpy.TLS(
+        ca=options.tls_ca_file or None,
+        cert=options.tls_cert_file or None,
+        key=options.tls_key_file or None,
+        server_name=options.tls_server_name or None,
+        verify=not options.tls_skip_verify,
     )
 
 

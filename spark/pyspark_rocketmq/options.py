@@ -80,6 +80,28 @@ class Options:
     secret_key: str = _option(
         "RSW", values.text, "", "Secret of that user; it travels to executors with the query.", secret=True
     )
+    tls: bool = _option("RSW", values.flag, False, "Connections are encrypted.")
+    tls_ca_file: str = _option(
+        "RSW",
+        values.text,
+        "",
+        "Authorities that vouch for servers, PEM, at this path on every executor; those of the system without.",
+        name="tls.caFile",
+    )
+    tls_cert_file: str = _option(
+        "RSW", values.text, "", "Certificate of the clients, PEM, likewise.", name="tls.certFile"
+    )
+    tls_key_file: str = _option("RSW", values.text, "", "Its key, likewise.", name="tls.keyFile")
+    tls_server_name: str = _option(
+        "RSW",
+        values.text,
+        "",
+        "Name that servers' certificates are for, whatever their addresses.",
+        name="tls.serverName",
+    )
+    tls_skip_verify: bool = _option(
+        "RSW", values.flag, False, "Do not check who the servers are.", name="tls.skipVerify"
+    )
     topics: tuple[str, ...] = _option(
         "RS",
         values.names,

@@ -11,6 +11,7 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.replication import ReplicationConfig
+from rmqpy.config.server_tls import TlsConfig
 from rmqpy.config.store import StoreConfig
 from rmqpy.config.telemetry import TelemetryConfig
 
@@ -22,8 +23,8 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *supported*: listed under Broker, Access control, Replication, Store and Telemetry. A value out of bounds prevents the
-  start; the error names it.
+- *supported*: listed under Broker, Access control, TLS, Replication, Store and Telemetry. A value out of bounds
+  prevents the start; the error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
 - *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
   function that the key asks for.
@@ -63,13 +64,14 @@ def document() -> str:
             HEAD,
             *table("Broker", BrokerConfig),
             *table("Access control", AccessConfig),
+            *table("TLS", TlsConfig),
             *table("Replication", ReplicationConfig),
             *table("Store", StoreConfig),
             *table("Telemetry", TelemetryConfig),
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),
-            "The keys of Access control are those of a name server, too.\n",
+            "The keys of Access control and TLS are those of a name server, too.\n",
         ]
     )
 

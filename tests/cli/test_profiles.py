@@ -146,8 +146,22 @@ def test_profiles_are_listed(run: Run, write: Any) -> None:
     assert (code, json.loads(out)) == (
         0,
         [
-            {"profile": "a", "namesrv": "x:1", "timeout": None, "namespace": None, "access_key": None},
-            {"profile": "b", "namesrv": None, "timeout": 5, "namespace": "shop", "access_key": "alice"},
+            {
+                "profile": "a",
+                "namesrv": "x:1",
+                "timeout": None,
+                "namespace": None,
+                "access_key": None,
+                "tls": False,
+            },
+            {
+                "profile": "b",
+                "namesrv": None,
+                "timeout": 5,
+                "namespace": "shop",
+                "access_key": "alice",
+                "tls": False,
+            },
         ],
     )
     assert "profiles.toml" in err

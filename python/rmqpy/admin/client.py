@@ -157,6 +157,7 @@ class _Operations:
             binary=self.client_config.header == "binary",
             namespace=self.client_config.namespace,
             credentials=self.client_config.signing,
+            tls=self.client_config.tls.native() if self.client_config.tls else None,
         )
         self._opened: AdminConnection | None = None
 

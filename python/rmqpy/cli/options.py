@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
     from rmqpy.config.client import ClientConfig
     from rmqpy.config.profiles import Profile
+    from rmqpy.config.tls import TLS
     from rmqpy.message import MessageQueue
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -31,6 +32,7 @@ _PROFILE: Final = "rmqpy.profile"
 _NAMESPACE: Final = "rmqpy.namespace"
 _ACCESS_KEY: Final = "rmqpy.access_key"
 _SECRET_KEY: Final = "rmqpy.secret_key"
+_TLS: Final = "rmqpy.tls."
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
 POSITIVE: Final = click.FloatRange(min=0, min_open=True)
@@ -89,8 +91,8 @@ def global_options(command: _Command) -> _Command:
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add `-n/--namesrv`, `--timeout`, `-p/--profile`, `--namespace`, `--access-key` and `--secret-key`; the command
-    gets the first two, and the configuration of its clients the others."""
+    """Add `-n/--namesrv`, `--timeout`, `-p/--profile`, `--namespace`, `--access-key`, `--secret-key` and those of TLS;
+    the command gets the first two, and the configuration of its clients the others."""
     return options(
         click.option(
             "-p",
@@ -145,6 +147,40 @@ def cluster_options(command: _Command) -> _Command:
             metavar="SECRET",
             help="Its secret; other users of the machine see command lines, but not variables and profiles.",
         ),
+        click.option(
+            "--tls/--no-tls",
+            envvar="RMQPY_TLS",
+            show_envvar=True,
+            default=None,
+            expose_value=False,
+            callback=_tls_option,
+            help="Encrypt connections. [default: where one of the options below is given, or the profile has it]",
+        ),
+        *(
+            click.option(
+                f"--tls-{name}",
+                envvar=f"RMQPY_TLS_{name.upper().replace('-', '_')}",
+                show_envvar=True,
+                expose_value=False,
+                callback=_tls_option,
+                metavar=metavar,
+                help=text,
+            )
+            for name, metavar, text in (
+                ("ca", "FILE", "Authorities that vouch for servers, PEM. [default: those of the system]"),
+                ("cert", "FILE", "Certificate of this client, PEM."),
+                ("key", "FILE", "Its key. [default: in the file of the certificate]"),
+                ("server-name", "NAME", "Name that servers' certificates are for, whatever their addresses."),
+            )
+        ),
+        click.option(
+            "--tls-insecure",
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_tls_option,
+            help="Do not check who the servers are: for trying things out.",
+        ),
     )(command)
 
 
@@ -173,7 +209,31 @@ def client_config(namesrv: str, timeout: float) -> "ClientConfig":
         request_timeout=timeout,
         namespace=_namespace_name(),
         credentials=Credentials.of(_kept(_ACCESS_KEY), _kept(_SECRET_KEY)),
+        tls=_tls(),
     )
+
+
+def _tls() -> "TLS | None":
+    """What the options of TLS say, and the profile where they say nothing."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return None
+    profile: Profile | None = context.meta.get(_PROFILE)
+    given = {
+        name: context.meta[_TLS + name]
+        for name in ("ca", "cert", "key", "server_name")
+        if _TLS + name in context.meta
+    }
+    is_on, is_insecure = context.meta.get(_TLS), context.meta.get(_TLS + "insecure")
+    if is_on is False:
+        return None
+    if not given and not is_insecure:
+        known = profile.tls if profile else None
+        if is_on is None or known is not None:
+            return known
+    from rmqpy.config.tls import TLS
+
+    return TLS(**given, verify=not is_insecure)
 
 
 def namespace() -> "Namespace | None":
@@ -260,6 +320,13 @@ def _secret_key(context: click.Context, option: click.Parameter, given: str | No
     profile: Profile | None = context.meta.get(_PROFILE)
     given = option_value(context, option, given)
     context.meta[_SECRET_KEY] = given if given is not None else (profile and profile.secret_key) or ""
+
+
+def _tls_option(context: click.Context, option: click.Parameter, given: object) -> None:
+    assert option.name is not None
+    given = option_value(context, option, given)
+    if given is not None:
+        context.meta[_TLS + option.name.removeprefix("tls").removeprefix("_")] = given
 
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

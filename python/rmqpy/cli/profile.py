@@ -24,6 +24,7 @@ def command() -> Rows:
             "timeout": profile.timeout,
             "namespace": profile.namespace,
             "access_key": profile.access_key,
+            "tls": profile.tls is not None,
         }
         for name, profile in sorted(profiles.load().items())
     ]

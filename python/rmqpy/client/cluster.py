@@ -39,6 +39,7 @@ class ClusterConnection:
             binary=config.header == "binary",
             namespace=config.namespace,
             credentials=config.signing,
+            tls=config.tls.native() if config.tls else None,
         )
         self.servers = NameServers(config.namesrv, timeout=config.request_timeout, unit=config.unit)
         self.routes = Routes(

@@ -1,7 +1,7 @@
 """Configuration of the broker: the keys of `broker.conf` that this broker supports, and how the file is read.
 
-One file holds the settings of broker, access control, replication, telemetry and store. Reading it sorts every key into
-one of four: supported, known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown
+One file holds the settings of broker, access control, TLS, replication, telemetry and store. Reading it sorts every key
+into one of four: supported, known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown
 (reported with the nearest name).
 """
 
@@ -28,6 +28,7 @@ from rmqpy.config.keys import (
     read_file,
 )
 from rmqpy.config.replication import ReplicationConfig
+from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.config.telemetry import TelemetryConfig
 from rmqpy.errors import ConfigError
@@ -339,6 +340,7 @@ class BrokerConfig(Settings):
     )
 
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     replication: ReplicationConfig = dataclasses.field(default_factory=ReplicationConfig)
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
@@ -401,6 +403,7 @@ class BrokerConfig(Settings):
         return dataclasses.replace(
             super().change(given),
             access=self.access.change(given),
+            tls=self.tls.change(given),
             replication=self.replication.change(given),
             telemetry=self.telemetry.change(given),
             store=self.store.change(given),
@@ -408,8 +411,8 @@ class BrokerConfig(Settings):
 
     def write(self) -> dict[str, str]:
         """Every key of the file with its value."""
-        roles = self.access.write() | self.replication.write() | self.telemetry.write()
-        return super().write() | roles | self.store.write()
+        parts = (self.access, self.tls, self.replication, self.telemetry, self.store)
+        return super().write() | {wire: value for part in parts for wire, value in part.write().items()}
 
 
 def load(
@@ -422,7 +425,7 @@ def load(
     """
     given = read_file(path)
     refuse_unknown(overrides or {})
-    return read(given | dict(overrides or {}))
+    return read(with_file(given | dict(overrides or {})))
 
 
 def refuse_unknown(overrides: Mapping[str, str]) -> None:
@@ -432,7 +435,7 @@ def refuse_unknown(overrides: Mapping[str, str]) -> None:
 
 def served() -> set[str]:
     """Every key that is supported."""
-    kinds = (BrokerConfig, AccessConfig, ReplicationConfig, TelemetryConfig, StoreConfig)
+    kinds = (BrokerConfig, AccessConfig, TlsConfig, ReplicationConfig, TelemetryConfig, StoreConfig)
     return {wire for kind in kinds for wire in kind.declared()}
 
 
@@ -443,11 +446,12 @@ def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     refusals = [sentence for wire in given if (sentence := known.refusal(wire, given[wire]))]
     if refusals:
         raise ConfigError("cannot start with these settings:\n  " + "\n  ".join(refusals))
-    access = AccessConfig.read(given)
+    access, tls = AccessConfig.read(given), TlsConfig.read(given)
     replication, store = ReplicationConfig.read(given), StoreConfig.read(given)
     config = dataclasses.replace(
         BrokerConfig.read(given),
         access=access,
+        tls=tls,
         replication=replication,
         telemetry=TelemetryConfig.read(given),
         store=store,

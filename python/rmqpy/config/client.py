@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from rmqpy._native import Namespace
 from rmqpy.config.addresses import parse
 from rmqpy.config.arguments import check_types
+from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 
 NAMESRV_PORT = 9876
@@ -71,7 +72,7 @@ class ClientConfig:
     advertise, where no consumer is served. `unit`: the unit of this client, part of its ids and of the question for
     an address server. `namespace`: topics and groups are those of this namespace; users of it write
     and see plain names, and brokers know `orders` of the namespace `shop` as `shop%orders`, as from Java's clients.
-    `credentials`: every request is signed with them.
+    `credentials`: every request is signed with them. `tls`: every connection is encrypted; True stands for `TLS()`.
 
     >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
     3.0
@@ -88,6 +89,7 @@ class ClientConfig:
     unit: str = ""
     namespace: str = ""
     credentials: Credentials | None = None
+    tls: TLS | None = None
 
     if TYPE_CHECKING:
         # What may be given is more than what is kept.
@@ -105,10 +107,12 @@ class ClientConfig:
             unit: str = ...,
             namespace: str = ...,
             credentials: Credentials | None = ...,
+            tls: TLS | bool | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", addresses(self.namesrv))
+        object.__setattr__(self, "tls", TLS.of(self.tls))
         if isinstance(self.address_map, Mapping):
             object.__setattr__(self, "address_map", tuple(sorted(self.address_map.items())))
         for name in ("connect_timeout", "request_timeout", "route_refresh"):
@@ -132,17 +136,19 @@ class ClientConfig:
             return namesrv
         if namesrv is None:
             return cls.from_env()
-        return cls(namesrv=addresses(namesrv), credentials=Credentials.from_env())
+        return cls(namesrv=addresses(namesrv), credentials=Credentials.from_env(), tls=TLS.from_env())
 
     @classmethod
     def from_env(cls) -> Self:
-        """From `NAMESRV_ADDR`, or a name server on this machine; from `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; and
-        from `ROCKETMQ_ZONE`, which takes effect where `ROCKETMQ_ZONE_MODE` is true, as in the Java client."""
+        """From `NAMESRV_ADDR`, or a name server on this machine; from `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; as
+        `TLS.from_env`; and from `ROCKETMQ_ZONE`, which takes effect where `ROCKETMQ_ZONE_MODE` is true, as in the Java
+        client."""
         is_zoned = os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() == "true"
         return cls(
             namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV),
             zone=os.environ.get("ROCKETMQ_ZONE") or None if is_zoned else None,
             credentials=Credentials.from_env(),
+            tls=TLS.from_env(),
         )
 
     @classmethod
@@ -153,7 +159,12 @@ class ClientConfig:
         profile = profiles.get(name)
         config = cls.from_env() if profile.namesrv is None else cls(namesrv=addresses(profile.namesrv))
         credentials = Credentials.of(profile.access_key, profile.secret_key) or config.credentials
-        config = dataclasses.replace(config, namespace=profile.namespace or "", credentials=credentials)
+        config = dataclasses.replace(
+            config,
+            namespace=profile.namespace or "",
+            credentials=credentials,
+            tls=profile.tls or config.tls or TLS.from_env(),
+        )
         if profile.timeout is None:
             return config
         return dataclasses.replace(config, connect_timeout=profile.timeout, request_timeout=profile.timeout)

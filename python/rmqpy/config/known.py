@@ -179,8 +179,7 @@ _OFF = ("false",)
 _NONE = ("",)
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
-    (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
-    (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
+    (_OFF, "whether this server's own connections are encrypted says tls.enable", "useTLS"),
     (_OFF, "replies wait for a number of copies that is set: inSyncReplicas",
      "allAckInSyncStateSet enableAutoInSyncReplicas"),
     (_OFF, "roles do not change by themselves yet", "enableControllerMode enableDLegerCommitLog"),

@@ -17,6 +17,7 @@ from rmqpy.config.keys import (
     protects,
     read_file,
 )
+from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -198,6 +199,7 @@ class NameServerConfig(Settings):
         "who may Get the cluster. Apache's has no such key.",
     )
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
     @property
     def open_codes(self) -> Collection[int]:
@@ -207,7 +209,9 @@ class NameServerConfig(Settings):
 
     def change(self, given: Mapping[str, str]) -> Self:
         """As `Settings.change`, for every key of the file."""
-        return dataclasses.replace(super().change(given), access=self.access.change(given))
+        return dataclasses.replace(
+            super().change(given), access=self.access.change(given), tls=self.tls.change(given)
+        )
 
     def protects(self, wire: str) -> bool:
         """Whether an administrator may not change this key online."""
@@ -215,7 +219,7 @@ class NameServerConfig(Settings):
 
     def write(self) -> dict[str, str]:
         """Every key with its value, in alphabetical order."""
-        return dict(sorted((super().write() | self.access.write()).items()))
+        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
 
 
 def load(
@@ -234,12 +238,12 @@ def load(
         if wire not in known and wire not in HARMLESS:
             meant = nearest(wire, known)
             raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
-    return read(given | dict(overrides or {}))
+    return read(with_file(given | dict(overrides or {})))
 
 
 def served() -> set[str]:
     """Every key that is supported."""
-    return {*NameServerConfig.declared(), *AccessConfig.declared()}
+    return {wire for kind in (NameServerConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
@@ -249,7 +253,9 @@ def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
     known = served() | DANGEROUS.keys()
     warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
-    config = dataclasses.replace(NameServerConfig.read(given), access=AccessConfig.read(given))
+    config = dataclasses.replace(
+        NameServerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
+    )
     return LoadedConfig(config, warnings)
 
 

@@ -8,16 +8,21 @@
     namespace = "shop"
     access_key = "alice"
     secret_key = "…"
+    tls = { ca = "/etc/rmqpy/ca.pem" }
+
+`tls = true` trusts the authorities of the system.
 
 Read only when a profile is asked for. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's folder
 for configuration.
 """
 
+import dataclasses
 import os
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 
 
@@ -32,6 +37,7 @@ class Profile(NamedTuple):
     #: The user that signs; the secret is not shown.
     access_key: str | None = None
     secret_key: str | None = None
+    tls: TLS | None = None
 
 
 def path() -> Path:
@@ -82,4 +88,17 @@ def _read(file: Path, name: str, table: object) -> Profile:
         raise ConfigError(f"{file}: access_key and secret_key of profile.{name} must be text")
     if bool(access_key) != bool(secret_key):
         raise ConfigError(f"{file}: profile.{name} has one of access_key and secret_key alone")
-    return Profile(namesrv, timeout, namespace, access_key, secret_key)
+    return Profile(namesrv, timeout, namespace, access_key, secret_key, _tls(file, name, table.get("tls")))
+
+
+def _tls(file: Path, name: str, given: object) -> TLS | None:
+    if given is None or isinstance(given, bool):
+        return TLS.of(given)
+    known = {field.name for field in dataclasses.fields(TLS)}
+    if not isinstance(given, dict) or given.keys() - known:
+        expected = ", ".join(sorted(known))
+        raise ConfigError(f"{file}: tls of profile.{name} must be true, or a table with some of {expected}")
+    try:
+        return TLS(**given)
+    except TypeError as error:
+        raise ConfigError(f"{file}: tls of profile.{name}: {error}") from None

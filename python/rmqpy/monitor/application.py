@@ -45,7 +45,7 @@ _protocol_log.setLevel(logging.ERROR)
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-class _Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection that is bounded in time, of which so many are taken."""
 
     _end: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ def uvicorn_server(
     return uvicorn.Server(
         _Config(
             _application(pages, home, routes, token),
-            http=_Connection,
+            http=HttpConnection,
             headers=list(HEADERS.items()),
             ws="none",
             lifespan="off",

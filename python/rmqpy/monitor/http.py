@@ -12,12 +12,14 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rmqpy.monitor.pages import LoadSite, MakePage, Site
 
 if TYPE_CHECKING:
+    import ssl
+
     import uvicorn
 
 log = logging.getLogger(__name__)
@@ -30,12 +32,21 @@ class HttpServer:
     """Serves pages by path, and a site beside them."""
 
     def __init__(
-        self, pages: Mapping[str, MakePage], site: LoadSite | None = None, *, token: str | None = None
+        self,
+        pages: Mapping[str, MakePage],
+        site: LoadSite | None = None,
+        *,
+        token: str | None = None,
+        tls: "Callable[[], ssl.SSLContext | None] | None" = None,
+        is_encrypted: bool = False,
     ) -> None:
-        """Who asks for pages needs the `token`; an empty one opens nothing."""
+        """Who asks for pages needs the `token`; an empty one opens nothing. `tls` has the context for connections that
+        begin with TLS; with `is_encrypted` there are no others."""
         self._pages = pages
         self._token = token
         self._site = site
+        self._tls = tls
+        self._is_encrypted = is_encrypted
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         # Written by the thread, which then reads the next one; `stop` writes that one and then reads this.
@@ -87,15 +98,27 @@ class HttpServer:
                 self._server = uvicorn_server(
                     self._pages, loop, site.routes if site else (), token=self._token
                 )
+                context = self._tls() if self._tls else None
                 if not self._is_over:
-                    asyncio.run(_serve(self._server, listener, site))
+                    asyncio.run(_serve(self._server, listener, site, context, self._is_encrypted))
             except Exception:
                 log.exception("HTTP is served no longer")
 
 
-async def _serve(server: "uvicorn.Server", listener: socket.socket, site: Site | None) -> None:
+async def _serve(
+    server: "uvicorn.Server",
+    listener: socket.socket,
+    site: Site | None,
+    context: "ssl.SSLContext | None",
+    is_encrypted: bool,
+) -> None:
     try:
-        await server.serve(sockets=[listener])
+        if context is None:
+            await server.serve(sockets=[listener])
+        else:
+            from rmqpy.monitor.greeting import serve_either
+
+            await serve_either(server, listener, context, is_encrypted=is_encrypted)
     finally:
         if site is not None:
             await site.close()

@@ -8,7 +8,7 @@ Owns the connections to brokers, which are made when the first notification is s
 
 import logging
 
-from rmqpy._native import Client
+from rmqpy._native import Client, ClientTls
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange
@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 class BrokerNotifications:
     """Sends them."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, tls: ClientTls | None = None) -> None:
         self._configuration = configuration
+        self._tls = tls
         self._client: Client | None = None
 
     def min_broker_id_changed(self, change: MinBrokerIdChange) -> None:
@@ -39,7 +40,7 @@ class BrokerNotifications:
             ha_broker_addr=change.replica_address,
         )
         sent = encode(ask)
-        client = self._client = self._client or Client()
+        client = self._client = self._client or Client(tls=self._tls)
         for known, address in change.addresses.items():
             if known != smallest or is_news_to_all:
                 try:

@@ -12,6 +12,7 @@ use super::completions::Completions;
 use super::errors::raise;
 use super::ext;
 use super::namespace::Namespace;
+use super::tls::PyClientTls;
 use super::waiting::OwnerProcess;
 use crate::client::completions::CompletionTarget;
 use crate::client::connections::{Connections, RawRequest};
@@ -60,19 +61,25 @@ impl Drop for SharedConnections {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false, namespace = "", credentials = None))]
+    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false, namespace = "", credentials = None,
+                        tls = None))]
     fn new(
         connect_timeout_ms: u64,
         binary: bool,
         namespace: &str,
         credentials: Option<(String, String, Option<String>)>,
+        tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
         let credentials = credentials.map(|(access_key, secret_key, token)| {
             Credentials::new(&access_key, &secret_key, token.as_deref())
         });
-        let connections =
-            Connections::start(Duration::from_millis(connect_timeout_ms), encoding, credentials)?;
+        let connections = Connections::start(
+            Duration::from_millis(connect_timeout_ms),
+            encoding,
+            credentials,
+            tls.map(|tls| Arc::clone(&tls.tls)),
+        )?;
         let core = SharedConnections { core: Some(Arc::new(connections)), owner: OwnerProcess::here() };
         let namespace = (!namespace.is_empty()).then(|| Namespace::new(namespace)).transpose()?;
         Ok(Self { core, namespace })

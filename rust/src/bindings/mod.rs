@@ -37,6 +37,7 @@ mod server_request;
 mod sql;
 mod stopped_store;
 mod store;
+mod tls;
 mod transactions;
 mod waiting;
 
@@ -59,6 +60,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(access::signature, module)?)?;
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
     module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;
+    module.add_function(wrap_pyfunction!(tls::make_certificate, module)?)?;
+    module.add_class::<tls::PyServerTls>()?;
+    module.add_class::<tls::PyClientTls>()?;
     module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::errors::raise;
 use super::store::PyStore;
+use super::tls::{PyClientTls, PyServerTls};
 use super::waiting::OwnerProcess;
 use crate::ha::{
     self, Connector, ConnectorOptions, Listener, ListenerOptions, MasterStatus, Proposal, Refusal,
@@ -19,6 +20,7 @@ use crate::replication::alignment::LogState;
 use crate::replication::epochs::{EpochStart, Epochs};
 use crate::replication::master::CopyFrom;
 use crate::store::{ReplicaError, Store};
+use crate::tls::{ClientTls, ServerTls};
 
 /// Address, number of the connection, what it has, bytes it lacks, whether it is in sync, milliseconds of silence.
 type SlaveRow = (String, u64, Option<u64>, Option<u64>, bool, u64);
@@ -44,13 +46,16 @@ pub struct PyReplication {
     owner: OwnerProcess,
     listener: ListenerOptions,
     connector: ConnectorOptions,
+    /// Of a master's port, and of a slave's connection to it.
+    server_tls: Option<Arc<ServerTls>>,
+    client_tls: Option<Arc<ClientTls>>,
 }
 
 #[pymethods]
 impl PyReplication {
     #[new]
     #[pyo3(signature = (store, *, heartbeat_interval_ms, silence_ms_max, transfer_bytes_max, gap_bytes_max, copies,
-                        slaves_max, copies_last_file=false))]
+                        slaves_max, copies_last_file=false, server_tls=None, client_tls=None))]
     fn new(
         store: &PyStore,
         heartbeat_interval_ms: u64,
@@ -60,6 +65,8 @@ impl PyReplication {
         copies: usize,
         slaves_max: usize,
         copies_last_file: bool,
+        server_tls: Option<&PyServerTls>,
+        client_tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let heartbeat_interval = Duration::from_millis(heartbeat_interval_ms);
         let silence_max = Duration::from_millis(silence_ms_max);
@@ -78,6 +85,8 @@ impl PyReplication {
                 slaves_max,
             },
             connector: ConnectorOptions { silence_max, heartbeat_interval, asks: true },
+            server_tls: server_tls.map(|tls| Arc::clone(&tls.tls)),
+            client_tls: client_tls.map(|tls| Arc::clone(&tls.tls)),
         })
     }
 
@@ -97,8 +106,9 @@ impl PyReplication {
             let epochs = ha::lead(&self.store, broker_id, epoch)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let listener = Listener::start_with(Arc::clone(&self.store), address, self.listener, epochs)
-                .map_err(|error| {
+            let (store, tls) = (Arc::clone(&self.store), self.server_tls.clone());
+            let listener =
+                Listener::start_with(store, address, self.listener, epochs, tls).map_err(|error| {
                     let what = format!(
                         "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
                     );
@@ -117,7 +127,11 @@ impl PyReplication {
         py.detach(|| {
             let mut side = self.side.lock();
             *side = Side::None;
-            *side = Side::Slave(Connector::start(Arc::clone(&self.store), self.connector)?);
+            *side = Side::Slave(Connector::start(
+                Arc::clone(&self.store),
+                self.connector,
+                self.client_tls.clone(),
+            )?);
             Ok(())
         })
     }

@@ -20,7 +20,9 @@ use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::request::PyRequest;
 use super::store::PyStore;
+use super::tls::PyServerTls;
 use crate::access::limits::Limits;
+
 use crate::access::rules::Checks;
 use crate::access::white_list::WhiteList;
 use crate::dataplane::data_plane::DataPlane;
@@ -60,7 +62,7 @@ type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option
 ///
 /// `fileno` becomes readable when `take` has something. One thread drains it. Connections beyond `connections_max`,
 /// those of one address beyond `connections_per_address_max`, and those that come while the process has
-/// `descriptors_max` descriptors open, are closed as they come.
+/// `descriptors_max` descriptors open, are closed as they come. With `tls`, those that begin so are encrypted.
 #[pyclass(name = "Server", module = "rmqpy._native", frozen)]
 pub struct PyServer {
     pub(super) data_plane: Arc<DataPlane>,
@@ -71,7 +73,7 @@ pub struct PyServer {
 impl PyServer {
     #[new]
     #[pyo3(signature = (*, idle_ms, connections_max, connections_per_address_max, descriptors_max,
-                        store=None, metadata=None, offsets=None, clock=None))]
+                        store=None, metadata=None, offsets=None, clock=None, tls=None))]
     fn new(
         idle_ms: u64,
         connections_max: usize,
@@ -81,6 +83,7 @@ impl PyServer {
         metadata: Option<&PyMetadata>,
         offsets: Option<&PyOffsets>,
         clock: Option<&PyHandClock>,
+        tls: Option<&PyServerTls>,
     ) -> PyResult<Self> {
         let hand_clock = clock;
         let clock = hand_clock::given(hand_clock);
@@ -106,6 +109,7 @@ impl PyServer {
             connections_max,
             connections_per_address_max,
             descriptors_max,
+            tls: tls.map(|tls| Arc::clone(&tls.tls)),
             ..ServerOptions::default()
         };
         if store.is_none() {

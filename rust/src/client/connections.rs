@@ -18,6 +18,7 @@ use crate::columns::RowError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Linger};
+use crate::tls::ClientTls;
 
 pub(crate) struct Connections {
     net: Client,
@@ -68,8 +69,9 @@ impl Connections {
         connect: Duration,
         encoding: Encoding,
         credentials: Option<Credentials>,
+        tls: Option<Arc<ClientTls>>,
     ) -> io::Result<Self> {
-        let options = ClientOptions { connect, ..ClientOptions::default() };
+        let options = ClientOptions { connect, tls, ..ClientOptions::default() };
         let listener = Arc::new(Listener::new(encoding));
         Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding, credentials })
     }

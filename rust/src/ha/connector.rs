@@ -6,14 +6,14 @@
 //! Threads: its own; the rest from any.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -23,6 +23,7 @@ use crate::replication::epochs::Epochs;
 use crate::replication::slave::{Misplaced, Slave, SlaveRules};
 use crate::replication::stream::{Piece, StreamError, TransferReader, report};
 use crate::store::{Replica, ReplicaError, Store, StoreError};
+use crate::tls::{ClientTls, Stream};
 
 use super::epoch_file;
 use super::handshake::{Handshake, Refusal};
@@ -31,7 +32,7 @@ use super::runtime::HaThread;
 
 /// Bytes of the log that are read in one go.
 const READ_BYTES: usize = 256 << 10;
-/// How long a master may take to accept a connection.
+/// How long a master may take to accept a connection, a handshake included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The end of what both logs should have that is compared before the stream begins.
 const COMPARED_BYTES: u64 = 1 << 20;
@@ -92,6 +93,7 @@ pub struct Connector {
 struct Shared {
     store: Arc<Store>,
     rules: SlaveRules,
+    tls: Option<Arc<ClientTls>>,
     address: Mutex<Option<String>>,
     /// The address is another one.
     moved: Notify,
@@ -126,16 +128,21 @@ enum Ended {
 }
 
 impl Connector {
-    /// Follows the master that [`set_master`](Self::set_master) names.
+    /// Follows the master that [`set_master`](Self::set_master) names, through `tls` where it is given.
     ///
     /// # Errors
     /// The store takes no master's log, or the system has no thread left.
-    pub fn start(store: Arc<Store>, options: ConnectorOptions) -> Result<Self, ReplicaError> {
+    pub fn start(
+        store: Arc<Store>,
+        options: ConnectorOptions,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Self, ReplicaError> {
         let replica = store.replica()?;
         let ConnectorOptions { silence_max, heartbeat_interval, asks } = options;
         let shared = Arc::new(Shared {
             store: Arc::clone(&store),
             rules: SlaveRules { silence_max, heartbeat_interval },
+            tls,
             address: Mutex::default(),
             moved: Notify::new(),
             handshake: Handshake::default(),
@@ -278,14 +285,11 @@ async fn follow(shared: &Shared, mut replica: Replica) {
 }
 
 async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> Ended {
-    let mut socket = match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-        Ok(Ok(socket)) => socket,
+    let stream = match timeout(CONNECT_MAX, connect(shared, address)).await {
+        Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Ended::Io(error),
         Err(_) => return Ended::Silence,
     };
-    if let Err(error) = socket.set_nodelay(true) {
-        return Ended::Io(error);
-    }
     let epochs = match shared.asks {
         true => shared.handshake.ask().await.map_err(Ended::Refused),
         false => Ok(Epochs::default()),
@@ -303,7 +307,7 @@ async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> End
     let log = LogState { epochs: epochs.own, first, end: replica.end() };
     let mut core = Slave::connected(shared.rules, &log, epochs.of_master.clone(), shared.now());
     let mut epochs = EpochsOfBoth { own: log.epochs, of_master: epochs.of_master };
-    let (mut reader, mut writer) = socket.split();
+    let (mut reader, mut writer) = split(stream);
     let ended = exchange(shared, replica, &mut core, &mut epochs, &mut reader, &mut writer).await;
     ended.map_or_else(|ended| ended, |never| match never {})
 }
@@ -338,19 +342,33 @@ fn take_over(shared: &Shared, replica: &Replica, of_master: Epochs) -> Result<Ep
     Ok(epochs)
 }
 
+async fn connect(shared: &Shared, address: &str) -> io::Result<Stream> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let Some(tls) = &shared.tls else { return Ok(Stream::Plain(socket)) };
+    let mut stream = tls.begin(socket, address)?;
+    poll_fn(|cx| stream.poll_handshake(cx)).await?;
+    Ok(stream)
+}
+
 async fn exchange(
     shared: &Shared,
     replica: &mut Replica,
     core: &mut Slave,
     epochs: &mut EpochsOfBoth,
-    reader: &mut ReadHalf<'_>,
-    writer: &mut WriteHalf<'_>,
+    reader: &mut ReadHalf<Stream>,
+    writer: &mut WriteHalf<Stream>,
 ) -> Result<std::convert::Infallible, Ended> {
     let mut transfers = TransferReader::default();
     let mut buffer = vec![0; READ_BYTES];
     loop {
         if let Some(end) = core.report(replica.kept(), shared.now()) {
-            let said = timeout(shared.rules.silence_max, writer.write_all(&report(end))).await;
+            let report = report(end);
+            let saying = async {
+                writer.write_all(&report).await?;
+                writer.flush().await
+            };
+            let said = timeout(shared.rules.silence_max, saying).await;
             said.map_err(|_| Ended::Silence)?.map_err(Ended::Io)?;
         }
         tokio::select! {

@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::replication::epochs::Epochs;
 use crate::replication::master::ConnectionId;
 use crate::store::Store;
+use crate::tls::{ServerTls, Stream};
 
 use super::notes::Note;
 use super::runtime::HaThread;
 use super::slaves::{ListenerOptions, SlaveStatus, Slaves};
-use super::transfers;
+use super::transfers::{self, Ended};
 
 /// Pause after a connection could not be accepted, as when there is no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -32,12 +34,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on an address, port 0 for a free one, and serves slaves from the log of `store`.
+    /// Listens on an address, port 0 for a free one, and serves slaves from the log of `store`, through `tls` those that
+    /// begin so.
     ///
     /// # Errors
     /// The address cannot be listened on, or the system has no thread left.
-    pub fn start(store: Arc<Store>, address: SocketAddr, options: ListenerOptions) -> io::Result<Self> {
-        Self::start_with(store, address, options, Epochs::default())
+    pub fn start(
+        store: Arc<Store>,
+        address: SocketAddr,
+        options: ListenerOptions,
+        tls: Option<Arc<ServerTls>>,
+    ) -> io::Result<Self> {
+        Self::start_with(store, address, options, Epochs::default(), tls)
     }
 
     /// The same, of a log of these epochs.
@@ -49,13 +57,14 @@ impl Listener {
         address: SocketAddr,
         options: ListenerOptions,
         epochs: Epochs,
+        tls: Option<Arc<ServerTls>>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let slaves = Arc::new(Slaves::new(store, options, epochs));
         let serving = Arc::clone(&slaves);
-        let thread = HaThread::start(move || accept(listener, serving))?;
+        let thread = HaThread::start(move || accept(listener, serving, tls))?;
         Ok(Self { slaves, address, thread })
     }
 
@@ -90,7 +99,7 @@ impl Listener {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>) {
+async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>, tls: Option<Arc<ServerTls>>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return slaves.notes.add(true, format!("slaves cannot connect: {error}")),
@@ -99,7 +108,10 @@ async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>) {
         let id = ConnectionId(number);
         match listener.accept().await {
             Ok((socket, address)) => match slaves.connect(id, address) {
-                Some(wakeup) => drop(tokio::spawn(serve(Arc::clone(&slaves), socket, id, address, wakeup))),
+                Some(wakeup) => {
+                    let (slaves, tls) = (Arc::clone(&slaves), tls.clone());
+                    drop(tokio::spawn(async move { serve(slaves, tls, socket, id, address, wakeup).await }));
+                }
                 None => {
                     let most = slaves.options.slaves_max;
                     let refused = format!("the slave at {address} was refused: there are {most} already");
@@ -116,13 +128,29 @@ async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>) {
 
 async fn serve(
     slaves: Arc<Slaves>,
+    tls: Option<Arc<ServerTls>>,
     socket: TcpStream,
     id: ConnectionId,
     address: SocketAddr,
     wakeup: Arc<Notify>,
 ) {
     slaves.notes.add(false, format!("a slave has connected from {address}"));
-    let ended = transfers::serve(&slaves, socket, id, address.ip(), &wakeup).await;
+    let ended = match welcome(&slaves, tls, socket, address).await {
+        Ok(stream) => transfers::serve(&slaves, stream, id, address.ip(), &wakeup).await,
+        Err(error) => Ended::Io(error),
+    };
     slaves.disconnect(id);
     slaves.notes.add(true, format!("the connection of the slave at {address} has ended: {ended}"));
+}
+
+/// The stream of a connection, which begins in time.
+async fn welcome(
+    slaves: &Slaves,
+    tls: Option<Arc<ServerTls>>,
+    socket: TcpStream,
+    address: SocketAddr,
+) -> io::Result<Stream> {
+    let Some(tls) = tls else { return Ok(Stream::Plain(socket)) };
+    let welcomed = timeout(slaves.options.silence_max, tls.welcome(socket, address)).await;
+    welcomed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

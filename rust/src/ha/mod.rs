@@ -7,8 +7,8 @@
 //! - `connector`: a slave stays with its master, or tries again and again.
 //!
 //! Either has one thread of its own (`rmqpy-ha`), where all of its connections are. Senders and readers of messages never
-//! wait for it: an append tells it that the log has grown, and only where somebody copies it. Bare TCP, as the original's:
-//! it belongs on loopback or in a network that is trusted.
+//! wait for it: an append tells it that the log has grown, and only where somebody copies it. Bare TCP, as the original's,
+//! belongs on loopback or in a network that is trusted; between two of ours it may go through TLS.
 
 mod connector;
 mod epoch_file;

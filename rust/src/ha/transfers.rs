@@ -9,15 +9,14 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::positions::PhysicalOffset;
 use crate::replication::master::{ConnectionId, Distrust};
 use crate::replication::stream::{ReportReader, StreamError, TransferHeader};
+use crate::tls::Stream;
 
 use super::slaves::Slaves;
 
@@ -43,15 +42,15 @@ pub(super) enum Ended {
 /// Serves a slave until its connection ends; why it has.
 pub(super) async fn serve(
     slaves: &Slaves,
-    mut socket: TcpStream,
+    stream: Stream,
     id: ConnectionId,
     address: IpAddr,
     wakeup: &Notify,
 ) -> Ended {
-    if let Err(error) = socket.set_nodelay(true) {
+    if let Err(error) = stream.socket().set_nodelay(true) {
         return Ended::Io(error);
     }
-    let (reader, writer) = socket.split();
+    let (reader, writer) = split(stream);
     tokio::select! {
         ended = read_reports(slaves, reader, id, address, wakeup) => ended,
         ended = write_log(slaves, writer, id, wakeup) => ended,
@@ -61,7 +60,7 @@ pub(super) async fn serve(
 
 async fn read_reports(
     slaves: &Slaves,
-    mut socket: ReadHalf<'_>,
+    mut socket: ReadHalf<Stream>,
     id: ConnectionId,
     address: IpAddr,
     wakeup: &Notify,
@@ -98,7 +97,12 @@ async fn read_reports(
     }
 }
 
-async fn write_log(slaves: &Slaves, mut socket: WriteHalf<'_>, id: ConnectionId, wakeup: &Notify) -> Ended {
+async fn write_log(
+    slaves: &Slaves,
+    mut socket: WriteHalf<Stream>,
+    id: ConnectionId,
+    wakeup: &Notify,
+) -> Ended {
     let waits_for_more = slaves.options.copies <= 1;
     loop {
         slaves.grown();
@@ -124,7 +128,7 @@ async fn write_log(slaves: &Slaves, mut socket: WriteHalf<'_>, id: ConnectionId,
 
 async fn write_transfer(
     slaves: &Slaves,
-    socket: &mut WriteHalf<'_>,
+    socket: &mut WriteHalf<Stream>,
     header: TransferHeader,
 ) -> Result<(), Ended> {
     let head = header.encode();
@@ -150,7 +154,7 @@ async fn write_transfer(
         at.0 += bytes.len() as u64;
         left -= bytes.len();
         if left == 0 {
-            return Ok(());
+            return socket.flush().await.map_err(Ended::Io);
         }
     }
 }

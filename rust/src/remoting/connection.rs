@@ -22,9 +22,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncWrite as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
+
+use crate::tls::Stream;
 
 use super::buffer_budget::BufferShare;
 use super::idle_tracker::{IdleAction, IdleTracker, Surplus};
@@ -42,7 +43,7 @@ pub(super) struct Connection<S: Service> {
     thread: Rc<IoThread<S>>,
     link: Arc<Link<S::Event>>,
     tracker: Rc<IdleTracker>,
-    stream: TcpStream,
+    stream: Stream,
     session: S::Session,
     inbox: Inbox,
     /// The inbox may hold complete frames that were not handed over.
@@ -71,7 +72,7 @@ impl<S: Service> Connection<S> {
         thread: Rc<IoThread<S>>,
         link: Arc<Link<S::Event>>,
         tracker: Rc<IdleTracker>,
-        stream: TcpStream,
+        stream: Stream,
     ) -> Option<Box<Self>> {
         let session = catch_unwind(AssertUnwindSafe(|| thread.service.open(Arc::clone(&link)))).ok()?;
         let (large_frames, budget) = (thread.shared.large_frames.clone(), thread.shared.buffers.clone());
@@ -181,11 +182,13 @@ impl<S: Service> Connection<S> {
     /// Memory kept besides the inbox. The mailbox and its counterpart here are exchanged, so that both have grown.
     fn kept_bytes(&self) -> usize {
         let events = 2 * self.events.capacity() * size_of::<Posted<S::Event>>();
-        self.outbox.held_bytes() + events + self.thread.service.kept_bytes(&self.session)
+        let stream = self.stream.held_bytes();
+        self.outbox.held_bytes() + stream + events + self.thread.service.kept_bytes(&self.session)
     }
 
     fn shrink(&mut self) {
         self.outbox.shrink();
+        self.stream.shrink();
         self.events.shrink_to_fit();
         self.link.shrink();
         self.thread.service.shrink(&mut self.session);
@@ -194,9 +197,9 @@ impl<S: Service> Connection<S> {
     /// One step: events, then what was read or can be, then a write. False when there was nothing to do.
     fn work(&mut self, cx: &mut Context<'_>, budget: &mut WorkBudget) -> Result<bool, Close> {
         if self.is_congested() {
-            let before = self.outbox.pending_bytes();
+            let before = self.unsent_bytes();
             self.poll_write(cx)?;
-            return Ok(self.outbox.pending_bytes() < before);
+            return Ok(self.unsent_bytes() < before);
         }
         let mut has_worked = self.handle_events(budget)?;
         let takes_frames = !self.thread.is_stopping() && !self.is_full() && self.is_ready();
@@ -281,13 +284,7 @@ impl<S: Service> Connection<S> {
             let mut list = [IoSlice::new(&[]); GATHER_MAX];
             let filled = self.outbox.gather(&mut list);
             let list = list.get(..filled).unwrap_or_default();
-            let stream = Pin::new(&mut self.stream);
-            let written = match list {
-                // A plain write: the runtime learns from a short one that the socket is full, and asks it no more.
-                [all] => stream.poll_write(cx, all),
-                _ => stream.poll_write_vectored(cx, list),
-            };
-            match written {
+            match self.stream.poll_write_list(cx, list) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0) | Err(_)) => return Err(Close::Peer),
                 Poll::Ready(Ok(count)) => {
@@ -295,6 +292,9 @@ impl<S: Service> Connection<S> {
                     self.tracker.sent(self.thread.tick());
                 }
             }
+        }
+        if let Poll::Ready(Err(_)) = Pin::new(&mut self.stream).poll_flush(cx) {
+            return Err(Close::Peer);
         }
         self.count_pending(self.pending_bytes());
         Ok(())
@@ -332,7 +332,7 @@ impl<S: Service> Connection<S> {
     /// Whether the server stops and this peer has everything it was owed.
     fn has_left(&mut self) -> Result<bool, Close> {
         Ok(self.thread.is_stopping()
-            && self.outbox.is_empty()
+            && self.unsent_bytes() == 0
             && guarded(|| Ok(self.thread.service.is_settled(&self.session)))?)
     }
 
@@ -349,7 +349,7 @@ impl<S: Service> Connection<S> {
 
     /// Whether more replies would only pile up.
     fn is_congested(&self) -> bool {
-        let pending = self.outbox.pending_bytes();
+        let pending = self.unsent_bytes();
         pending > 0 && self.thread.is_congested(pending)
     }
 
@@ -364,8 +364,13 @@ impl<S: Service> Connection<S> {
         self.thread.service.is_ready(&self.session)
     }
 
+    /// Bytes that the socket has not taken.
+    fn unsent_bytes(&self) -> usize {
+        self.outbox.pending_bytes() + self.stream.unsent_bytes()
+    }
+
     fn pending_bytes(&self) -> usize {
-        self.outbox.pending_bytes() + self.thread.service.held_bytes(&self.session)
+        self.unsent_bytes() + self.thread.service.held_bytes(&self.session)
     }
 
     fn count_pending(&mut self, pending: usize) {

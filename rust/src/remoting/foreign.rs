@@ -34,7 +34,7 @@ impl fmt::Display for ForeignProtocol {
         let (name, server) = match self {
             Self::Http => ("HTTP", "a dashboard's or a metrics port"),
             Self::Http2 => ("HTTP/2", "the gRPC port of a proxy, often 8081"),
-            Self::Tls => ("TLS", "a port that wants TLS, which this client does not speak"),
+            Self::Tls => ("TLS", "a port that wants TLS: give this client tls"),
             Self::Ssh => ("SSH", "the port of an SSH server"),
         };
         write!(

@@ -17,6 +17,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::connection::Connection;
+use super::greeting::greet;
 use super::idle_tracker::{IdleAction, IdleTracker, Timeouts};
 use super::io_thread::{Arrival, ConnectionEntry, IoThread, ThreadCommand};
 use super::limits::{ACCEPT_PAUSE, ServerOptions};
@@ -150,11 +151,13 @@ fn adopt<S: Service>(thread: &Rc<IoThread<S>>, arrival: Arrival) {
     };
     let thread = Rc::clone(thread);
     spawn_local(async move {
-        let why = match Connection::open(thread, link, tracker, stream) {
-            Some(connection) => connection.run().await,
-            None => Close::Panicked,
-        };
-        guard.why.set(why);
+        guard.why.set(match greet(&thread, &link, &tracker, stream).await {
+            Ok(stream) => match Connection::open(thread, link, tracker, stream) {
+                Some(connection) => connection.run().await,
+                None => Close::Panicked,
+            },
+            Err(why) => why,
+        });
     });
 }
 

@@ -55,7 +55,7 @@ pub(super) struct IoThread<S: Service> {
     pub(super) threads: Vec<UnboundedSender<ThreadCommand>>,
     pub(super) connections: RefCell<HashMap<LinkId, ConnectionEntry<S::Event>>>,
     pub(super) acceptors: RefCell<Vec<AbortHandle>>,
-    /// For connections that end.
+    /// For connections that end, or shake hands.
     pub(super) turnstile: Turnstile,
     pub(super) tick: Cell<u32>,
     pub(super) deadline: Cell<Option<Instant>>,

@@ -1,6 +1,9 @@
 //! Limits of the network, each with its reason. A connection that meets one waits or is closed; none grows.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::tls::{ClientTls, ServerTls};
 
 use super::frame::FrameLimits;
 
@@ -39,7 +42,7 @@ pub struct ServerOptions {
     pub io_threads: usize,
     /// A connection that neither read nor wrote for this long is closed.
     pub idle: Duration,
-    /// A connection whose first frame is not complete after this long is closed.
+    /// A connection whose first frame is not complete after this long is closed; a handshake counts.
     pub first_frame: Duration,
     /// While a frame is open, 1 KiB of it must come in every interval of this length.
     pub open_frame: Duration,
@@ -75,6 +78,8 @@ pub struct ServerOptions {
     pub mailbox_bytes_max: usize,
     /// The same for all of them together.
     pub mailboxes_bytes_max: usize,
+    /// How connections that begin with a hello of TLS are served; without, they are closed as any that sends no frame.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Default for ServerOptions {
@@ -108,6 +113,7 @@ impl Default for ServerOptions {
             // The largest reply there is.
             mailbox_bytes_max: 16 << 20,
             mailboxes_bytes_max: 64 << 20,
+            tls: None,
         }
     }
 }
@@ -132,7 +138,7 @@ impl ServerOptions {
 /// What a `Client` may use.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// How long a connection may take to be made.
+    /// How long a connection may take to be made, its handshake included.
     pub connect: Duration,
     /// A connection that neither read nor wrote for this long is closed; give or take five seconds.
     pub idle: Duration,
@@ -144,6 +150,8 @@ pub struct ClientOptions {
     pub outgoing_bytes_max: usize,
     /// Calls to one peer that may wait for a reply.
     pub calls_max: usize,
+    /// Every connection is encrypted; without, none is.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 impl Default for ClientOptions {
@@ -155,6 +163,7 @@ impl Default for ClientOptions {
             large_frames_bytes_max: 256 << 20,
             outgoing_bytes_max: 64 << 20,
             calls_max: 65_536,
+            tls: None,
         }
     }
 }

@@ -3,8 +3,8 @@
 //! `frame` cuts a byte stream into frames, `header` reads and writes what stands in front of a body, `codes` names
 //! the numbers. None of the three does I/O, keeps a clock or knows what a request means. `limits` has every bound.
 //!
-//! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` adopts
-//! `connection`s, each with an `inbox` and an `outbox`; `link` reaches one of them from any thread, through a bounded
+//! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` finds out whether
+//! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`; `link` reaches one of them from any thread, through a bounded
 //! `mailbox`. `buffer_budget` and `large_frames` bound the memory of all together; its `idle_tracker` tells a connection
 //! to give memory back, and what has not come in time. `client` is the calling end: a `peer` for each address, whose
 //! `peer_task` writes requests and ends `call`s.
@@ -22,6 +22,7 @@ mod client;
 mod client_thread;
 mod connection;
 mod foreign;
+mod greeting;
 mod idle_tracker;
 mod inbox;
 mod io_loop;

@@ -14,9 +14,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tokio::io::AsyncWrite;
+use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use crate::tls::Stream;
 
 use super::buffer_budget::BufferBudget;
 use super::call::{CallError, Reply, run};
@@ -43,13 +45,16 @@ pub(super) struct PeerTask {
     /// Rings when requests have lingered long enough.
     linger: Pin<Box<Sleep>>,
     moved_at: Instant,
+    /// At least one byte came.
+    has_received: bool,
 }
 
 /// Connects and serves one peer until something ends it; says what.
 pub(super) async fn serve(thread: Rc<ClientThread>, peer: Arc<Peer>) -> CallError {
     let (alarm, linger) = (Box::pin(sleep(MAINTENANCE_INTERVAL)), Box::pin(sleep(LINGER)));
     let (header, writing, moved_at) = (Header::new(), Vec::new(), Instant::now());
-    let mut task = PeerTask { thread, peer, header, writing, written: 0, alarm, linger, moved_at };
+    let mut task =
+        PeerTask { thread, peer, header, writing, written: 0, alarm, linger, moved_at, has_received: false };
     match task.connect().await {
         Ok(stream) => task.drive(stream).await,
         Err(why) => why,
@@ -58,14 +63,18 @@ pub(super) async fn serve(thread: Rc<ClientThread>, peer: Arc<Peer>) -> CallErro
 
 impl PeerTask {
     /// Tries every address the name has. Calls queued meanwhile may run out of time while it does.
-    async fn connect(&mut self) -> Result<TcpStream, CallError> {
+    async fn connect(&mut self) -> Result<Stream, CallError> {
         let address = Arc::clone(self.peer.address());
         let refused =
             |reason: String| CallError::Connect { address: Arc::clone(&address), reason: reason.into() };
         let limit = self.thread.options.connect;
+        let tls = self.thread.options.tls.clone();
         let mut connecting = pin!(timeout(limit, async {
-            let stream = TcpStream::connect(&*address).await?;
-            stream.set_nodelay(true)?;
+            let socket = TcpStream::connect(&*address).await?;
+            socket.set_nodelay(true)?;
+            let Some(tls) = tls else { return Ok(Stream::Plain(socket)) };
+            let mut stream = tls.begin(socket, &address)?;
+            poll_fn(|cx| stream.poll_handshake(cx)).await?;
             Ok::<_, std::io::Error>(stream)
         }));
         let stream = poll_fn(|cx| {
@@ -78,13 +87,17 @@ impl PeerTask {
             })
         })
         .await?;
-        let socket = stream.as_fd().try_clone_to_owned().ok().map(std::net::TcpStream::from);
-        self.peer.connected(stream.local_addr().ok(), socket);
+        // Callers can write to a socket, not to a session of TLS.
+        let socket = match &stream {
+            Stream::Plain(socket) => socket.as_fd().try_clone_to_owned().ok().map(std::net::TcpStream::from),
+            Stream::Tls(_) => None,
+        };
+        self.peer.connected(stream.socket().local_addr().ok(), socket);
         Ok(stream)
     }
 
     /// Writes and reads until the connection ends, and says why it did.
-    async fn drive(&mut self, mut stream: TcpStream) -> CallError {
+    async fn drive(&mut self, mut stream: Stream) -> CallError {
         // A client has few connections, and its own limits to what they wait for.
         let budget = BufferBudget::new(usize::MAX);
         let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone(), budget);
@@ -101,7 +114,7 @@ impl PeerTask {
     fn poll_turn(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         inbox: &mut Inbox,
     ) -> Poll<Result<(), CallError>> {
         let mut read_bytes = 0;
@@ -111,10 +124,11 @@ impl PeerTask {
             }
             let has_written = self.poll_write(cx, stream)?;
             match inbox.poll_read(cx, stream) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost_at(inbox, "closed by the peer"))),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost_at(inbox, self.ended_by_peer()))),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
                 Poll::Ready(Ok(count)) => {
                     read_bytes += count;
+                    self.has_received = true;
                     self.moved_at = Instant::now();
                     self.handle_frames(inbox)?;
                 }
@@ -171,7 +185,7 @@ impl PeerTask {
     }
 
     /// Writes what is queued as far as the socket takes it; whether it took anything.
-    fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Result<bool, CallError> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Result<bool, CallError> {
         let mut has_written = false;
         loop {
             let rest = self.writing.get(self.written..).unwrap_or_default();
@@ -179,7 +193,11 @@ impl PeerTask {
                 self.written = 0;
                 self.peer.take(&mut self.writing);
                 if self.writing.is_empty() {
-                    return Ok(has_written);
+                    // What TLS has encrypted and the socket has not taken.
+                    return match Pin::new(&mut *stream).poll_flush(cx) {
+                        Poll::Ready(Err(error)) => Err(self.lost(error)),
+                        _ => Ok(has_written),
+                    };
                 }
                 continue;
             }
@@ -232,6 +250,14 @@ impl PeerTask {
         match ForeignProtocol::of(inbox.unhandled()) {
             Some(foreign) => self.lost(foreign),
             None => self.lost(reason),
+        }
+    }
+
+    fn ended_by_peer(&self) -> &'static str {
+        if self.has_received || self.thread.options.tls.is_some() {
+            "closed by the peer"
+        } else {
+            "closed by the peer before it answered anything: it may be a port that wants TLS"
         }
     }
 

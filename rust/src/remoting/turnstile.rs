@@ -1,6 +1,6 @@
-//! Turnstile: connections end a few at a time, and requests that came meanwhile are served in between.
+//! Turnstile: connections end, or shake hands, a few at a time, and requests that came meanwhile are served in between.
 //!
-//! A crowd that leaves at once would otherwise be seen off in one go, some ten microseconds each, while whoever has a
+//! A handshake of TLS passes here, too. A crowd that leaves at once would otherwise be seen off in one go, some ten microseconds each, while whoever has a
 //! request waits for all of it.
 //!
 //! Invariant: who waits passes, in the order they came, for as long as the thread runs its tasks.

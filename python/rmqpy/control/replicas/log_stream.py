@@ -16,6 +16,7 @@ from rmqpy._native import Replication, Store
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ STREAM_EVENTS_SECONDS: Final = 1.0
 class LogStream:
     """A master's log to its slaves, or a slave's from its master."""
 
-    def __init__(self, config: ReplicationConfig, store: Store) -> None:
+    def __init__(
+        self, config: ReplicationConfig, store: Store, certificates: Certificates | None = None
+    ) -> None:
         self._config = config
         self._native = Replication(
             store,
@@ -38,6 +41,8 @@ class LogStream:
             copies=config.copies,
             slaves_max=REPLICAS_MAX,
             copies_last_file=config.copies_last_file,
+            server_tls=certificates.server if certificates else None,
+            client_tls=certificates.client if certificates else None,
         )
 
     def listen(self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None) -> int:

@@ -1,0 +1,102 @@
+"""HTTP and HTTPS on one port, told apart by the first byte of a connection.
+
+Owns the connections that have not sent it: so many, for so long. Threads: `rmqpy-http`, on its loop.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import uvicorn
+
+from rmqpy.monitor.application import CONNECTIONS_MAX, PEER_TIMEOUT_S, HttpConnection
+
+log = logging.getLogger(__name__)
+
+#: What TLS begins with, and no method of HTTP.
+HELLO: Final = 0x16
+#: Pause after a connection could not be accepted, as when there is no descriptor left.
+ACCEPT_PAUSE_S: Final = 0.1
+
+
+async def serve_either(
+    server: uvicorn.Server, listener: socket.socket, context: ssl.SSLContext, *, is_encrypted: bool
+) -> None:
+    """Serve until the server is told to exit; with `is_encrypted` connections that begin otherwise are closed."""
+    accepting = asyncio.create_task(_accept(server, listener, context, is_encrypted=is_encrypted))
+    try:
+        # It listens on nothing itself, and is given connections.
+        await server.serve(sockets=[])
+    finally:
+        accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await accepting
+
+
+async def _accept(
+    server: uvicorn.Server, listener: socket.socket, context: ssl.SSLContext, *, is_encrypted: bool
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as greetings:
+        waiting: set[asyncio.Task[None]] = set()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if len(waiting) >= CONNECTIONS_MAX:
+                connection.close()
+                continue
+            connection.setblocking(False)
+            greeting = greetings.create_task(_greet(server, connection, context, is_encrypted=is_encrypted))
+            waiting.add(greeting)
+            greeting.add_done_callback(waiting.discard)
+
+
+async def _greet(
+    server: uvicorn.Server, connection: socket.socket, context: ssl.SSLContext, *, is_encrypted: bool
+) -> None:
+    """Hand the connection to the server, once it has sent a byte."""
+    loop = asyncio.get_running_loop()
+    make_protocol = partial(
+        HttpConnection,
+        config=server.config,
+        server_state=server.server_state,
+        app_state=server.lifespan.state,
+    )
+    try:
+        async with asyncio.timeout(PEER_TIMEOUT_S):
+            first = await _first_byte(loop, connection)
+            is_tls = first == HELLO
+            if first is not None and (is_tls or not is_encrypted):
+                await loop.connect_accepted_socket(
+                    make_protocol,
+                    connection,
+                    ssl=context if is_tls else None,
+                    ssl_handshake_timeout=PEER_TIMEOUT_S if is_tls else None,
+                )
+                return
+    except (OSError, TimeoutError) as error:
+        log.debug("a connection has ended before its first request: %s", error)
+    connection.close()
+
+
+async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> int | None:
+    """The first byte, which stays where it is; None at the end of the stream."""
+    while True:
+        try:
+            found = connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            is_ready = loop.create_future()
+            loop.add_reader(connection, is_ready.set_result, None)
+            try:
+                await is_ready
+            finally:
+                loop.remove_reader(connection)
+        else:
+            return found[0] if found else None

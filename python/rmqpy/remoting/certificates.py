@@ -1,0 +1,205 @@
+"""The certificates of a server: read, watched, replaced while connections come and go.
+
+Owns what the ports of one server know of TLS. A file that has changed is read within a second; a certificate and a key
+that do not belong together, or cannot be read, leave what was there in force, and are warned of when they stay so.
+Threads: the event loop's; `http` that of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rmqpy._native import ClientTls, ServerTls, make_certificate
+from rmqpy.config.server_tls import TlsConfig
+from rmqpy.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+#: How often files are looked at, and failed handshakes written down.
+WATCH_SECONDS: Final = 1.0
+#: Days that the certificate of tls.test.mode.enable is valid.
+TEST_DAYS: Final = 365
+#: A file as it was: its number, size and time of change.
+_Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class Certificates:
+    """The certificates of one server, from its start to its end."""
+
+    def __init__(self, config: TlsConfig, names: Iterable[str] = ()) -> None:
+        """`names` are those that a certificate of test mode is for, beside this machine's. Raises `ConfigError` naming
+        the file that cannot be used."""
+        self._config = config
+        self._made: tuple[bytes, bytes] | None = None
+        self._contexts: list[ssl.SSLContext] = []
+        #: Of the server's ports; None where connections are as they come.
+        self.server: ServerTls | None = None
+        #: Of the server's own connections.
+        self.client: ClientTls | None = config.client.native() if config.client else None
+        self._signature = self._look()
+        self._failed: _Signature | None = None
+        self._client_signature = self._look_client()
+        if config.is_served:
+            if not config.cert_path:
+                certificate, key = make_certificate(_names(names), days=TEST_DAYS)
+                self._made = certificate.encode(), key.encode()
+            self.server = self._read()
+        for remark in config.remarks:
+            log.warning("%s", remark)
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether connections must be encrypted."""
+        return self._config.is_enforced
+
+    async def watch(self) -> None:
+        """Read what has changed, and say who could not connect."""
+        if self.server is not None:
+            if self._config.cert_path:
+                await asyncio.to_thread(self._refresh, self.server)
+            failures, more = self.server.take_failures()
+            for address, why in failures:
+                log.warning("%s could not connect: %s", address, why)
+            if more:
+                log.warning("%d more could not connect by TLS", more)
+        if self.client is not None and self._config.client_cert_path:
+            await asyncio.to_thread(self._refresh_client, self.client)
+
+    def http(self) -> ssl.SSLContext | None:
+        """The same for HTTP; None where it is not encrypted. Blocks on files."""
+        if self.server is None:
+            return None
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._load(context)
+        self._contexts.append(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        import ssl
+
+        config = self._config
+        password = config.key_password or None
+        if self._made is None:
+            context.load_cert_chain(config.cert_path, config.key_path, password)
+        else:
+            # It reads files and nothing else.
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "test.pem"
+                path.touch(mode=0o600)
+                path.write_bytes(b"".join(self._made))
+                context.load_cert_chain(path)
+        if config.client_auth != "none":
+            context.load_verify_locations(config.trust_path)
+            context.verify_mode = ssl.CERT_REQUIRED if config.client_auth == "require" else ssl.CERT_OPTIONAL
+
+    def _read(self) -> ServerTls:
+        certificate, key, trust = self._files()
+        try:
+            return ServerTls(
+                certificate,
+                key,
+                is_enforced=self._config.is_enforced,
+                password=self._config.key_password or None,
+                client_auth=self._config.client_auth,
+                trust=trust,
+            )
+        except ConfigError as error:
+            raise self._named(error) from None
+
+    def _files(self) -> tuple[bytes, bytes, bytes | None]:
+        config = self._config
+        if self._made is not None:
+            certificate, key = self._made
+        else:
+            certificate = _bytes("tls.server.certPath", config.cert_path)
+            key = _bytes("tls.server.keyPath", config.key_path)
+        return (
+            certificate,
+            key,
+            _bytes("tls.server.trustCertPath", config.trust_path) if config.trust_path else None,
+        )
+
+    def _named(self, error: ConfigError) -> ConfigError:
+        config = self._config
+        paths = (config.cert_path, config.key_path, config.trust_path)
+        return ConfigError(f"TLS cannot be used ({', '.join(path for path in paths if path)}): {error}")
+
+    def _refresh(self, server: ServerTls) -> None:
+        """Take the files where they have changed."""
+        signature = self._look()
+        if signature == self._signature:
+            return
+        try:
+            certificate, key, trust = self._files()
+            server.replace(
+                certificate,
+                key,
+                password=self._config.key_password or None,
+                client_auth=self._config.client_auth,
+                trust=trust,
+            )
+            for context in self._contexts:
+                self._load(context)
+        except (ConfigError, OSError) as error:
+            # Half of it may be there: files are replaced one by one.
+            if self._failed == signature:
+                log.warning(
+                    "the certificate of before stays in force: %s", self._named(ConfigError(str(error)))
+                )
+                self._signature = signature
+            self._failed = signature
+            return
+        self._signature, self._failed = signature, None
+        log.info("the certificate %s has changed, and new connections have it", self._config.cert_path)
+
+    def _refresh_client(self, client: ClientTls) -> None:
+        signature = self._look_client()
+        if signature == self._client_signature or self._config.client is None:
+            return
+        self._client_signature = signature
+        try:
+            client.replace(self._config.client.native())
+        except ConfigError as error:
+            log.warning("the certificate of this server's own connections stays as it was: %s", error)
+
+    def _look(self) -> _Signature:
+        config = self._config
+        return tuple(_signature(path) for path in (config.cert_path, config.key_path, config.trust_path))
+
+    def _look_client(self) -> _Signature:
+        config = self._config
+        paths = (config.client_cert_path, config.client_key_path, config.client_trust_path)
+        return tuple(_signature(path) for path in paths)
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _bytes(wire: str, path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{wire}: {error}") from error
+
+
+def _names(more: Iterable[str]) -> list[str]:
+    """What a certificate of test mode is for."""
+    names = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *more]
+    return [name for name in dict.fromkeys(names) if name and name not in ("0.0.0.0", "::")]

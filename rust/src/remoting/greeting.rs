@@ -1,0 +1,63 @@
+//! Greeting: what comes before the first frame of an accepted connection, where the server has TLS.
+//!
+//! The first byte tells a hello of TLS from a frame. Until the handshake is done the connection has no session of the service
+//! and no inbox; its time is the one that its first frame has. Handshakes cost a signature each, so that a crowd passes the
+//! turnstile, and requests are served in between.
+//!
+//! Threads: the I/O thread the connection was dealt to.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Context;
+
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+
+use crate::tls::{HELLO, Stream};
+
+use super::idle_tracker::{IdleAction, IdleTracker};
+use super::io_thread::IoThread;
+use super::link::Link;
+use super::service::{Close, Service};
+
+/// The stream of a connection, ready for frames.
+pub(super) async fn greet<S: Service>(
+    thread: &Rc<IoThread<S>>,
+    link: &Link<S::Event>,
+    tracker: &IdleTracker,
+    socket: TcpStream,
+) -> Result<Stream, Close> {
+    let Some(tls) = &thread.options.tls else { return Ok(Stream::Plain(socket)) };
+    let first = poll_fn(|cx| {
+        poll_end(thread, link, tracker, cx)?;
+        let mut byte = [0];
+        let peeked = socket.poll_peek(cx, &mut ReadBuf::new(&mut byte));
+        peeked.map(|count| if count.is_ok_and(|count| count > 0) { Ok(byte[0]) } else { Err(Close::Peer) })
+    });
+    if first.await? == HELLO {
+        thread.turnstile.pass().await;
+    }
+    let mut welcome = pin!(tls.welcome(socket, link.peer()));
+    let stream = poll_fn(|cx| {
+        poll_end(thread, link, tracker, cx)?;
+        welcome.as_mut().poll(cx).map(|stream| stream.map_err(|_| Close::Protocol("no handshake")))
+    });
+    stream.await
+}
+
+/// Whether the connection ends before it has begun: it took too long, or the server stops.
+fn poll_end<S: Service>(
+    thread: &IoThread<S>,
+    link: &Link<S::Event>,
+    tracker: &IdleTracker,
+    cx: &Context<'_>,
+) -> Result<(), Close> {
+    link.register(cx.waker());
+    match tracker.take_action() {
+        Some(IdleAction::Close(why)) => Err(why),
+        _ if thread.is_stopping() => Err(Close::Stopped),
+        _ if link.is_closed() => Err(Close::Requested),
+        _ => Ok(()),
+    }
+}

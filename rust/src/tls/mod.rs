@@ -1,0 +1,37 @@
+//! TLS: the same bytes, encrypted; on one port with those that are not.
+//!
+//! A server looks at the first byte of a connection, which no frame shares with a hello of TLS (`server`), a client begins
+//! with one (`client`). What they agree on is rustls' business, with ring's cryptography; here is how it meets sockets
+//! (`stream`): a read of the socket for what one turn takes, a write for what one turn made.
+//!
+//! `pem` reads certificates and keys, `authority` makes them, `names` reads who a certificate is for, and `fault` says what
+//! went wrong and what to do.
+//!
+//! Invariant: what a peer sends before its handshake is done costs a bounded buffer, and nothing of it reaches a frame.
+//! Threads: a stream stays on the thread of its connection; configurations are replaced whole, from any.
+
+mod authority;
+mod client;
+mod fault;
+mod names;
+mod pem;
+mod server;
+mod stream;
+
+pub use authority::{Made, make};
+pub use client::{ClientTls, Trust};
+pub use pem::{Identity, TlsError, authorities};
+pub use server::{ClientCertificates, Failures, ServerTls};
+pub use stream::Stream;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+/// The cryptography of every session.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The first byte of a TLS connection; as the first of a frame it would mean a length beyond any.
+pub const HELLO: u8 = 0x16;

@@ -1,0 +1,24 @@
+//! Names: who a client's certificate is for.
+
+use rustls::pki_types::CertificateDer;
+use x509_cert::der::Decode as _;
+use x509_cert::der::asn1::{PrintableStringRef, Utf8StringRef};
+use x509_cert::der::oid::ObjectIdentifier;
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+/// Longest name that is kept; others are as none.
+const NAME_CHARS_MAX: usize = 256;
+
+/// The common name of a certificate's subject.
+pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<Box<str>> {
+    let parsed = x509_cert::Certificate::from_der(certificate).ok()?;
+    let attributes = parsed.tbs_certificate().subject().iter();
+    let value = attributes.filter(|attribute| attribute.oid == COMMON_NAME).last()?.value.clone();
+    let name = value
+        .decode_as::<Utf8StringRef<'_>>()
+        .map(|text| text.as_str().to_owned())
+        .or_else(|_| value.decode_as::<PrintableStringRef<'_>>().map(|text| text.as_str().to_owned()))
+        .ok()?;
+    (!name.is_empty() && name.len() <= NAME_CHARS_MAX && !name.contains(char::is_control))
+        .then(|| name.into_boxed_str())
+}

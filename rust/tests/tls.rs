@@ -1,0 +1,305 @@
+//! TLS over real sockets: on one port with plain connections, in bursts, against what is hostile, and replaced under way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+#[path = "echo/mod.rs"]
+mod echo;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use echo::{BULK, BURST, ECHO, Echo, Peer, TIMEOUT, eventually, request, serve};
+use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
+use rmqpy::remoting::header::{Header, HeaderWriter};
+use rmqpy::remoting::{CallError, Client, ClientOptions, Server, ServerOptions};
+use rmqpy::tls::{ClientCertificates, ClientTls, Identity, Made, ServerTls, Trust, authorities, make};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+const LOCAL: [&str; 2] = ["localhost", "127.0.0.1"];
+
+fn names(of: &[&str]) -> Vec<String> {
+    of.iter().map(ToString::to_string).collect()
+}
+
+fn authority(name: &str) -> Made {
+    make(&names(&[name]), 2, true, None).unwrap()
+}
+
+fn issued(by: &Made, of: &[&str], days: u32) -> Made {
+    make(&names(of), days, false, Some((&by.certificate, &by.key))).unwrap()
+}
+
+fn identity(made: &Made) -> Identity {
+    Identity::read(made.certificate.as_bytes(), made.key.as_bytes(), None).unwrap()
+}
+
+fn serving(is_enforced: bool, by: &Made, clients: ClientCertificates) -> Arc<ServerTls> {
+    Arc::new(ServerTls::new(is_enforced, identity(&issued(by, &LOCAL, 2)), clients).unwrap())
+}
+
+fn start(tls: &Arc<ServerTls>, options: ServerOptions) -> (Server<Echo>, SocketAddr) {
+    let (server, _, address) = serve(ServerOptions { tls: Some(Arc::clone(tls)), ..options });
+    (server, address)
+}
+
+fn trusting(by: &Made) -> Trust {
+    Trust::Authorities(authorities(by.certificate.as_bytes()).unwrap())
+}
+
+fn client(trust: Trust, who: Option<&Made>) -> Client {
+    let tls = ClientTls::new(trust, who.map(identity), None).unwrap();
+    Client::start(ClientOptions { tls: Some(Arc::new(tls)), ..ClientOptions::default() }, Arc::new(()))
+        .unwrap()
+}
+
+/// The body of an echo, or why there is none.
+fn echoed(client: &Client, address: SocketAddr, body: &[u8]) -> Result<Vec<u8>, CallError> {
+    let (sender, receiver) = channel();
+    let body = body.to_vec();
+    let encode = move |opaque: i32, out: &mut Vec<u8>| {
+        HeaderWriter::begin(out, Encoding::Json, ECHO, opaque, 0, None).finish(body.len())?;
+        out.extend_from_slice(&body);
+        Ok(())
+    };
+    client.peer(&address.to_string()).call(TIMEOUT, encode, move |reply| {
+        sender.send(reply.map(|reply| reply.body.to_vec())).unwrap();
+    });
+    receiver.recv_timeout(TIMEOUT).unwrap()
+}
+
+/// rustls' own client, as one that is not ours.
+fn foreign(by: &Made, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_slice(by.certificate.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let session =
+        ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    StreamOwned::new(session, socket)
+}
+
+#[test]
+fn plain_and_encrypted_connections_share_a_port_unless_encryption_is_enforced() {
+    let by = authority("ours");
+    for is_enforced in [false, true] {
+        let tls = serving(is_enforced, &by, ClientCertificates::Ignored);
+        let (server, address) = start(&tls, ServerOptions::default());
+        assert_eq!(echoed(&client(trusting(&by), None), address, b"secret").unwrap(), b"secret");
+        let mut plain = Peer::connect(address);
+        if is_enforced {
+            plain.send(&request(ECHO, 1, &[], b"plain"));
+            assert_eq!(plain.answer(), None);
+            eventually("it is counted", || server.statistics().closed_broken == 1);
+            assert!(tls.take_failures().rows[0].1.contains("enforcing"));
+        } else {
+            plain.echoes(1);
+        }
+    }
+}
+
+#[test]
+fn bodies_of_every_size_come_through_in_both_directions() {
+    let by = authority("ours");
+    let (_server, address) =
+        start(&serving(true, &by, ClientCertificates::Ignored), ServerOptions::default());
+    let client = client(trusting(&by), None);
+    for size in [0, 1, 4095, 16_383, 16_384, 16_385, 262_144, 1_000_000, 4_000_000] {
+        let body: Vec<u8> = (0..size).map(|index| (index * 7) as u8).collect();
+        assert!(echoed(&client, address, &body).unwrap() == body, "{size} bytes came back different");
+    }
+}
+
+#[test]
+fn a_burst_stays_a_burst_and_large_shared_answers_are_whole() {
+    let by = authority("ours");
+    let (_server, address) =
+        start(&serving(true, &by, ClientCertificates::Ignored), ServerOptions::default());
+    let mut peer = foreign(&by, address);
+    let mut frames: Vec<u8> = (0..64).flat_map(|opaque| request(BURST, opaque, &[], b"")).collect();
+    frames.extend(request(BULK, 64, &[("size", "3000000")], b""));
+    peer.write_all(&frames).unwrap();
+    let (mut received, mut largest, mut bulk) = (Vec::new(), 0, 0);
+    let mut header = Header::new();
+    while bulk == 0 {
+        let mut bytes = vec![0; 1 << 16];
+        let count = peer.read(&mut bytes).unwrap();
+        assert!(count > 0, "the connection stays");
+        received.extend_from_slice(&bytes[..count]);
+        while let Some((frame, size)) = frame::split(&received, &FrameLimits::default()).unwrap() {
+            header.decode(&frame).unwrap();
+            match header.get("burst") {
+                Some(burst) => largest = largest.max(burst.parse::<usize>().unwrap()),
+                None => bulk = frame.body.len(),
+            }
+            received.drain(..size);
+        }
+    }
+    assert_eq!(bulk, 3_000_000);
+    assert!(largest > 16, "one read of the socket hands over many frames, not {largest}");
+}
+
+#[test]
+fn a_client_says_why_it_does_not_trust_a_server_and_what_to_do() {
+    let (by, other) = (authority("ours"), authority("others"));
+    let cases: [(Made, Trust, &str); 3] = [
+        (issued(&by, &LOCAL, 0), trusting(&by), "has expired"),
+        (issued(&by, &["elsewhere.example"], 2), trusting(&by), "is not for 127.0.0.1, but for"),
+        (issued(&by, &LOCAL, 2), trusting(&other), "nobody who is trusted vouches"),
+    ];
+    for (certificate, trust, told) in cases {
+        let tls = ServerTls::new(true, identity(&certificate), ClientCertificates::Ignored).unwrap();
+        let (_server, address) = start(&Arc::new(tls), ServerOptions::default());
+        let error = echoed(&client(trust, None), address, b"").unwrap_err();
+        assert!(matches!(error, CallError::Connect { .. }), "nothing was sent: {error}");
+        assert!(error.to_string().contains(told), "{error}");
+        let careless = client(Trust::Anybody, None);
+        assert_eq!(echoed(&careless, address, b"x").unwrap(), b"x", "verify=False");
+    }
+}
+
+#[test]
+fn a_name_given_by_the_user_is_checked_in_the_place_of_the_address() {
+    let by = authority("ours");
+    let tls =
+        ServerTls::new(true, identity(&issued(&by, &["broker.example"], 2)), ClientCertificates::Ignored)
+            .unwrap();
+    let (_server, address) = start(&Arc::new(tls), ServerOptions::default());
+    for (name, is_right) in [("broker.example", true), ("another.example", false)] {
+        let tls = ClientTls::new(trusting(&by), None, Some(name)).unwrap();
+        let options = ClientOptions { tls: Some(Arc::new(tls)), ..ClientOptions::default() };
+        let client = Client::start(options, Arc::new(())).unwrap();
+        assert_eq!(echoed(&client, address, b"").is_ok(), is_right, "{name}");
+    }
+}
+
+#[test]
+fn certificates_of_clients_are_asked_for_and_checked() {
+    let (by, other) = (authority("ours"), authority("others"));
+    let (alice, eve) = (issued(&by, &["alice"], 2), issued(&other, &["eve"], 2));
+    let trusted = || authorities(by.certificate.as_bytes()).unwrap();
+    for (clients, expected) in [
+        (ClientCertificates::Ignored, [true, true, true]),
+        (ClientCertificates::Optional(trusted()), [true, false, true]),
+        (ClientCertificates::Required(trusted()), [true, false, false]),
+    ] {
+        let (_server, address) = start(&serving(true, &by, clients), ServerOptions::default());
+        for (who, is_served) in [Some(&alice), Some(&eve), None].into_iter().zip(expected) {
+            let outcome = echoed(&client(trusting(&by), who), address, b"");
+            assert_eq!(outcome.is_ok(), is_served, "{who:?}: {outcome:?}");
+            if let Err(error) = outcome {
+                assert!(error.to_string().contains("certificate"), "it says why: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on() {
+    let (by, next) = (authority("ours"), authority("next"));
+    let tls = serving(true, &by, ClientCertificates::Ignored);
+    let (_server, address) = start(&tls, ServerOptions::default());
+    let old = client(trusting(&by), None);
+    echoed(&old, address, b"").unwrap();
+    let mismatched =
+        Identity::read(next.certificate.as_bytes(), by.key.as_bytes(), None).expect("each by itself is one");
+    assert!(tls.replace(mismatched, ClientCertificates::Ignored).is_err());
+    echoed(&client(trusting(&by), None), address, b"").expect("what is wrong changes nothing");
+    tls.replace(identity(&issued(&next, &LOCAL, 2)), ClientCertificates::Ignored).unwrap();
+    echoed(&old, address, b"").unwrap();
+    echoed(&client(trusting(&next), None), address, b"").unwrap();
+    assert!(echoed(&client(trusting(&by), None), address, b"").is_err());
+}
+
+#[test]
+fn a_handshake_that_hangs_is_ended_in_time_and_keeps_nobody_waiting() {
+    let by = authority("ours");
+    let options =
+        ServerOptions { io_threads: 1, first_frame: Duration::from_millis(400), ..ServerOptions::default() };
+    let tls = serving(false, &by, ClientCertificates::Ignored);
+    let (server, address) = start(&tls, options);
+    let hanging: Vec<TcpStream> = (0..200)
+        .map(|number: usize| {
+            let mut socket = TcpStream::connect(address).unwrap();
+            // Nothing at all, one byte, or a record that announces more than comes.
+            socket.write_all([&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"][number % 3]).unwrap();
+            socket
+        })
+        .collect();
+    echoed(&client(trusting(&by), None), address, b"meanwhile").unwrap();
+    Peer::connect(address).echoes(1);
+    eventually("they are ended", || server.statistics().closed_slow >= hanging.len() as u64);
+    for mut socket in hanging {
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn what_is_hostile_behind_a_first_byte_of_tls_ends_its_own_connection_only() {
+    let by = authority("ours");
+    let tls = serving(false, &by, ClientCertificates::Ignored);
+    let (server, address) = start(&tls, ServerOptions { io_threads: 1, ..ServerOptions::default() });
+    let mut seed = 0x9e37_79b9_u32;
+    let mut random = move || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) as u8
+    };
+    // A real hello, mutated, and noise behind the first bytes of one.
+    let mut hello = Vec::new();
+    let mut probe = foreign(&by, address);
+    probe.conn.write_tls(&mut hello).unwrap();
+    drop(probe);
+    for round in 0..300_usize {
+        let mut bytes = hello.clone();
+        if round % 2 == 0 {
+            for _ in 0..=round % 7 {
+                let at = 1 + usize::from(random()) * bytes.len() / 256 % (bytes.len() - 1);
+                bytes[at] = random();
+            }
+        } else {
+            bytes.truncate(1 + round % 12);
+            bytes.extend((0..round * 37).map(|_| random()));
+        }
+        let mut socket = TcpStream::connect(address).unwrap();
+        // It may be closed before it has sent everything.
+        drop(socket.write_all(&bytes));
+    }
+    echoed(&client(trusting(&by), None), address, b"still there").unwrap();
+    Peer::connect(address).echoes(1);
+    let failures = tls.take_failures();
+    assert!(failures.rows.len() == 16 && failures.more > 0, "kept within a bound: {}", failures.rows.len());
+    eventually("all are gone", || server.statistics().connections <= 1);
+    assert_eq!(server.statistics().panics, 0);
+}
+
+#[test]
+fn noise_in_the_place_of_records_ends_an_established_connection() {
+    let by = authority("ours");
+    let tls = serving(true, &by, ClientCertificates::Ignored);
+    let (server, address) = start(&tls, ServerOptions::default());
+    let mut peer = foreign(&by, address);
+    peer.write_all(&request(ECHO, 1, &[], b"first")).unwrap();
+    assert!(peer.read(&mut [0; 512]).unwrap() > 0);
+    peer.sock.write_all(b"\x17\x03\x03\x00\x20 this was never encrypted by it ").unwrap();
+    assert_eq!(peer.sock.read_to_end(&mut Vec::new()).map(|_| ()).ok(), Some(()), "the server has closed it");
+    eventually("it is gone", || server.statistics().connections == 0);
+}
+
+#[test]
+fn a_client_of_the_other_kind_is_told_what_may_be_wrong() {
+    let by = authority("ours");
+    let (_plain, _, address) = serve(ServerOptions::default());
+    let error = echoed(&client(trusting(&by), None), address, b"").unwrap_err();
+    assert!(error.to_string().contains("may not speak TLS"), "{error}");
+}

@@ -1,0 +1,226 @@
+"""TLS as a user sets it up: one port for both, certificates replaced under way, and errors that say what to do."""
+
+import http.client
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import rmqpy
+from rmqpy._native import make_certificate
+from rmqpy.config import broker, namesrv
+from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.server import Standalone
+
+LOCAL = ["localhost", "127.0.0.1", "::1"]
+
+
+class Files(NamedTuple):
+    """Paths of an authority's certificate and of a certificate that it made."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+def write(folder: Path, names: list[str] = LOCAL, *, days: int = 2) -> Files:
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = make_certificate(["authority"], days=2, is_authority=True)
+    certificate, key = make_certificate(names, days=days, authority=authority)
+    files = Files(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
+    for path, text in zip(files, (authority[0], certificate, key), strict=True):
+        Path(path).write_text(text)
+    return files
+
+
+@contextmanager
+def serving(folder: Path, files: Files, **settings: str) -> Iterator[Standalone]:
+    given = {
+        "tls.server.certPath": files.cert,
+        "tls.server.keyPath": files.key,
+        "tls.client.trustCertPath": files.ca,
+    } | {name.replace("_", "."): value for name, value in settings.items()}
+    with Standalone(folder / "data", namesrv_port=0, broker_port=0, http_port=0, **given) as server:
+        yield server
+
+
+def config(server: Standalone, tls: rmqpy.TLS | None) -> rmqpy.ClientConfig:
+    return rmqpy.ClientConfig(namesrv=server.namesrv, tls=tls)
+
+
+def exchange(config: rmqpy.ClientConfig, text: str) -> None:
+    """Send a message and read it."""
+    with rmqpy.Producer(config) as producer:
+        sent = producer.send("orders", text.encode())
+    with rmqpy.PullConsumer("readers", config, auto_commit=False) as consumer:
+        consumer.assign([sent.queue])
+        consumer.seek(sent.queue, sent.queue_offset)
+        assert [message.text() for message in consumer.poll(timeout=10)][:1] == [text]
+
+
+@pytest.mark.parametrize("mode", ["enforcing", "permissive"])
+def test_messages_go_through_tls_and_plain_ones_only_where_that_is_permitted(
+    tmp_path: Path, mode: str
+) -> None:
+    files = write(tmp_path)
+    with serving(tmp_path, files, tls_server_mode=mode) as server:
+        exchange(config(server, rmqpy.TLS(ca=files.ca)), "encrypted")
+        with rmqpy.Admin(config(server, rmqpy.TLS(ca=files.ca))) as admin:
+            assert admin.topics()
+        if mode == "permissive":
+            exchange(config(server, None), "plain")
+        else:
+            with (
+                pytest.raises(RocketMQError, match="may be a port that wants TLS"),
+                rmqpy.Admin(config(server, None)) as admin,
+            ):
+                admin.topics()
+
+
+def test_a_server_that_is_not_trusted_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    files, other = write(tmp_path / "a"), write(tmp_path / "b")
+    with serving(tmp_path, files) as server:
+        for tls, told in (
+            (rmqpy.TLS(ca=other.ca), "nobody who is trusted vouches"),
+            (rmqpy.TLS(ca=files.ca, server_name="mq.example"), "is not for mq.example, but for"),
+        ):
+            with pytest.raises(RocketMQError, match=told), rmqpy.Admin(config(server, tls)) as admin:
+                admin.topics()
+        exchange(config(server, rmqpy.TLS(verify=False)), "careless")
+
+
+def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    required = {"tls_server_need_client_auth": "require", "tls_server_trustCertPath": files.ca}
+    own = {"tls_client_certPath": files.cert, "tls_client_keyPath": files.key}
+    with serving(tmp_path, files, **required, **own) as server:
+        exchange(config(server, rmqpy.TLS(ca=files.ca, cert=files.cert, key=files.key)), "known")
+        with (
+            pytest.raises(RocketMQError, match="certificate of this client is required"),
+            rmqpy.Admin(config(server, rmqpy.TLS(ca=files.ca))) as admin,
+        ):
+            admin.topics()
+
+
+def test_certificates_replaced_under_load_fail_no_send(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    with serving(tmp_path, files) as server:
+        done, counts, failures = threading.Event(), [0], []
+
+        def load() -> None:
+            # Each with connections of its own.
+            number = 0
+            while not done.is_set():
+                number += 1
+                fresh = rmqpy.ClientConfig(
+                    namesrv=server.namesrv, tls=rmqpy.TLS(verify=False), request_timeout=10 + number / 1000
+                )
+                try:
+                    with rmqpy.Producer(fresh, retries=0) as producer:
+                        for _ in range(20):
+                            producer.send("orders", b"x")
+                            counts[0] += 1
+                except RocketMQError as error:
+                    failures.append(error)
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            for number in range(3):
+                fresh = write(tmp_path / f"next-{number}")
+                for now, then in zip(fresh, files, strict=True):
+                    Path(now).replace(then)
+                trusting = rmqpy.TLS(ca=files.ca)
+                deadline = time.monotonic() + 30
+                while True:
+                    try:
+                        exchange(
+                            rmqpy.ClientConfig(
+                                namesrv=server.namesrv, tls=trusting, request_timeout=5 + number / 10
+                            ),
+                            "new",
+                        )
+                        break
+                    except RocketMQError:
+                        assert time.monotonic() < deadline, "the new certificate is never shown"
+                        time.sleep(0.05)
+        finally:
+            done.set()
+            thread.join()
+        assert not failures
+        assert counts[0] > 20
+
+
+def test_pages_are_served_by_https_and_by_http_where_that_is_permitted(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    context = ssl.create_default_context(cafile=files.ca)
+    for mode in ("permissive", "enforcing"):
+        with serving(tmp_path / mode, files, tls_server_mode=mode) as server:
+            assert server.http is not None
+            host, _, port = server.http.rpartition(":")
+            for _ in range(2):
+                page = http.client.HTTPSConnection(host, int(port), context=context, timeout=10)
+                page.request("GET", "/livez")
+                assert page.getresponse().status == 200
+            plain = http.client.HTTPConnection(host, int(port), timeout=10)
+            if mode == "permissive":
+                plain.request("GET", "/livez")
+                assert plain.getresponse().status == 200
+            else:
+                plain.request("GET", "/livez")
+                with pytest.raises((http.client.HTTPException, OSError)):
+                    plain.getresponse()
+
+
+def test_a_certificate_for_trying_things_out_is_made_at_the_start(tmp_path: Path) -> None:
+    settings = {"tls.test.mode.enable": "true"}
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **settings) as server:
+        exchange(config(server, rmqpy.TLS(verify=False)), "tried")
+
+
+def test_keys_stand_in_a_file_of_their_own_and_nearer_ones_win(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    own = tmp_path / "tls.properties"
+    own.write_text(
+        f"tls.server.certPath={files.cert}\ntls.server.keyPath={files.key}\ntls.server.mode=permissive\n"
+    )
+    near = tmp_path / "broker.conf"
+    near.write_text(f"tls.config.file={own}\n")
+    assert broker.load(near).config.tls.mode == "permissive"
+    assert not broker.load(near).config.tls.is_enforced
+    assert broker.load(near, {"tls.server.mode": "enforcing"}).config.tls.is_enforced
+    assert namesrv.load(near, {"tls.server.mode": ""}).config.tls.is_enforced, "a certificate enforces"
+    assert not broker.load(None).config.tls.is_served
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"tls.server.mode": "enforcing"}, "there is no certificate"),
+        ({"tls.server.certPath": "a"}, "go together"),
+        ({"tls.server.need.client.auth": "require", "tls.test.mode.enable": "true"}, "trustCertPath"),
+        ({"tls.server.mode": "on"}, "must be one of"),
+        ({"tls.config.file": "/nowhere/tls.properties"}, "nowhere"),
+    ],
+)
+def test_settings_that_cannot_work_stop_the_start_and_say_why(settings: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        broker.load(None, settings)
+
+
+def test_the_environment_and_a_profile_say_tls_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write(tmp_path)
+    assert rmqpy.ClientConfig.from_env().tls is None
+    monkeypatch.setenv("RMQPY_TLS_CA", files.ca)
+    assert rmqpy.ClientConfig.from_env().tls == rmqpy.TLS(ca=files.ca)
+    monkeypatch.setenv("RMQPY_TLS", "false")
+    assert rmqpy.ClientConfig.from_env().tls is None
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(f'[profile.safe]\nnamesrv = "a:1"\ntls = {{ ca = "{files.ca}" }}\n')
+    monkeypatch.setenv("RMQPY_PROFILES", str(profiles))
+    assert rmqpy.ClientConfig.from_profile("safe").tls == rmqpy.TLS(ca=files.ca)
