@@ -151,7 +151,7 @@ simulate-replicas: ## REPLICA_SEEDS (1000000) lives of replicas over a simulated
 	RMQPY_REPLICA_SEEDS=$(REPLICA_SEEDS) cargo test --locked --release --test replication -- --nocapture
 
 campaign-replicas: build ## masters killed and their folders deleted under 64 senders, slaves that stand still, die, or are cut off in namespaces, REPLICA_ROUNDS (100) each, and a pair with REPLICA_MESSAGES (1000000) compared byte for byte (root)
-	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_processes.py -s
+	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) RMQPY_REPLICA_FILE_BYTES=67108864 $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_processes.py -s
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s

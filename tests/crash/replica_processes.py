@@ -1,6 +1,7 @@
 """Masters and slaves as processes of their own, which a test can kill, stop, and start again in another role."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.testing import SMALL
 from wire import TIMEOUT_S, Peer
 
-FILE_BYTES = 1 << 20
+#: Of the log; a long campaign takes larger ones, which are not full every few milliseconds.
+FILE_BYTES = int(os.environ.get("RMQPY_REPLICA_FILE_BYTES", str(1 << 20)))
 
 
 @dataclass
