@@ -44,8 +44,9 @@ Here is Apache's command line tool, release 5.5.0, with each of its {commands} c
 Apache's broker and name server of the same release. Written by `make mqadmin-table`, which runs every line at both.
 
 `mqadmin` ends with code 0 whether it got its answer or not, and with 1 when it cannot read its command line: what
-counts is what it prints. Differences are lines that only one of the two printed, digits aside. The 12 commands for users and
-policies need access control: they work, see [security](security.md), and `tests/interop/test_access.py` runs them.
+counts is what it prints. Differences are lines that only one of the two printed, digits aside. The 12 commands for
+users and policies need access control: they work, see [security](security.md), and `tests/interop/test_access.py` runs
+them.
 
 Of the {all} command lines {works} work with both; {refused} are refused by both with the same code; {unserved} are not
 supported by rmqpy, of which {failing} fail with this Apache installation as well; {rest} contact no server, or run

@@ -33,9 +33,9 @@ impl DueMessages {
         Self { data_plane: Arc::clone(&server.data_plane) }
     }
 
-    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or, of a
-    /// slave that `acts` for its master, by way of `take`. Nothing where the broker delivers already. Raises
-    /// `StoreError`.
+    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or,
+    /// of a slave that `acts` for its master, by way of `take`. Nothing where the broker delivers already.
+    /// Raises `StoreError`.
     #[pyo3(signature = (offsets, *, acts=false))]
     fn begin(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>, acts: bool) -> PyResult<()> {
         py.detach(|| Ok(self.data_plane.deliver(&offsets, acts)?))
@@ -47,8 +47,8 @@ impl DueMessages {
         py.detach(|| Ok(self.data_plane.end_delivery()?))
     }
 
-    /// Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id, flag,
-    /// system flag, time of birth in ms, earlier attempts, properties, body.
+    /// Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id,
+    /// flag, system flag, time of birth in ms, earlier attempts, properties, body.
     fn take<'py>(&self, py: Python<'py>, limit: usize) -> Vec<EscapeRow<'py>> {
         let taken = self.data_plane.escapes().map(|escapes| escapes.take(limit));
         taken.unwrap_or_default().into_iter().map(|escape| escape_row(py, escape)).collect()
@@ -77,9 +77,9 @@ impl DueMessages {
         py.detach(|| Ok(self.data_plane.of_timers(Timers::save).unwrap_or(Ok(()))?))
     }
 
-    /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in ms; how
-    /// many are due, and for how long in ms; by topic how many wait, were read and were delivered since the start. Nothing
-    /// before `begin`. Raises `StoreError`.
+    /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
+    /// ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
+    /// start. None before `begin`. Raises `StoreError`.
     fn statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
         py.detach(|| {
             let Some(statistics) = self.data_plane.of_timers(Timers::statistics).transpose()? else {
@@ -94,8 +94,8 @@ impl DueMessages {
         })
     }
 
-    /// How many timed messages of each topic are due within each of these seconds, growing, and later; each counts once.
-    /// Raises `StoreError`.
+    /// How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
+    /// once. Raises `StoreError`.
     fn due_within(&self, py: Python<'_>, bounds_s: Vec<u64>) -> PyResult<Vec<(String, Vec<u64>)>> {
         py.detach(|| {
             let due = self.data_plane.of_timers(|timers| timers.due_within(&bounds_s));

@@ -20,8 +20,8 @@ type TargetTuple = (String, String, Vec<(u32, u64)>);
 /// asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
 /// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
 /// from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
-/// seconds or `count` messages. What is sent is due within the second from `due_ms` on, or at once. Without any answer for `timeout` seconds it fails. Seconds of processor time of
-/// `pids` are told.
+/// seconds or `count` messages. What is sent is due within the second from `due_ms` on, or at once. Without any answer
+/// for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
 ///
 /// Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
 #[pyclass(frozen, module = "rmqpy._native")]

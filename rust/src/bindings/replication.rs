@@ -90,8 +90,8 @@ impl PyReplication {
         })
     }
 
-    /// Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or begins
-    /// `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept.
+    /// Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or
+    /// begins `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept.
     #[pyo3(signature = (host, port, *, broker_id=0, epoch=None))]
     fn listen(
         &self,
@@ -121,7 +121,8 @@ impl PyReplication {
         Ok((bound.ip().to_string(), bound.port()))
     }
 
-    /// Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no replica.
+    /// Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no
+    /// replica.
     fn follow(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check("replication")?;
         py.detach(|| {
@@ -136,14 +137,17 @@ impl PyReplication {
         })
     }
 
-    /// Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one ends.
+    /// Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one
+    /// ends.
     fn set_master_address(&self, address: Option<String>) {
         if let Side::Slave(connector) = &*self.side.lock() {
             connector.set_master(address);
         }
     }
 
-    /// The slaves that are connected to a master.
+    /// The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
+    /// it lacks (both `None` before it has said anything), whether it is in sync, milliseconds since it said
+    /// something.
     fn slaves(&self) -> Vec<SlaveRow> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let slaves = listener.slaves().into_iter();
@@ -156,7 +160,9 @@ impl PyReplication {
             .collect()
     }
 
-    /// What a slave knows of its master; `None` for a master.
+    /// What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
+    /// own log, milliseconds since the master said something, why there is no connection, whether the logs do not fit
+    /// together.
     fn master(&self) -> Option<MasterRow> {
         let Side::Slave(connector) = &*self.side.lock() else { return None };
         let status = connector.status();
@@ -193,8 +199,8 @@ impl PyReplication {
         connector.wanted()
     }
 
-    /// What a slave does beside a master whose log has these epochs, begin and end, if that has the digest; or why it does
-    /// not follow.
+    /// What a slave does beside a master whose log has these epochs, begin and end: where it cuts its own first, if
+    /// anywhere, and begin, end and digest of what the master must have, too; or why it does not follow.
     fn propose(
         &self,
         py: Python<'_>,

@@ -304,7 +304,8 @@ impl Sender {
         self.latency.as_ref().is_some_and(|latency| !latency.is_available(broker, Instant::now()))
     }
 
-    /// The region of a broker of this name, where regions are learnt from replies; `None` where it wants no traces.
+    /// The region of a broker of this name, where regions are learnt from replies; `None` where it wants no
+    /// traces.
     fn region(&self, broker: &str) -> Option<String> {
         self.regions.as_ref().and_then(|regions| regions.of(broker)).map(|region| region.to_string())
     }

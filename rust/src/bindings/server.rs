@@ -374,8 +374,8 @@ impl PyServer {
     }
 
     /// Request code, response code, whether the request waited for a message; how many answers took up to
-    /// each of `LATENCY_BOUNDS_US` and longer, each counted once; microseconds of all together, and of the longest. Since
-    /// the start.
+    /// each of `LATENCY_BOUNDS_US` and longer, each counted once; microseconds of all together, and of the longest.
+    /// Since the start.
     fn latencies(&self) -> Vec<Latency> {
         let read = |(kind, histogram): (RequestKind, Arc<Histogram>)| {
             let (buckets, sum_us, max_us) = histogram.read();

@@ -167,8 +167,8 @@ impl PyStoppedStore {
         Ok((event.as_ref().map(ToString::to_string), event.is_none_or(|event| !event.is_warning())))
     }
 
-    /// Compare the log with another one's: begin and end of either, end of what both have, and the first position in that
-    /// whose bytes differ.
+    /// Compare the log with another one's: begin and end of either, end of what both have, and the first position in
+    /// that whose bytes differ.
     fn compare(&self, py: Python<'_>, other: &Self) -> PyResult<Compared> {
         let (store, other) = (self.held()?, other.held()?);
         let found = py.detach(|| store.compare(&other))?;

@@ -76,8 +76,8 @@ impl PyServerTls {
     }
 }
 
-/// The TLS of a client's connections: the authorities it trusts, as PEM, or any server without; and the certificate and
-/// key that it shows where it is asked for one.
+/// The TLS of a client's connections: the authorities it trusts, as PEM, or any server without; and the certificate
+/// and key that it shows where it is asked for one.
 ///
 /// With `server_name` every server's certificate is for that name, whatever its address. Raises `ConfigError`.
 #[pyclass(name = "ClientTls", module = "rmqpy._native", frozen)]
