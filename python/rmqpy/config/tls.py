@@ -25,7 +25,7 @@ class TLS:
     `ca`: the authorities that vouch for servers; those of this machine's system without. A server's certificate must be
     for the name or address that it is called by, or for `server_name`, whatever its address, where that is given.
     `cert` and `key`: the certificate of this client, for servers that ask for one, with the `password` of its key where
-    it has one. `verify=False` talks to any server: whoever stands between can read and change everything.
+    it has one. Without `verify` it talks to any server: whoever stands between can read and change everything.
 
     >>> TLS(ca="ca.pem").verify
     True
