@@ -39,6 +39,7 @@ __all__ = [
     "SYSTEM_GROUP_PREFIX",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIX",
+    "TIMER_BOUNDS_S",
     "TOPIC_BYTES_MAX",
     "TRACE_TOPIC",
     "TRANSACTION_BOUNDS_S",
@@ -123,7 +124,9 @@ PULL_SUBSCRIPTION: int
 LATENCY_BOUNDS_US: tuple[int, ...]
 #: The same of `Store.message_sizes`, in bytes.
 MESSAGE_SIZE_BOUNDS: tuple[int, ...]
-#: The same of commits in `Server.transactions`, in seconds.
+#: Upper ends of the buckets of delays in `DueMessages.statistics`, in seconds; one more counts longer ones.
+TIMER_BOUNDS_S: tuple[int, ...]
+#: The same of commits in `Transactions.statistics`, in seconds.
 TRANSACTION_BOUNDS_S: tuple[int, ...]
 
 def attach_count() -> int:
@@ -739,10 +742,11 @@ class DueMessages:
         `StoreError`."""
     def statistics(
         self,
-    ) -> tuple[int, tuple[int, int], tuple[int, int], list[tuple[str, int, int, int]]] | None:
+    ) -> tuple[int, tuple[int, int], tuple[int, int], list[tuple[str, int, int, int, list[int], int]]] | None:
         """Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
         ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
-        start. None before `begin`. Raises `StoreError`."""
+        start, how many of those read had to wait so many seconds as each of `TIMER_BOUNDS_S`, and more, each counted
+        once, and the seconds of all together. None before `begin`. Raises `StoreError`."""
     def due_within(self, bounds_s: Sequence[int]) -> list[tuple[str, list[int]]]:
         """How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
         once. Raises `StoreError`."""

@@ -141,6 +141,16 @@ async def test_slaves_and_operators_are_told_what_waits_and_how_far_delivery_has
         for name in names
     }
     assert found == dict(zip(names, ([0, 3], [1, 3], [0, 1]), strict=True))
+    delays = await samples(cluster, "rocketmq_delay_message_latency_count")
+    assert sorted(float(line.rpartition(" ")[2]) for line in delays) == [1, 3]
+    minute = [
+        line
+        for line in await samples(cluster, "rocketmq_delay_message_latency_bucket")
+        if 'le="60.0"' in line
+    ]
+    assert sorted(float(line.rpartition(" ")[2]) for line in minute) == [1, 2], (
+        "one is due in an hour or more"
+    )
     assert [line.rpartition(" ")[2] for line in await samples(cluster, "rocketmq_timer_enqueue_lag")] == [
         "0.0"
     ]

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::dataplane::{latency, metadata, transactions};
+use crate::dataplane::{latency, metadata, timers, transactions};
 use crate::message::topic;
 use crate::requests::pull;
 use crate::store::SIZE_BOUNDS;
@@ -33,6 +33,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PULL_SUSPEND", pull::SUSPEND)?;
     module.add("PULL_SUBSCRIPTION", pull::SUBSCRIPTION)?;
     module.add("LATENCY_BOUNDS_US", PyTuple::new(module.py(), latency::BOUNDS_US)?)?;
+    module.add("TIMER_BOUNDS_S", PyTuple::new(module.py(), timers::statistics::DELAY_BOUNDS_S)?)?;
     module.add("TRANSACTION_BOUNDS_S", PyTuple::new(module.py(), transactions::LATENCY_BOUNDS_S)?)?;
     module.add("MESSAGE_SIZE_BOUNDS", PyTuple::new(module.py(), SIZE_BOUNDS)?)
 }

@@ -18,7 +18,10 @@ use crate::positions::PhysicalOffset;
 pub(super) type EscapeRow<'py> = (u64, String, u32, i32, i32, i64, i32, String, Bound<'py, PyBytes>);
 
 /// What `statistics` says.
-type TimerRow = (u64, (u64, u64), (u64, u64), Vec<(String, i64, u64, u64)>);
+type TimerRow = (u64, (u64, u64), (u64, u64), Vec<TopicTimersRow>);
+
+/// topic, messages that wait, read and delivered, read by delay, seconds of all delays together
+type TopicTimersRow = (String, i64, u64, u64, Vec<u64>, u64);
 
 /// Delayed and timed messages of a broker, and their way to the queues they were meant for.
 #[pyclass(module = "rmqpy._native", frozen)]
@@ -79,7 +82,8 @@ impl DueMessages {
 
     /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
     /// ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
-    /// start. None before `begin`. Raises `StoreError`.
+    /// start, how many of those read had to wait so many seconds as each of `TIMER_BOUNDS_S`, and more, each counted
+    /// once, and the seconds of all together. None before `begin`. Raises `StoreError`.
     fn statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
         py.detach(|| {
             let Some(statistics) = self.data_plane.of_timers(Timers::statistics).transpose()? else {
@@ -87,7 +91,8 @@ impl DueMessages {
             };
             let TimerStatistics { pending, unread, unread_ms, late, late_ms, topics } = statistics;
             let of_topic = |(topic, found): (String, TopicTimers)| {
-                (topic, found.waiting.max(0), found.noted, found.delivered)
+                let delays = found.delays.to_vec();
+                (topic, found.waiting.max(0), found.noted, found.delivered, delays, found.delay_s)
             };
             let topics = topics.into_iter().map(of_topic).collect();
             Ok(Some((pending, (unread, unread_ms), (late, late_ms), topics)))

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from rmqpy._native import (
     LATENCY_BOUNDS_US,
     MESSAGE_SIZE_BOUNDS,
+    TIMER_BOUNDS_S,
     TRANSACTION_BOUNDS_S,
     DueMessages,
     Offsets,
@@ -326,7 +327,9 @@ class Metrics:
         waiting: list[_Sample] = []
         noted: list[_Sample] = []
         delivered: list[_Sample] = []
-        for topic, waits, enqueued, dequeued in topics:
+        delays: list[Sample] = []
+        for topic, waits, enqueued, dequeued, counts, delay_s in topics:
+            delays += histogram({"topic": topic}, TIMER_BOUNDS_S, counts, delay_s)
             labels: Labels = {"topic": topic}
             waiting.append((labels, waits))
             noted.append((labels, enqueued))
@@ -334,6 +337,8 @@ class Metrics:
         yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
         yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
         yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
+        text = "Seconds that timed messages had to wait, by their storing and their time."
+        yield Family("rocketmq_delay_message_latency", "histogram", text, delays)
         within = self._due.slots_within(DUE_WITHIN_S)
         yield Family(
             "rocketmq_timer_message_snapshot",

@@ -97,7 +97,7 @@ def timer_counts_in(folder: Path, due: DueMessages, clock: Clock) -> CountFile[T
 
     def read() -> dict[str, int]:
         statistics = due.statistics()
-        return {topic: waiting for topic, waiting, _, _ in statistics[3]} if statistics is not None else {}
+        return {topic: waiting for topic, waiting, *_ in statistics[3]} if statistics is not None else {}
 
     return CountFile(
         folder / "timermetrics",

@@ -45,6 +45,7 @@ impl Delivery {
         let begin = self.next.max(found.min);
         let missing = found.next_begin.0.saturating_sub(begin.0).saturating_sub(records.len() as u64);
         let mut due = Vec::new();
+        let mut due_ms = Vec::new();
         let mut later = Vec::new();
         for record in &records {
             let options = self.store.timer_options();
@@ -64,12 +65,13 @@ impl Delivery {
                 && let Some(copy) = self.copy(record, plan.kind, i64::MAX, now)
             {
                 due.push((*record, copy));
+                due_ms.push(plan.at_ms);
             }
         }
         let refused = self.append(&due);
-        for (index, (record, _)) in due.iter().enumerate() {
+        for (index, ((record, _), at_ms)) in due.iter().zip(&due_ms).enumerate() {
             if !refused.contains(&index) {
-                self.topics.noted(record, 0);
+                self.topics.noted(record, *at_ms, 0);
                 self.topics.delivered(record);
             }
         }
@@ -106,7 +108,7 @@ impl Delivery {
         });
         self.wheel.add(slot, position, previous, count(kind));
         self.pending += i64::from(count(kind));
-        self.topics.noted(record, count(kind));
+        self.topics.noted(record, at_ms, count(kind));
         // Its slot has been read already, or is passed over as one of before the start.
         if slot < self.next_slot || self.wheel.over_ms(at_ms, kind) <= self.recovered_ms {
             self.waiting.push(Reverse(Waiting::new(at_ms, position, physical, kind)));

@@ -7,6 +7,9 @@ use std::collections::HashMap;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 
+/// Upper ends of the buckets for delays, in seconds from the storing of a message to its time, as the original has them;
+/// one more holds later ones.
+pub(crate) const DELAY_BOUNDS_S: [u64; 6] = [60, 600, 3_600, 43_200, 86_400, 259_200];
 /// Topics beyond which those that nothing waits for are forgotten.
 const TOPICS_MAX: usize = 65_536;
 
@@ -18,6 +21,18 @@ pub(crate) struct TopicTimers {
     /// Those read from the queue, and those delivered, since the start.
     pub(crate) noted: u64,
     pub(crate) delivered: u64,
+    /// Those read by how long they had to wait, those that take others back excepted.
+    pub(crate) delays: [u64; DELAY_BOUNDS_S.len() + 1],
+    /// Of all of them together.
+    pub(crate) delay_s: u64,
+}
+
+impl TopicTimers {
+    fn delay(&mut self, seconds: u64) {
+        let at = DELAY_BOUNDS_S.partition_point(|bound| *bound < seconds);
+        self.delays.get_mut(at).into_iter().for_each(|count| *count += 1);
+        self.delay_s = self.delay_s.saturating_add(seconds);
+    }
 }
 
 /// How far delivery is behind, and what waits.
@@ -57,11 +72,15 @@ impl ByTopic {
         self.topics.insert(topic.into(), found);
     }
 
-    /// A message was read from the queue, and changes the number of those that wait by `waiting`.
-    pub(super) fn noted(&mut self, record: &RecordView<'_>, waiting: i32) {
+    /// A message for this time was read from the queue, and changes the number of those that wait by `waiting`.
+    pub(super) fn noted(&mut self, record: &RecordView<'_>, at_ms: i64, waiting: i32) {
+        let delay_ms = at_ms.saturating_sub(record.store_timestamp_ms()).max(0).cast_unsigned();
         self.change(topic_of(record), |topic| {
             topic.noted += 1;
             topic.waiting += i64::from(waiting);
+            if waiting >= 0 {
+                topic.delay(delay_ms / 1_000);
+            }
         });
     }
 

@@ -696,6 +696,9 @@ fn figures_say_what_waits_by_topic_and_by_time_also_after_a_start() {
         let [(topic, counts)] = &statistics.topics[..] else { panic!("one topic") };
         assert_eq!((topic.as_str(), counts.waiting, statistics.pending), ("orders", 4, 4));
         assert_eq!((statistics.unread, statistics.late, statistics.late_ms), (0, 0, 0));
+        if !is_again {
+            assert_eq!(counts.delays, [4, 0, 0, 0, 0, 1, 0], "what takes another back had none of its own");
+        }
         let due = fixed.timers.due_within(&[5, 60, 86_400]).expect("read");
         assert_eq!(due, [("orders".to_owned(), vec![2, 1, 0, 1])]);
         assert_eq!(fixed.timers.slots_within(&[5, 60, 86_400]), [2, 1, 0, 1]);
