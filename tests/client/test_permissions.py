@@ -23,6 +23,8 @@ def test_a_forbidden_topic_is_not_read_by_any_of_our_consumers(server: Standalon
         send(server, topic, [f"after-{number}" for number in range(8)])
         with pytest.raises(errors.AuthError, match="is forbidden for topic"):
             consumer.wait(WAIT_S)
+        with pytest.raises(errors.AuthError, match="is forbidden for topic"):
+            consumer.wait()
         with rmqpy.PullConsumer("forbidden-group", server.namesrv, start_from="earliest") as puller:
             puller.assign(puller.queues(topic))
             with pytest.raises(errors.AuthError, match="is forbidden for topic"):

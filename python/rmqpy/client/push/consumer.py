@@ -256,7 +256,8 @@ class PushConsumer(PushConsumerBase):
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Until the consumer is closed; False when `timeout` seconds passed first. Raises what keeps it from
-        going on."""
+        going on, also when that has closed it already."""
+        self._raise_failure()
         self._check_running()
         self._thread.join(None if timeout is None else seconds(timeout))
         self._raise_failure()
