@@ -96,12 +96,11 @@ async def test_a_slave_that_confirms_nothing_makes_replies_late_and_no_others(
         slave.report(await log_end(peer))
         async with await Peer.connect(master.address) as other:
             end = await log_end(other)
-            pending = asyncio.create_task(send(peer, "orders"))
-            async with asyncio.timeout(TIMEOUT_S):
-                while not pending.done():
-                    slave.report(await log_end(other))
-                    await asyncio.sleep(0.01)
-            assert pending.result().code == DONE
+            pending = asyncio.create_task(until_code(peer, DONE))
+            while not pending.done():
+                slave.report(await log_end(other))
+                await asyncio.sleep(0.01)
+            await pending
             assert await log_end(other) > end
         slave.close()
 

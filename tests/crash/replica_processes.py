@@ -75,6 +75,15 @@ class Replica:
         assert self.process is not None, "it runs"
         self.process.send_signal(number)
 
+    async def stand_still(self) -> None:
+        """Stop it, until SIGCONT. Its threads go on until the one that takes the signal has had its turn."""
+        self.signal(signal.SIGSTOP)
+        assert self.process is not None
+        threads = Path(f"/proc/{self.process.pid}/task")
+        async with asyncio.timeout(TIMEOUT_S):
+            while any(_state(thread) != "T" for thread in threads.iterdir()):
+                await asyncio.sleep(0.001)
+
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
@@ -90,6 +99,11 @@ class Replica:
     def log(self, end: int) -> bytes:
         files = sorted((self.folder / "commitlog").iterdir())
         return b"".join(file.read_bytes() for file in files)[:end]
+
+
+def _state(thread: Path) -> str:
+    """The letter behind the name of a thread, which is in brackets and may have any."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @asynccontextmanager

@@ -125,7 +125,7 @@ async def test_a_send_beside_a_slave_that_stands_still_says_so_in_time(tmp_path:
         await in_sync(master)
         assert await code_of(master.address) == 0
         for _ in range(ROUNDS):
-            slave.signal(signal.SIGSTOP)
+            await slave.stand_still()
             began = time.monotonic()
             codes = await asyncio.gather(*(code_of(master.address) for _ in range(16)))
             assert set(codes) == {12}, "stored, and not copied"

@@ -1,5 +1,6 @@
 """The servers under attack, in a process of their own, and connections to them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -56,9 +58,14 @@ class Target:
     def address(self, name: str) -> Address:
         return self.namesrv if name == "namesrv" else self.broker
 
+    @cached_property
+    def _status(self) -> int:
+        """Opened once: an attack may take every descriptor that this process has, too."""
+        return os.open(f"/proc/{self.pid}/status", os.O_RDONLY)
+
     def memory(self) -> int:
         """Private memory (RssAnon)."""
-        status = Path(f"/proc/{self.pid}/status").read_text("ascii")
+        status = os.pread(self._status, 16_384, 0).decode("ascii")
         return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon:"))
 
     def prepare(self) -> None:

@@ -58,8 +58,17 @@ ADMINISTRATION = (
     Code.AUTH_GET_USER,
     Code.AUTH_LIST_USER,
 )
-#: Those that a broker serves: a body that is no user makes none, and there is nobody to tell of.
-SERVED_BY_BROKER = {Code.AUTH_CREATE_USER: 1, Code.AUTH_GET_USER: 0, Code.AUTH_LIST_USER: 0}
+#: Those that a broker serves: a body that is no user makes none, and there is nobody to tell of. Accounts of the first
+#: access control are refused where that is off.
+SERVED_BY_BROKER = {
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: 1,
+    Code.DELETE_ACL_CONFIG: 1,
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: 1,
+    Code.GET_BROKER_CLUSTER_ACL_INFO: 1,
+    Code.AUTH_CREATE_USER: 1,
+    Code.AUTH_GET_USER: 0,
+    Code.AUTH_LIST_USER: 0,
+}
 
 
 def settings() -> Iterator[Case]:
