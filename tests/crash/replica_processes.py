@@ -78,11 +78,15 @@ class Replica:
     async def stand_still(self) -> None:
         """Stop it, until SIGCONT. Its threads go on until the one that takes the signal has had its turn."""
         self.signal(signal.SIGSTOP)
-        assert self.process is not None
-        threads = Path(f"/proc/{self.process.pid}/task")
         async with asyncio.timeout(TIMEOUT_S):
-            while any(_state(thread) != "T" for thread in threads.iterdir()):
+            while not self._stands_still():  # noqa: ASYNC110 - the kernel tells nobody
                 await asyncio.sleep(0.001)
+
+    def _stands_still(self) -> bool:
+        assert self.process is not None
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        # The letter of the state comes behind the name, which is in brackets and may have any.
+        return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     @property
     def address(self) -> str:
@@ -99,11 +103,6 @@ class Replica:
     def log(self, end: int) -> bytes:
         files = sorted((self.folder / "commitlog").iterdir())
         return b"".join(file.read_bytes() for file in files)[:end]
-
-
-def _state(thread: Path) -> str:
-    """The letter behind the name of a thread, which is in brackets and may have any."""
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @asynccontextmanager
