@@ -1,6 +1,6 @@
 """Start-up time of a command that has next to nothing to do, beside a bare interpreter: `make cold-start`.
 
-Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Told are the
+Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Printed are the
 medians of wall time and of processor time, which depends less on who else runs.
 """
 

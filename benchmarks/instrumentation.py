@@ -1,7 +1,7 @@
 """Costs of being seen: processor time that message trace and OpenTelemetry take per message, beside a client without.
 
 `python -m benchmarks.instrumentation`. One process sends and consumes, in turns, so that a machine that is busy for a
-while is so for all; the broker has a process of its own, whose time is not in the figures. Told are medians, and the
+while is so for all; the broker has a process of its own, whose time is not in the figures. It prints medians, and the
 difference to the client without. OpenTelemetry has an SDK whose exporter drops everything.
 """
 

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.percentiles`. A load of a steady rate is sent; the buckets of `rocketmq_rpc_latency` before and
 after tell what the broker saw of it. The load measures more: the way there and back, and in a rate of its own what a
-message waited to be sent. Told are both, the difference, and the bucket that the broker's percentile lies in.
+message waited to be sent. It prints both, the difference, and the bucket that the broker's percentile lies in.
 """
 
 import argparse
