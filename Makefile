@@ -40,7 +40,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,7 +137,7 @@ spark-options: spark ## each option of the connector is ignored in turn, and the
 campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs of driver or executors, half of them while they send (20 min)
 	$(BIN)/python -u tests/spark/campaign_kill.py --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
-count: ## instructions and allocations of one send and one pulled message, beside the commit before; SINCE=REVISION (valgrind)
+count: ## instructions and allocations of one send and one pulled message, beside the commit before; SINCE=REVISION, or SINCE=guarded for what signatures and TLS add (valgrind)
 	scripts/count $(SINCE)
 
 campaign: ## the store against crashes, faults, damage and kills for long; SEEDS (3), KILLS (100), CORRUPTIONS (1500, of 8 stores each); report in target/reports/campaign.txt
@@ -197,6 +197,9 @@ bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the fl
 
 bench-kinds: build ## transactions, and a burst of 500,000 timed messages, beside Apache's broker, in turn (10 min); BENCH=quick: 3 min
 	$(BIN)/python -m benchmarks.kinds $(if $(filter quick,$(BENCH)),--quick --timers 50000,)
+
+bench-features: build ## what signed requests, TLS and a slave that confirms cost, beside Apache's broker with the same, in turn (15 min); BENCH=quick: 5 min; FEATURES="acl tls sync-master": only these
+	$(BIN)/python -m benchmarks.features $(if $(filter quick,$(BENCH)),--quick,) $(FEATURES)
 
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)

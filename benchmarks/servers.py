@@ -65,6 +65,10 @@ class Side(ABC):
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
+    def namesrv_settings(self) -> str:
+        """The name server's."""
+        return f"listenPort={self.namesrv.rpartition(':')[2]}\n"
+
     def load_command(self, work: str, topic: str, *options: str) -> list[str]:
         """`rmqpy bench` against this side, whose result is printed for programs."""
         command = [sys.executable, "-m", "rmqpy", "bench", work, topic, *options]
@@ -81,7 +85,7 @@ class Side(ABC):
         """The name server alone, in an empty folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        (self.folder / "namesrv.conf").write_text(f"listenPort={self.namesrv.rpartition(':')[2]}\n")
+        (self.folder / "namesrv.conf").write_text(self.namesrv_settings())
         self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), _READY_SECONDS_MAX)
 

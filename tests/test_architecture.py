@@ -35,7 +35,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "columns": frozenset({"message", "positions"}),
     "dataplane": frozenset({"requests", "store", "remoting", "access", "message", "positions", "clock"}),
     "client": frozenset({"requests", "columns", "remoting", "tls", "access", "message"}),
-    "load": frozenset({"requests", "remoting", "message", "clock"}),
+    "load": frozenset({"requests", "remoting", "tls", "message", "clock"}),
     "fuzzing": frozenset(
         {
             "client",

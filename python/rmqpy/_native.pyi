@@ -1429,7 +1429,8 @@ class Load:
     closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
     from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
     seconds or `count` messages. What is sent is due within the second from `due_ms` on, or at once. Without any answer
-    for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+    for `timeout` seconds it fails. Seconds of processor time of `pids` are told. Requests are signed with
+    `credentials`: access key, secret key, token; connections are encrypted with `tls`.
 
     Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
     """
@@ -1454,6 +1455,8 @@ class Load:
         due_ms: int | None = None,
         timeout: float = 5.0,
         pids: Sequence[int] = ...,
+        credentials: tuple[str, str, str | None] | None = None,
+        tls: ClientTls | None = None,
     ) -> Self: ...
     def wait(self, timeout: float | None = None) -> bool:
         """Until the end; False when `timeout` seconds passed first. Answers Ctrl-C."""

@@ -106,6 +106,41 @@ def test_a_transaction_counts_when_it_is_committed(
     assert len({message.message_id for message in read(server, topic, 500)}) == 500
 
 
+@pytest.mark.parametrize("header", ["json", "binary"])
+def test_a_guarded_and_encrypted_broker_takes_the_load_of_those_who_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], header: str
+) -> None:
+    guarded = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),
+        "tls.test.mode.enable": "true",
+        "tls.server.mode": "enforcing",
+    }
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **guarded) as server:
+        run = runner(server.namesrv, monkeypatch, capfd, "bench")
+        root = ("--tls-insecure", "--access-key", "root", "--secret-key", "root-secret")
+        size = ("-c", "3", "-w", "7", "--count", "400", "--warm-up", "0", "--header", header, "-o", "json")
+        # Several messages in one record of TLS, one message in several records, and answers of many records.
+        for work in (
+            ("produce", "orders", "--batch", "4", "-s", "20000"),
+            ("produce", "orders"),
+            ("transaction", "orders"),
+            ("consume", "orders"),
+        ):
+            code, out, err = run(*work, *root, *size)
+            assert code == 0, err
+            result: Result = json.loads(out)
+            assert (result["refused"], result["unanswered"]) == ([], 0)
+            assert result["messages"] >= 400
+        code, _, err = run("produce", "orders", *root[:3], "--secret-key", "another", *size)
+        assert code != 0
+        assert "root" in err
+        code, _, err = run("produce", "orders", *root[1:], *size)
+        assert code != 0
+        assert "TLS" in err
+
+
 def test_a_burst_of_timed_messages_is_accepted_and_then_seen_delivered(
     measure: Any, run: Any, server: Standalone
 ) -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import bulk, kinds, peer_cells, report, sequential_writer, write_paths
+from benchmarks import bulk, features, kinds, peer_cells, report, sequential_writer, write_paths
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
@@ -136,6 +136,19 @@ def test_the_table_of_kinds_has_the_median_of_the_ratios_of_the_rounds() -> None
     ours, apaches = kinds.table({"transactions, 1 × 1": rounds}).splitlines()[2:]
     assert ours == "| transactions, 1 × 1 | rmqpy | 600 | 600 us | 600.00 us | 3.00× |"
     assert apaches == "|  | Apache 5.5.0 | 200 | 200 us | 200.00 us |  |"
+
+
+def test_the_table_of_features_sets_what_each_broker_keeps_of_its_throughput_beside_the_other() -> None:
+    sides = {
+        "rmqpy": [metrics(10), metrics(10)],
+        "rmqpy-with": [metrics(9), metrics(8)],
+        "apache": [metrics(2), metrics(4)],
+        "apache-with": [metrics(1), metrics(2)],
+    }
+    ours, apaches = features.table({"TLS, 64 × 1": sides}).splitlines()[2:]
+    cells = "1,000/s | 850/s | 0.85 | 1000.00 → 850.00 us | 1 ms → 850 us | 1.70 |"
+    assert ours == f"| TLS, 64 × 1 | rmqpy | {cells}"
+    assert apaches == "|  | apache | 300/s | 150/s | 0.50 | 300.00 → 150.00 us | 300 us → 150 us |  |"
 
 
 def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() -> None:

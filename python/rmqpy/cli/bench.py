@@ -3,17 +3,19 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.options import POSITIVE, cluster_options, namespace, number, options
+from rmqpy.cli.options import POSITIVE, client_config, cluster_options, namespace, number, options
 from rmqpy.cli.output import Format, output_option, show
 from rmqpy.cli.terminal import progress
 
 if TYPE_CHECKING:
+    from rmqpy.config.client import ClientConfig
     from rmqpy.load.targets import Target
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -194,9 +196,9 @@ def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
 
     settings["topic"] = _wire_name(settings["topic"])
     settings |= {"count": settings["count"] or _TIMERS, "duration": lead, "warm_up": 0.0}
-    namesrv, timeout = settings["namesrv"], settings["timeout"]
-    targets = writable(namesrv, settings["topic"], queues=queues, timeout=timeout)
-    burst = Burst(namesrv, settings["topic"], timeout=timeout)
+    config = _config(settings)
+    targets = writable(config, settings["topic"], queues=queues)
+    burst = Burst(config, settings["topic"])
     due_s = int(time.time() + lead) + 1
     what = {"messages_each": 1, "body_bytes": body_bytes, "due_ms": due_s * 1_000}
 
@@ -234,7 +236,7 @@ def consume(max_messages: int, **settings: Any) -> None:
     from rmqpy.load.targets import readable
 
     settings["topic"] = _wire_name(settings["topic"])
-    targets = readable(settings["namesrv"], settings["topic"], timeout=settings["timeout"])
+    targets = readable(_config(settings), settings["topic"])
     _measure("consume", targets, {"messages_each": max_messages}, settings)
 
 
@@ -242,8 +244,13 @@ def _send(work: str, what: Mapping[str, Any], queues: int, settings: dict[str, A
     from rmqpy.load.targets import writable
 
     settings["topic"] = _wire_name(settings["topic"])
-    targets = writable(settings["namesrv"], settings["topic"], queues=queues, timeout=settings["timeout"])
+    targets = writable(_config(settings), settings["topic"], queues=queues)
     _measure(work, targets, what, settings)
+
+
+def _config(settings: Mapping[str, Any]) -> "ClientConfig":
+    """The way to the cluster, for a load that names topics as brokers do."""
+    return replace(client_config(settings["namesrv"], settings["timeout"]), namespace="")
 
 
 def _wire_name(topic: str) -> str:
@@ -270,7 +277,7 @@ def _measure(
         **{name: settings[name] for name in ("connections", "window", "threads", "rate", "warm_up", "count")},
         "duration_s": settings["duration"],
     }
-    measured = _run(work, settings["topic"], targets, plan, settings["timeout"], pids)
+    measured = _run(work, settings["topic"], targets, plan, _config(settings), pids)
     result = {
         "command": {"work": work, "topic": settings["topic"], **plan},
         "machine": machine.facts(),
@@ -290,13 +297,23 @@ def _run(
     topic: str,
     targets: "Sequence[Target]",
     plan: Mapping[str, Any],
-    timeout: float,
+    config: "ClientConfig",
     pids: Sequence[int],
 ) -> dict[str, Any]:
     """The load, with a line of progress on a terminal."""
     from rmqpy._native import Load
 
-    load = Load(work, topic, GROUP, targets, timeout=timeout, pids=pids, **plan)
+    load = Load(
+        work,
+        topic,
+        GROUP,
+        targets,
+        timeout=config.request_timeout,
+        pids=pids,
+        credentials=config.signing,
+        tls=config.tls.native() if config.tls else None,
+        **plan,
+    )
     before = 0
     try:
         with progress("bench") as show_progress:

@@ -37,8 +37,8 @@ class Delivery(NamedTuple):
 class Burst:
     """The messages of a topic from now on."""
 
-    def __init__(self, namesrv: str, topic: str, *, timeout: float) -> None:
-        self._config = ClientConfig(namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout)
+    def __init__(self, config: ClientConfig, topic: str) -> None:
+        self._config = config
         self._topic = topic
         with Admin(self._config) as admin:
             self._begin = self._end(admin)

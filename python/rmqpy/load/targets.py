@@ -16,10 +16,10 @@ class Target(NamedTuple):
     queues: list[tuple[int, int]]
 
 
-def writable(namesrv: str, topic: str, *, queues: int, timeout: float) -> list[Target]:
+def writable(config: ClientConfig, topic: str, *, queues: int) -> list[Target]:
     """Brokers that take messages of `topic`. A topic that does not exist is made, with `queues` on each broker."""
 
-    with _admin(namesrv, timeout) as admin:
+    with Admin(config) as admin:
         try:
             states = admin.topic(topic)
         except TopicNotFound:
@@ -31,20 +31,16 @@ def writable(namesrv: str, topic: str, *, queues: int, timeout: float) -> list[T
     return _by_broker(found)
 
 
-def readable(namesrv: str, topic: str, *, timeout: float) -> list[Target]:
+def readable(config: ClientConfig, topic: str) -> list[Target]:
     """The queues of `topic` that hold messages.
 
     Raises `TopicNotFound`, and `ConfigError` when all are empty: there would be nothing to measure.
     """
-    with _admin(namesrv, timeout) as admin:
+    with Admin(config) as admin:
         found = [state for state in admin.topic(topic) if "R" in state.permission and state.end > state.begin]
     if not found:
         raise ConfigError(f"topic {topic} holds no messages; send some first: rmqpy bench produce {topic}")
     return _by_broker(found)
-
-
-def _admin(namesrv: str, timeout: float) -> Admin:
-    return Admin(ClientConfig(namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout))
 
 
 def _by_broker(states: list[QueueState]) -> list[Target]:

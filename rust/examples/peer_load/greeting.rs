@@ -1,22 +1,22 @@
 //! Greeting on a connection before the load begins: one request, one answer, and the wait for it.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use rmqpy::load::{LoadError, Protocol};
+use rmqpy::tls::BlockingStream;
 
 const READ_BYTES: usize = 64 << 10;
 
 /// A connection that blocks, and what has been read of it.
 pub struct Greeting<'a> {
-    stream: &'a mut TcpStream,
+    stream: &'a mut BlockingStream,
     buffer: Vec<u8>,
     address: &'a str,
 }
 
 impl<'a> Greeting<'a> {
     /// Begins; `address` is for what errors say.
-    pub fn new(stream: &'a mut TcpStream, address: &'a str) -> Self {
+    pub fn new(stream: &'a mut BlockingStream, address: &'a str) -> Self {
         Self { stream, buffer: Vec::new(), address }
     }
 

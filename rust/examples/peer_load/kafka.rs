@@ -4,10 +4,10 @@
 //! versions of both requests, of those that every broker takes: they have fixed places, and the batches in them are
 //! the same.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime};
 
 use rmqpy::load::{Answer, LoadError, Outcome, Plan, Protocol, Target, Work};
+use rmqpy::tls::BlockingStream;
 
 use crate::greeting::Greeting;
 use crate::{body, record_batch};
@@ -42,7 +42,12 @@ struct Place {
 }
 
 impl Protocol for Kafka {
-    fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError> {
+    fn open(
+        plan: &Plan,
+        target: &Target,
+        number: usize,
+        stream: &mut BlockingStream,
+    ) -> Result<Self, LoadError> {
         if let Work::Transact { .. } = plan.work {
             return Err(LoadError::Plan("Kafka has no half messages"));
         }

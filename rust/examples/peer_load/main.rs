@@ -79,6 +79,8 @@ fn understood(arguments: &[String]) -> Option<(Broker, Plan)> {
         topic: topic.clone(),
         group: String::new(),
         due_ms: None,
+        credentials: None,
+        tls: None,
         encoding: Encoding::Binary,
         connections: 4,
         window: 64,

@@ -5,10 +5,9 @@
 //! subject, to the subscription of its slot; the server remembers where a consumer is, and readers that come to
 //! the end make a new one. Nothing is acknowledged by readers. There is no request that publishes several messages.
 
-use std::net::TcpStream;
-
 use memchr::{memchr, memmem};
 use rmqpy::load::{Answer, LoadError, Outcome, Plan, Protocol, Target, Work};
+use rmqpy::tls::BlockingStream;
 
 use crate::body;
 use crate::greeting::Greeting;
@@ -40,7 +39,12 @@ struct Batch {
 }
 
 impl Protocol for Nats {
-    fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError> {
+    fn open(
+        plan: &Plan,
+        target: &Target,
+        number: usize,
+        stream: &mut BlockingStream,
+    ) -> Result<Self, LoadError> {
         match plan.work {
             Work::Produce { batch: 2.., .. } => {
                 return Err(LoadError::Plan("NATS has no request that publishes several messages"));

@@ -16,11 +16,11 @@ use super::tls::PyClientTls;
 use super::waiting::OwnerProcess;
 use crate::client::completions::CompletionTarget;
 use crate::client::connections::{Connections, RawRequest};
-use crate::client::credentials::Credentials;
 use crate::columns::Origin;
 use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
 use crate::remoting::codes::request;
+use crate::requests::credentials::Credentials;
 
 /// Connections to any number of addresses, made when first used, on one I/O thread that never enters Python.
 ///

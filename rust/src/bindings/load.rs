@@ -1,12 +1,14 @@
 //! `Load`: load for a broker, and what it said to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
 use super::errors::raise;
+use super::tls::PyClientTls;
 use super::waiting::{OwnerProcess, duration, wait};
-use crate::load::{Load as Core, LoadError, Plan, Position, RocketMq, Target, Work};
+use crate::load::{Credentials, Load as Core, LoadError, Plan, Position, RocketMq, Target, Work};
 use crate::remoting::Encoding;
 
 /// Address, broker name, and queues with the offsets their readers begin at.
@@ -21,7 +23,8 @@ type TargetTuple = (String, String, Vec<(u32, u64)>);
 /// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
 /// from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
 /// seconds or `count` messages. What is sent is due within the second from `due_ms` on, or at once. Without any answer
-/// for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+/// for `timeout` seconds it fails. Seconds of processor time of `pids` are told. Requests are signed with
+/// `credentials`: access key, secret key, token; connections are encrypted with `tls`.
 ///
 /// Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
 #[pyclass(frozen, module = "rmqpy._native")]
@@ -34,7 +37,8 @@ pub(super) struct Load {
 impl Load {
     #[new]
     #[pyo3(signature = (work, topic, group, targets, *, body_bytes=128, messages_each=1, binary=false, connections=1,
-        window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, due_ms=None, timeout=5.0, pids=Vec::new()))]
+        window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, due_ms=None, timeout=5.0, pids=Vec::new(),
+        credentials=None, tls=None))]
     fn new(
         py: Python<'_>,
         work: &str,
@@ -54,6 +58,8 @@ impl Load {
         due_ms: Option<u64>,
         timeout: f64,
         pids: Vec<u32>,
+        credentials: Option<(String, String, Option<String>)>,
+        tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let work = match work {
             "produce" => Work::Produce { body_bytes, batch: messages_each },
@@ -67,6 +73,10 @@ impl Load {
             topic,
             group,
             due_ms,
+            credentials: credentials.map(|(access_key, secret_key, token)| {
+                Credentials::new(&access_key, &secret_key, token.as_deref())
+            }),
+            tls: tls.map(|tls| Arc::clone(&tls.tls)),
             encoding: if binary { Encoding::Binary } else { Encoding::Json },
             connections,
             window,

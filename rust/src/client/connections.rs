@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::completions::{Completed, CompletionTarget, Completions};
-use super::credentials::Credentials;
 use super::encoded_send::EncodedSend;
 use super::listener::Listener;
 use super::pending_send::PendingSend;
@@ -18,6 +17,7 @@ use crate::columns::RowError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Linger};
+use crate::requests::credentials::Credentials;
 use crate::tls::ClientTls;
 
 pub(crate) struct Connections {

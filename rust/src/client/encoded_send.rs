@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::credentials::Credentials;
 use super::message_fields::MessageFields;
 use super::route_cache::Target;
 use crate::message::batch::InnerMessage;
@@ -21,6 +20,7 @@ use crate::remoting::FrameError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
+use crate::requests::credentials::Credentials;
 use crate::requests::send::{SendHeader, SendOrigin};
 
 /// The part that is the same for all messages of a producer.

@@ -14,7 +14,6 @@ pub(crate) mod broker_regions;
 pub(crate) mod call;
 pub(crate) mod completions;
 pub(crate) mod connections;
-pub(crate) mod credentials;
 pub(crate) mod encoded_send;
 mod listener;
 pub(crate) mod message_fields;

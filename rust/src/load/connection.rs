@@ -5,6 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 
 use super::plan::{LoadError, Plan, Target};
 use super::protocol::{Answer, Protocol};
+use crate::tls::BlockingStream;
 
 /// Bytes of one read; a larger frame makes the buffer grow for its sake.
 pub(super) const READ_BYTES: usize = 256 << 10;
@@ -18,7 +19,7 @@ struct Slot {
 
 #[derive(Debug)]
 pub(super) struct Connection<P> {
-    pub(super) stream: TcpStream,
+    pub(super) stream: BlockingStream,
     pub(super) address: String,
     protocol: P,
     slots: Vec<Slot>,
@@ -41,10 +42,15 @@ impl<P: Protocol> Connection<P> {
             .map_err(|error| refused(error.to_string()))?
             .next()
             .ok_or_else(|| refused("it has no address".to_owned()))?;
-        let mut stream = TcpStream::connect_timeout(&resolved, plan.timeout)
-            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-            .and_then(|stream| stream.set_read_timeout(Some(plan.timeout)).map(|()| stream))
-            .map_err(|error| refused(error.to_string()))?;
+        let connected = TcpStream::connect_timeout(&resolved, plan.timeout).and_then(|socket| {
+            socket.set_nodelay(true)?;
+            socket.set_read_timeout(Some(plan.timeout))?;
+            match &plan.tls {
+                Some(tls) => BlockingStream::through(socket, tls, address),
+                None => Ok(BlockingStream::plain(socket)),
+            }
+        });
+        let mut stream = connected.map_err(|error| refused(error.to_string()))?;
         Ok(Self {
             protocol: P::open(plan, target, number, &mut stream)?,
             stream,
@@ -112,7 +118,11 @@ impl<P: Protocol> Connection<P> {
         }
         self.out.clear();
         self.written = 0;
-        Ok(true)
+        match self.stream.flush() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(self.lost(&error.to_string())),
+        }
     }
 
     /// Reads once into `buffer`, behind what was kept; the bytes there now, 0 when nothing came.

@@ -37,6 +37,8 @@ pub use protocol::{Answer, Outcome, Protocol};
 pub use report::Report;
 pub use rocketmq::RocketMq;
 
+pub use crate::requests::credentials::Credentials;
+
 use statistics::LoadStatistics;
 use usage::Usage;
 use worker::{Run, Worker};

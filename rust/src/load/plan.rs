@@ -1,8 +1,11 @@
 //! Plan of a load: brokers, requests, rate and duration.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::remoting::Encoding;
+use crate::requests::credentials::Credentials;
+use crate::tls::ClientTls;
 
 /// Connections of one plan; a process may open 20,000 files on the machines we know.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -63,6 +66,10 @@ pub struct Plan {
     pub group: String,
     /// Of sends: the second in which all messages are to be delivered, by its first millisecond; at once where there is none.
     pub due_ms: Option<u64>,
+    /// What requests are signed with.
+    pub credentials: Option<Credentials>,
+    /// How connections are encrypted.
+    pub tls: Option<Arc<ClientTls>>,
     /// How headers are written.
     pub encoding: Encoding,
     /// Connections of all threads together.

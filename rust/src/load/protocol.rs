@@ -4,9 +4,8 @@
 //! comparison with other brokers has more (`examples/peer_load`), so that all of them bear the same load from the same
 //! generator.
 
-use std::net::TcpStream;
-
 use super::plan::{LoadError, Plan, Target};
+use crate::tls::BlockingStream;
 
 /// A protocol, as a load knows it. Each connection has its own value, with whatever it has to remember of its slots.
 ///
@@ -15,7 +14,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// Makes everything ready that the `number`th connection of the plan will ask of `target`. What has to be agreed on
     /// first goes over `stream`, which blocks, with the plan's timeout.
     /// Fails when the requests cannot be made, or the broker does not agree.
-    fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError>;
+    fn open(
+        plan: &Plan,
+        target: &Target,
+        number: usize,
+        stream: &mut BlockingStream,
+    ) -> Result<Self, LoadError>;
 
     /// Appends the next request of `slot`, which is below the plan's window and has none in flight.
     fn ask(&mut self, slot: usize, out: &mut Vec<u8>);

@@ -34,7 +34,7 @@ impl Readiness {
         timeout: Duration,
     ) -> Result<Self, LoadError> {
         if let ([only], true) = (connections, may_block) {
-            let stream = &only.stream;
+            let stream = only.stream.socket();
             let set = stream.set_read_timeout(Some(SLEEP_MAX));
             set.and_then(|()| stream.set_write_timeout(Some(timeout)))
                 .map_err(|error| only.lost(&error.to_string()))?;
@@ -42,10 +42,10 @@ impl Readiness {
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         for (index, connection) in connections.iter().enumerate() {
-            let nonblocking = connection.stream.set_nonblocking(true);
+            let nonblocking = connection.stream.socket().set_nonblocking(true);
             nonblocking.map_err(|error| connection.lost(&error.to_string()))?;
             let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).map_err(failed)?;
+            epoll::add(&epoll, connection.stream.socket(), data, epoll::EventFlags::IN).map_err(failed)?;
         }
         Ok(Self::Any(epoll))
     }
@@ -60,7 +60,7 @@ impl Readiness {
         let Self::Any(epoll) = self else { return Ok(()) };
         let write = if to_write { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let data = epoll::EventData::new_u64(index as u64);
-        epoll::modify(epoll, &connection.stream, data, epoll::EventFlags::IN | write).map_err(failed)
+        epoll::modify(epoll, connection.stream.socket(), data, epoll::EventFlags::IN | write).map_err(failed)
     }
 
     /// Puts the connections to look at into `ready`; none when `sleep` is over first.

@@ -83,7 +83,7 @@ impl ClientTls {
         Ok(Stream::through(socket, session.into()))
     }
 
-    fn session(&self, address: &str) -> Result<ClientConnection, TlsError> {
+    pub(super) fn session(&self, address: &str) -> Result<ClientConnection, TlsError> {
         let current = self.current.load();
         let name = match &current.server_name {
             Some(name) => name.clone(),

@@ -31,6 +31,14 @@ pub(super) fn unanswered() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
+/// The other side says nothing in the middle of the handshake.
+pub(super) fn silent() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "TLS: no answer during the handshake: this port may not speak TLS",
+    )
+}
+
 fn certificate(error: &CertificateError) -> String {
     use CertificateError as E;
     match error {

@@ -2,7 +2,8 @@
 //!
 //! A server looks at the first byte of a connection, which no frame shares with a hello of TLS (`server`), a client begins
 //! with one (`client`). What they agree on is rustls' business, with ring's cryptography; here is how it meets sockets
-//! (`stream`): a read of the socket for what one turn takes, a write for what one turn made.
+//! (`stream`, and `blocking` for a thread without a runtime): a read of the socket for what one turn takes, a write for
+//! what one turn made.
 //!
 //! `pem` reads certificates and keys, `authority` makes them, `names` reads who a certificate is for, and `fault` says what
 //! went wrong and what to do.
@@ -11,6 +12,7 @@
 //! Threads: a stream stays on the thread of its connection; configurations are replaced whole, from any.
 
 mod authority;
+mod blocking;
 mod client;
 mod fault;
 mod names;
@@ -19,6 +21,7 @@ mod server;
 mod stream;
 
 pub use authority::{Made, make};
+pub use blocking::BlockingStream;
 pub use client::{ClientTls, Trust};
 pub use pem::{Identity, TlsError, authorities};
 pub use server::{ClientCertificates, Failures, ServerTls};

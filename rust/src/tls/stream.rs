@@ -20,11 +20,11 @@ use super::fault::{broken, unanswered};
 use super::names::common_name;
 
 /// What one read may bring beyond what there is room for: less than two records, so that neither is kept for long.
-const RECORD_BYTES_MAX: usize = 16_640;
+pub(super) const RECORD_BYTES_MAX: usize = 16_640;
 /// Most that is read at once; the buffer is shared by the connections of a thread.
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Most that is encrypted before the socket takes some of it.
-const UNSENT_BYTES_MAX: usize = 256 << 10;
+pub(super) const UNSENT_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

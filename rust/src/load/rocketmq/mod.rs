@@ -5,13 +5,13 @@ mod answers;
 mod requests;
 
 use std::cell::Cell;
-use std::net::TcpStream;
 
 use super::plan::{LoadError, Plan, Target, Work};
 use super::protocol::{Answer, Outcome, Protocol};
 use crate::clock::SystemClock;
 use crate::remoting::codes::response;
 use crate::remoting::frame::{self, Frame, FrameLimits};
+use crate::tls::BlockingStream;
 use answers::{AnswerReader, records};
 use requests::{Commit, Numbers, OPAQUE_BASE, Template};
 
@@ -47,7 +47,7 @@ struct Place {
 }
 
 impl Protocol for RocketMq {
-    fn open(plan: &Plan, target: &Target, number: usize, _: &mut TcpStream) -> Result<Self, LoadError> {
+    fn open(plan: &Plan, target: &Target, number: usize, _: &mut BlockingStream) -> Result<Self, LoadError> {
         let now_ms = SystemClock::shared().wall_ms();
         let queue = |at: &super::plan::Position| {
             let template = Template::new(plan, target, *at, number as u32, now_ms)?;

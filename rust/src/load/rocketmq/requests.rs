@@ -1,7 +1,8 @@
 //! Requests made once: a template knows where its numbers stand, and sending one is a copy and a few digits.
 //!
 //! Numbers have a fixed width, so that a frame never changes its size: opaque values have ten digits, offsets are
-//! padded with zeros, unique ids end in a counter of eight hexadecimal digits.
+//! padded with zeros, unique ids end in a counter of eight hexadecimal digits. Where requests are signed, each copy is
+//! read again for its signature, which does allocate.
 
 use memchr::memmem;
 
@@ -9,10 +10,11 @@ use super::super::plan::{LoadError, Plan, Position, Target, Work};
 use super::answers::StoredHalf;
 use crate::message::batch::InnerMessage;
 use crate::message::sysflag::PREPARED;
-use crate::remoting::Encoding;
 use crate::remoting::codes::{language, request};
 use crate::remoting::frame::PREFIX_BYTES;
 use crate::remoting::header::HeaderWriter;
+use crate::remoting::{Encoding, FrameError};
+use crate::requests::credentials::Credentials;
 use crate::requests::end_transaction::{COMMIT, EndTransactionHeader};
 use crate::requests::pull::{PullHeader, SUBSCRIPTION};
 use crate::requests::send::{SendHeader, SendOrigin};
@@ -32,12 +34,65 @@ const ID_MARK: &str = "!!!!!!!!";
 /// Queues of a connection have messages of their own millisecond of the second in which all are due.
 const SECOND_MS: u64 = 1_000;
 
+/// A frame, written once; what is sent are copies with other numbers, signed where the plan has credentials.
+#[derive(Debug)]
+struct Prepared {
+    bytes: Vec<u8>,
+    encoding: Encoding,
+    opaque_at: usize,
+    /// Where its body begins.
+    body_at: usize,
+    credentials: Option<Credentials>,
+}
+
+impl Prepared {
+    /// Fails when it does not fit a frame, or has more fields than can be signed.
+    fn new(
+        plan: &Plan,
+        code: i32,
+        body: &[u8],
+        encode: impl FnOnce(&mut HeaderWriter<'_>),
+    ) -> Result<Self, LoadError> {
+        let refused = |error: FrameError| LoadError::TooLarge(error.to_string());
+        let mut bytes = Vec::new();
+        let opaque = OPAQUE_BASE as i32;
+        let mut header =
+            HeaderWriter::begin_as(language::JAVA, &mut bytes, plan.encoding, code, opaque, 0, None);
+        encode(&mut header);
+        if let Some(credentials) = &plan.credentials {
+            credentials.announce(&mut header);
+        }
+        header.finish(body.len()).map_err(refused)?;
+        let body_at = bytes.len();
+        if let Some(credentials) = &plan.credentials {
+            credentials.sign_head(&mut bytes.clone(), body).map_err(refused)?;
+        }
+        bytes.extend_from_slice(body);
+        let opaque_at = opaque_at(&bytes, plan.encoding);
+        let (encoding, credentials) = (plan.encoding, plan.credentials.clone());
+        Ok(Self { bytes, encoding, opaque_at, body_at, credentials })
+    }
+
+    /// Appends a copy that `change` has given its numbers.
+    fn put(&self, out: &mut Vec<u8>, opaque: u32, change: impl FnOnce(&mut [u8])) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        let Some(frame) = out.get_mut(start..) else { return };
+        write_opaque(frame, self.encoding, self.opaque_at, opaque);
+        change(frame);
+        if let (Some(credentials), Some((head, body))) =
+            (&self.credentials, frame.split_at_mut_checked(self.body_at))
+        {
+            // It has as many fields as the one that was signed at first; a server that misses the signature says so.
+            let _ = credentials.sign_head(head, body);
+        }
+    }
+}
+
 /// One request, ready but for its numbers.
 #[derive(Debug)]
 pub(super) struct Template {
-    frame: Vec<u8>,
-    encoding: Encoding,
-    opaque_at: usize,
+    frame: Prepared,
     /// Counters of unique ids: one for a message, one for a batch and each message in it.
     ids_at: Vec<usize>,
     offset_at: Option<usize>,
@@ -61,8 +116,7 @@ impl Template {
         now_ms: u64,
     ) -> Result<Self, LoadError> {
         let id = format!("{ID_PREFIX}{writer:04X}{:08X}{ID_MARK}", now_ms as u32);
-        let mut frame = Vec::new();
-        let offset_at = match plan.work {
+        match plan.work {
             Work::Produce { .. } | Work::Transact { .. } => {
                 let is_half = matches!(plan.work, Work::Transact { .. });
                 let body = produce_body(plan, &id);
@@ -84,14 +138,11 @@ impl Template {
                     ..SendHeader::default()
                 };
                 let origin = SendOrigin { group: &plan.group, template_queues: 4, broker: &target.broker };
-                let mut header = begin(&mut frame, plan.encoding, send.code());
-                send.encode(&origin, &mut header);
-                header.finish(body.len()).map_err(|error| LoadError::TooLarge(error.to_string()))?;
-                frame.extend_from_slice(&body);
-                None
+                let frame = Prepared::new(plan, send.code(), &body, |header| send.encode(&origin, header))?;
+                let ids_at = memmem::find_iter(&frame.bytes, ID_MARK.as_bytes()).collect();
+                Ok(Self { frame, ids_at, offset_at: None })
             }
             Work::Consume { messages_max } => {
-                let mut header = begin(&mut frame, plan.encoding, request::PULL_MESSAGE);
                 // The subscription travels with the pull; nothing is committed, nothing waits.
                 let pull = PullHeader {
                     group: &plan.group,
@@ -104,39 +155,32 @@ impl Template {
                     expression_type: "TAG",
                     ..PullHeader::default()
                 };
-                pull.encode(&mut header);
-                header.finish(0).map_err(|error| LoadError::TooLarge(error.to_string()))?;
+                let frame = Prepared::new(plan, request::PULL_MESSAGE, &[], |header| pull.encode(header))?;
                 // The last: a topic that is called like the mark stands before it.
-                memmem::rfind(&frame, OFFSET_MARK.to_string().as_bytes())
+                let offset_at = memmem::rfind(&frame.bytes, OFFSET_MARK.to_string().as_bytes());
+                Ok(Self { frame, ids_at: Vec::new(), offset_at })
             }
-        };
-        let opaque_at = opaque_at(&frame, plan.encoding);
-        let ids_at = memmem::find_iter(&frame, ID_MARK.as_bytes()).collect();
-        Ok(Self { frame, encoding: plan.encoding, opaque_at, ids_at, offset_at })
+        }
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>, numbers: Numbers<'_>) {
-        let start = out.len();
-        out.extend_from_slice(&self.frame);
-        let Some(frame) = out.get_mut(start..) else { return };
-        write_opaque(frame, self.encoding, self.opaque_at, numbers.opaque);
-        for &at in &self.ids_at {
-            let id = numbers.id.get();
-            numbers.id.set(id.wrapping_add(1));
-            write_at(frame, at, &hexadecimal(id));
-        }
-        if let Some(at) = self.offset_at {
-            write_at(frame, at, &decimal::<OFFSET_DIGITS>(numbers.offset));
-        }
+        self.frame.put(out, numbers.opaque, |frame| {
+            for &at in &self.ids_at {
+                let id = numbers.id.get();
+                numbers.id.set(id.wrapping_add(1));
+                write_at(frame, at, &hexadecimal(id));
+            }
+            if let Some(at) = self.offset_at {
+                write_at(frame, at, &decimal::<OFFSET_DIGITS>(numbers.offset));
+            }
+        });
     }
 }
 
 /// The commit of a half message, ready but for its numbers.
 #[derive(Debug)]
 pub(super) struct Commit {
-    frame: Vec<u8>,
-    encoding: Encoding,
-    opaque_at: usize,
+    frame: Prepared,
     queue_offset_at: usize,
     position_at: usize,
 }
@@ -154,24 +198,20 @@ impl Commit {
             decision: COMMIT,
             is_checked: false,
         };
-        let mut frame = Vec::new();
-        let mut header = begin(&mut frame, plan.encoding, request::END_TRANSACTION);
         // Brokers want an id, and do not look at it.
-        end.encode(ID_PREFIX, &mut header);
-        header.finish(0).map_err(|error| LoadError::TooLarge(error.to_string()))?;
-        let [queue_offset_at, position_at] =
-            marks.map(|mark| memmem::rfind(&frame, mark.to_string().as_bytes()).unwrap_or(frame.len()));
-        let opaque_at = opaque_at(&frame, plan.encoding);
-        Ok(Self { frame, encoding: plan.encoding, opaque_at, queue_offset_at, position_at })
+        let frame =
+            Prepared::new(plan, request::END_TRANSACTION, &[], |header| end.encode(ID_PREFIX, header))?;
+        let [queue_offset_at, position_at] = marks.map(|mark| {
+            memmem::rfind(&frame.bytes, mark.to_string().as_bytes()).unwrap_or(frame.bytes.len())
+        });
+        Ok(Self { frame, queue_offset_at, position_at })
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>, opaque: u32, half: StoredHalf) {
-        let start = out.len();
-        out.extend_from_slice(&self.frame);
-        let Some(frame) = out.get_mut(start..) else { return };
-        write_opaque(frame, self.encoding, self.opaque_at, opaque);
-        write_at(frame, self.queue_offset_at, &decimal::<OFFSET_DIGITS>(half.queue_offset));
-        write_at(frame, self.position_at, &decimal::<OFFSET_DIGITS>(half.position));
+        self.frame.put(out, opaque, |frame| {
+            write_at(frame, self.queue_offset_at, &decimal::<OFFSET_DIGITS>(half.queue_offset));
+            write_at(frame, self.position_at, &decimal::<OFFSET_DIGITS>(half.position));
+        });
     }
 }
 
@@ -190,10 +230,6 @@ fn write_opaque(frame: &mut [u8], encoding: Encoding, at: usize, opaque: u32) {
         Encoding::Binary => write_at(frame, at, &opaque.to_be_bytes()),
         Encoding::Json => write_at(frame, at, &decimal::<10>(opaque.into())),
     }
-}
-
-fn begin(out: &mut Vec<u8>, encoding: Encoding, code: i32) -> HeaderWriter<'_> {
-    HeaderWriter::begin_as(language::JAVA, out, encoding, code, OPAQUE_BASE as i32, 0, None)
 }
 
 fn properties(id: &str) -> String {

@@ -21,14 +21,15 @@ const _: () = assert!(ROOM.len() == SIGNATURE_CHARS);
 
 /// The name and the secret of a user.
 #[derive(Clone)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     access_key: Box<str>,
     key: SigningKey,
     token: Option<Box<str>>,
 }
 
 impl Credentials {
-    pub(crate) fn new(access_key: &str, secret_key: &str, token: Option<&str>) -> Self {
+    /// Those of a user; a service may want a `token` besides.
+    pub fn new(access_key: &str, secret_key: &str, token: Option<&str>) -> Self {
         Self { access_key: access_key.into(), key: SigningKey::new(secret_key), token: token.map(Into::into) }
     }
 
@@ -46,18 +47,27 @@ impl Credentials {
     /// # Errors
     /// When it has more fields than a server reads. Nothing of the frame is left in the buffer then.
     pub(crate) fn sign(&self, out: &mut Vec<u8>, start: usize, body: &[u8]) -> Result<(), FrameError> {
-        let signature = self.signature(out.get(start..).unwrap_or_default(), body);
-        let at = memmem::rfind(out.get(start..).unwrap_or_default(), ROOM.as_bytes()).map(|at| start + at);
-        let room = at.and_then(|at| out.get_mut(at..at + SIGNATURE_CHARS));
+        let signed = self.sign_head(out.get_mut(start..).unwrap_or_default(), body);
+        if signed.is_err() {
+            out.truncate(start);
+        }
+        signed
+    }
+
+    /// Signs a frame in place: `head` is all of it that stands before `body`.
+    ///
+    /// # Errors
+    /// When it has more fields than a server reads, or no room for a signature.
+    pub(crate) fn sign_head(&self, head: &mut [u8], body: &[u8]) -> Result<(), FrameError> {
+        let signature = self.signature(head, body);
+        let at = memmem::rfind(head, ROOM.as_bytes());
+        let room = at.and_then(|at| head.get_mut(at..at + SIGNATURE_CHARS));
         match (signature, room) {
             (Some(signature), Some(room)) if signature.len() == SIGNATURE_CHARS => {
                 room.copy_from_slice(signature.as_bytes());
                 Ok(())
             }
-            _ => {
-                out.truncate(start);
-                Err(FrameError::Unsignable)
-            }
+            _ => Err(FrameError::Unsignable),
         }
     }
 
