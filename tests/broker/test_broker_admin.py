@@ -7,8 +7,9 @@ import pytest
 
 from broker.conftest import Cluster, Start, made_broker
 from broker.talk import heartbeat, pull, route, route_once, send
-from rmqpy.broker import HOT_CODES, Broker
+from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
+from rmqpy.control.startup.handlers import HOT_CODES
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo, UpdateBrokerConfig

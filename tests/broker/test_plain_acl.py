@@ -32,7 +32,7 @@ SECRET = "12345678"
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with the file of the original's documentation, which is looked at often."""
-    monkeypatch.setattr("rmqpy.broker.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("rmqpy.control.startup.rounds.WATCH_SECONDS", 0.02)
     (tmp_path / "home" / "conf").mkdir(parents=True)
     (tmp_path / "home" / "conf" / "plain_acl.yml").write_text(DOCUMENTED)
     return tmp_path / "home"

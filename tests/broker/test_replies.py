@@ -140,7 +140,7 @@ async def test_a_broker_that_stores_no_replies_delivers_them(start: Start) -> No
 async def test_a_reply_whose_requester_is_not_here_is_refused_as_at_apaches_broker_stored_counted_and_logged_once(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqpy.broker.UNDELIVERED_SECONDS", 0.05)
+    monkeypatch.setattr("rmqpy.control.startup.rounds.UNDELIVERED_SECONDS", 0.05)
     caplog.set_level(logging.WARNING)
     cluster = await start(httpPort="0")
     async with await Peer.connect(cluster.broker.address) as replier:

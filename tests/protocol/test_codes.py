@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqpy import errors
-from rmqpy.broker import HOT_CODES
+from rmqpy.control.startup.handlers import HOT_CODES
 from rmqpy.protocol import codes, refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 

@@ -1,4 +1,7 @@
-"""Addresses of this machine: free ports, and names as numbers. Pure but for the system; any thread."""
+"""Addresses of this broker and this machine: where it is reached, free ports, names as numbers.
+
+Threads: the event loop's; the functions are pure but for the system, and any thread's.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,51 @@ import socket
 from typing import Final
 
 from rmqpy.config.addresses import LOOPBACK, HostPort
-from rmqpy.config.broker import VIP_BELOW
+from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.control.identity import Identity
 
 log = logging.getLogger(__name__)
 
 _FREE_PORT_TRIES: Final = 20
+
+
+class Addresses:
+    """Where one broker is reached. A port that was chosen at its start stays when it starts again."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """`config` as it was given."""
+        self.host = config.advertised_host
+        self.port = config.listen_port
+        #: Where slaves connect; None until it is listened on.
+        self.replica_port: int | None = None
+
+    def __str__(self) -> str:
+        """`host:port` as clients are told."""
+        return str(HostPort(self.host, self.port))
+
+    def choose_port(self, config: BrokerConfig) -> None:
+        """Take a free one where the configuration leaves it open."""
+        self.port = config.listen_port or self.port or free_port(config.listen_host)
+
+    def numeric(self) -> str:
+        """As records hold it."""
+        return numeric(self.host, self.port)
+
+    def identity(self, config: BrokerConfig) -> Identity:
+        """What others are told of a broker that is reached there."""
+        replication = config.replication
+        replica_host = replication.advertised_address or self.host
+        replica_port = self.replica_port or replication.listen_port or self.port + 1
+        return Identity(
+            cluster=config.cluster,
+            broker=config.name,
+            address=str(self),
+            replica_address=str(HostPort(replica_host, replica_port)),
+            broker_id=replication.broker_id,
+            zone=config.zone or None,
+            may_act=replication.may_act,
+            silence_ms=replication.beat_silence_ms_max if replication.may_act else None,
+        )
 
 
 def free_port(host: str) -> int:
