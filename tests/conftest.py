@@ -1,6 +1,7 @@
-"""Settings of all tests: hypothesis, programs under test that can be interrupted, and why a test ran again."""
+"""Common to all tests: hypothesis, programs under test that can be interrupted, a name server, why a test ran again."""
 
 import signal
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Machines that run tests are shared: a slow example says nothing about the code. What a hang is, pytest-timeout knows.
 settings.register_profile("rmqpy", deadline=None)
 settings.load_profile("rmqpy")
+
+
+@pytest.fixture
+async def namesrv() -> AsyncIterator[str]:
+    """The address of a name server that keeps nothing on the disk."""
+    # Here: some tests read sources alone, and need no build.
+    from rmqpy.config.namesrv import NameServerConfig
+    from rmqpy.namesrv import NameServer
+
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
+        yield server.address
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

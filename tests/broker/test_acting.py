@@ -43,10 +43,8 @@ async def namesrv() -> AsyncIterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again sooner than in a second, and what comes round comes sooner."""
-    monkeypatch.setattr("rmqpy.control.replicas.follower.RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("rmqpy.control.registration.RETRY_SECONDS_MIN", 0.05)
+def _soon(monkeypatch: pytest.MonkeyPatch, tries_soon: None) -> None:
+    """What comes round comes sooner, too."""
     monkeypatch.setattr("rmqpy.control.replicas.acting_duties.ROUND_SECONDS", 0.05)
     monkeypatch.setattr("rmqpy.control.replicas.escape_bridge.ROUTE_SECONDS", 0.1)
 

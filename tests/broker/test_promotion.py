@@ -1,7 +1,6 @@
 """Promotion: the slave leads with what its master had, the old master takes nothing more, unlike logs are told."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,19 +22,7 @@ from rmqpy.protocol.requests.routes import GetClusterInfo
 from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
 from wire import TIMEOUT_S, Peer, Refusal
 
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again sooner than in seconds."""
-    monkeypatch.setattr("rmqpy.control.replicas.follower.RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("rmqpy.control.registration.RETRY_SECONDS_MIN", 0.05)
-    monkeypatch.setattr("rmqpy.control.replicas.succession.TELL_SECONDS", 0.05)
+pytestmark = pytest.mark.usefixtures("tries_soon")
 
 
 async def epochs(address: str) -> EpochCache | None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -40,18 +39,7 @@ from rmqpy.protocol.requests.topics import DeleteTopicInBroker, GetAllTopicConfi
 from rmqpy.protocol.topics import DataVersion
 from wire import TIMEOUT_S, Peer, Refusal
 
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again sooner than in a second."""
-    monkeypatch.setattr("rmqpy.control.replicas.follower.RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("rmqpy.control.registration.RETRY_SECONDS_MIN", 0.05)
+pytestmark = pytest.mark.usefixtures("tries_soon")
 
 
 async def topics(peer: Peer) -> set[str]:

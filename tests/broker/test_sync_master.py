@@ -12,19 +12,11 @@ from broker.conftest import made_broker
 from broker.replicas import made_slave
 from broker.talk import send
 from rmqpy.broker import Broker
-from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from wire import TIMEOUT_S, Frame, Peer
 
 DONE, SYSTEM_ERROR, NO_SLAVE, SLAVES_LATE = 0, 1, 11, 12
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "300", "haSendHeartbeatInterval": "100"}
-
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,12 +42,6 @@ def moments() -> random.Random:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     print(f"seed {seed}")
     return random.Random(seed)
-
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
 
 
 def slave_of(namesrv: str, folder: Path, broker_id: int) -> Replica:

@@ -8,26 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import rmqpy
 from crash.replica_processes import FILE_BYTES, Replica, caught_up, in_sync, running
-from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import RocketMQError
-from rmqpy.namesrv import NameServer
 from wire import TIMEOUT_S, Peer
 
 #: Messages of a round. A pair of logs is compared after three.
 ROUND = int(os.environ.get("RMQPY_REPLICA_MESSAGES", "20100")) // 3
-
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
 
 
 @pytest.fixture

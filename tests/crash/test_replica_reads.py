@@ -8,15 +8,13 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rmqpy
 from crash.replica_processes import Replica, caught_up, in_sync, running
-from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset
 from wire import TIMEOUT_S, Peer, Refusal
 
@@ -24,12 +22,6 @@ SILENCE_SECONDS_MAX = 5.0
 MESSAGES = 12_000
 #: Read before the master is killed.
 BEFORE = 500
-
-
-@pytest.fixture
-async def namesrv() -> AsyncIterator[str]:
-    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
-        yield server.address
 
 
 class Reading:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rmqpy
-from broker.signing import add_user, entry, signed
-from broker.test_needs import request_of
+from broker.every_request import NO_PERMISSION, request_of, wrong_answers
+from broker.signing import signed
 from rmqpy import testing
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
@@ -22,7 +22,6 @@ from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from rmqpy.server import Standalone
 from wire import Peer
 
-NO_PERMISSION = 16
 ON = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
@@ -67,28 +66,7 @@ async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(
         **ON, registrationAuthenticationEnabled="true", routeAuthenticationEnabled="true"
     )
     assert len(served(server)) >= 30
-    async with (
-        await signed(server.address, "root") as root,
-        await signed(server.address) as nobody,
-        await signed(server.address, "alice") as alice,
-        await signed(server.address, "bob") as bob,
-    ):
-        await add_user(root, "alice", entry("Topic:another", "All"))
-        await add_user(root, "bob", entry("*", "All"))
-        wrong = []
-        for code in RequestCode:
-            ext, body = request_of(code)
-            answers = [(await peer.call(code, ext, body)).code for peer in (nobody, alice)]
-            if answers[0] != NO_PERMISSION:
-                wrong.append(f"{code.name} without a user: {answers[0]}")
-            if code in served(server) and answers[1] != NO_PERMISSION:
-                wrong.append(f"{code.name} without rights: {answers[1]}")
-        for code in RequestCode:
-            ext, body = request_of(code)
-            for name, peer in (("rights", bob), ("super", root)):
-                answer = await peer.call(code, ext, body)
-                if answer.code == NO_PERMISSION and "no permission to" in (answer.remark or ""):
-                    wrong.append(f"{code.name} with {name}: {answer.remark}")
+    wrong = await wrong_answers(server.address, served(server))
     assert not wrong, "\n".join(wrong)
 
 
