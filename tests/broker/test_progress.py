@@ -7,7 +7,9 @@ import pytest
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import read_json
+from rmqpy.protocol.ids import OffsetId, decode
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
+from rmqpy.protocol.requests.messages import ConsumerSendMessageBack
 from rmqpy.protocol.requests.offsets import (
     GetConsumeStats,
     InvokeBrokerToResetOffset,
@@ -94,6 +96,26 @@ async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None
     assert sorted(queue.queue_id for queue in billing[0].offset_table) == [0, 1, 2, 3], (
         "those without a commit, too"
     )
+
+
+async def test_totals_of_groups_and_of_dead_letters_say_what_all_queues_together_do(peer: Peer) -> None:
+    await commit(peer, "billing", 3)
+    stored = decode((await send(peer, "orders", b"given up")).ext["msgId"])
+    assert isinstance(stored, OffsetId)
+    await peer.ask(
+        ConsumerSendMessageBack(offset=stored.offset, group="billing", delay_level=-1, origin_topic="orders")
+    )
+    told = await peer.ask(GetBrokerConsumeStats(wants_group_totals=True, wants_dead_letter_totals=True))
+    whole = await peer.ask(GetBrokerConsumeStats())
+    assert told.consume_stats_list == []
+    assert told.group_totals is not None
+    assert told.dead_letter_totals is not None
+    billing = told.group_totals["billing"]
+    assert (billing.lag, billing.topics, billing.retry_max) == (whole.total_diff, ["orders"], 16)
+    assert told.group_totals["audit"].topics == []
+    assert {group: each.messages for group, each in told.dead_letter_totals.items()} == {"billing": 1}
+    assert told.dead_letter_totals["billing"].last_timestamp > 0
+    assert whole.group_totals is whole.dead_letter_totals is None
 
 
 async def test_what_a_group_was_given_and_has_not_finished_is_told_apart(peer: Peer) -> None:

@@ -100,8 +100,8 @@ class Access(Part):
         """Every user, at one broker or at all."""
         return [
             UserState(name, user.username or "", user.user_type == "Super", user.user_status == "enable")
-            for name, address in await self._of(broker)
-            for user in (await self._cluster.ask(address, ListUsers())).body or ()
+            for name, _, told in await self._cluster.ask_each(await self._of(broker), ListUsers())
+            for user in told.body or ()
         ]
 
     async def create_user(
@@ -137,8 +137,8 @@ class Access(Part):
         """Every entry of every user's policies, at one broker or at all."""
         return [
             rule
-            for name, address in await self._of(broker)
-            for acl in (await self._cluster.ask(address, ListAcls())).body or ()
+            for name, _, told in await self._cluster.ask_each(await self._of(broker), ListAcls())
+            for acl in told.body or ()
             for rule in _rules(name, acl)
         ]
 

@@ -189,6 +189,7 @@ class _Operations:
     update_group = _Operation(Groups.alter)
     delete_group = _Operation(Groups.delete)
     progress = _Operation(Groups.progress)
+    known_progress = _Operation(Groups.known_progress)
     members = _Operation(Groups.members)
     stack = _Operation(Groups.stack)
     group_topics = _Operation(Traffic.topics)

@@ -1,11 +1,12 @@
 """Members of a cluster: its brokers with their state, and the clients that are connected to them."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part
 from rmqpy.admin.groups import Groups
 from rmqpy.errors import ConnectError, RequestTimeout
-from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo, StringTable
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
 from rmqpy.protocol.requests.routes import MASTER_ID
 
@@ -50,18 +51,21 @@ class Cluster(Part):
     async def brokers(self) -> list[BrokerState]:
         """Every registered broker, by cluster, name and id; one that does not answer is listed, too."""
         info = await self._cluster.cluster_info()
-        return [
-            await self._state(cluster, name, broker_id, address)
+        places = [
+            (cluster, name, broker_id, address)
             for cluster, names in sorted(info.cluster_addr_table.items())
             for name in sorted(names)
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
         ]
+        servers = ((name, address) for _, name, _, address in places)
+        told = await self._cluster.outcomes(servers, GetBrokerRuntimeInfo())
+        return [_state(place, outcome) for place, (_, _, outcome) in zip(places, told, strict=True)]
 
     async def clients(self, group: str | None = None) -> list[ClientState]:
         """Connected producers and consumers, by group; with `group` the members of that one.
 
-        A client that is in several groups is in the list once for each. Asks about every consumer group at every
-        master.
+        A client that is in several groups is in the list once for each. Masters of the original are asked about
+        every consumer group by itself.
         """
         found: dict[tuple[str, str, str], ClientState] = {}
 
@@ -72,35 +76,43 @@ class Cluster(Part):
                 client.client_id, role, name, address, client.language, client.version, brokers
             )
 
-        groups = Groups(self._cluster)
-        names = [group] if group is not None else await groups.names(with_system=True)
-        for broker, address in sorted((await self._cluster.masters()).items()):
-            table = (await self._cluster.ask(address, GetAllProducerInfo())).data
-            for name, producers in table.items():
+        for broker, address, told in await self._cluster.ask_masters(
+            GetAllProducerInfo(wants_consumers=True)
+        ):
+            for name, producers in told.data.items():
                 if group in (None, name):
                     for producer in producers:
                         note("producer", name, producer, producer.remote_ip, broker)
-            for name in names:
-                for consumer in await groups.online(address, name):
-                    note("consumer", name, consumer, consumer.client_addr, broker)
+            consumers: Mapping[str, Sequence[Connection]] | None = told.consumers
+            if consumers is None:
+                consumers = await self._consumers(address, group)
+            for name, members in consumers.items():
+                if group in (None, name):
+                    for consumer in members:
+                        note("consumer", name, consumer, consumer.client_addr, broker)
         return sorted(found.values(), key=lambda client: (client.group, client.role, client.client_id))
 
-    async def _state(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerState:
-        try:
-            table = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).table
-        except (ConnectError, RequestTimeout) as error:
-            return BrokerState(cluster, name, broker_id, address, None, None, None, None, str(error))
-        return BrokerState(
-            cluster,
-            name,
-            broker_id,
-            address,
-            table.get("brokerVersionDesc"),
-            _first(table.get("putTps")),
-            _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
-            _first(table.get("commitLogDiskRatio")),
-            None,
-        )
+    async def _consumers(self, address: str, group: str | None) -> Mapping[str, Sequence[Connection]]:
+        """Members of groups at a broker that does not tell them all together."""
+        groups = Groups(self._cluster)
+        names = [group] if group is not None else await groups.names(with_system=True)
+        return {name: await groups.online(address, name) for name in names}
+
+
+def _state(
+    place: tuple[str, str, int, str], told: StringTable | ConnectError | RequestTimeout
+) -> BrokerState:
+    if isinstance(told, ConnectError | RequestTimeout):
+        return BrokerState(*place, None, None, None, None, str(told))
+    table = told.table
+    return BrokerState(
+        *place,
+        table.get("brokerVersionDesc"),
+        _first(table.get("putTps")),
+        _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
+        _first(table.get("commitLogDiskRatio")),
+        None,
+    )
 
 
 def _first(numbers: str | None) -> float | None:

@@ -4,16 +4,29 @@ Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through 
 where an advertised address is replaced by the one to connect to. Threads: those of the caller.
 """
 
-from typing import TypeVar
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Final, NamedTuple, TypeVar
 
 from rmqpy.config.client import ClientConfig
-from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
-from rmqpy.remoting.client import Caller
+from rmqpy.remoting.client import Caller, check_transport
 from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
+
+
+class Missing(NamedTuple):
+    """A broker whose part of a list is missing, and why."""
+
+    broker: str
+    fault: str
+
+
+#: Where it is set, a broker that is away is noted here and left out of lists; where it is not, it is an error.
+MISSING: Final[ContextVar[list[Missing]]] = ContextVar("MISSING")
 
 
 class AdminConnection:
@@ -37,6 +50,42 @@ class AdminConnection:
             if error.code != code:
                 raise
             return None
+
+    async def outcomes(
+        self, servers: Iterable[tuple[str, str]], ask: Request[R]
+    ) -> list[tuple[str, str, R | ConnectError | RequestTimeout]]:
+        """The reply of each of these servers, names and addresses, or that it is away; all are asked at once."""
+        calls = []
+        for name, address in servers:
+            reachable = self.reachable(address)
+            calls.append((name, address, reachable, self.caller.begin(reachable, ask, timeout=self.timeout)))
+        found: list[tuple[str, str, R | ConnectError | RequestTimeout]] = []
+        for name, address, reachable, call in calls:
+            await self.caller.wait(call)
+            try:
+                check_transport(call, reachable)
+            except (ConnectError, RequestTimeout) as away:
+                found.append((name, address, away))
+            else:
+                found.append((name, address, self.caller.read(ask, call, reachable)))
+        return found
+
+    async def ask_each(self, servers: Iterable[tuple[str, str]], ask: Request[R]) -> list[tuple[str, str, R]]:
+        """The reply of each of these servers. One that is away is an error, or missing: see `MISSING`."""
+        found = []
+        for name, address, outcome in await self.outcomes(servers, ask):
+            if isinstance(outcome, ConnectError | RequestTimeout):
+                missing = MISSING.get(None)
+                if missing is None:
+                    raise outcome
+                missing.append(Missing(name, str(outcome)))
+            else:
+                found.append((name, address, outcome))
+        return found
+
+    async def ask_masters(self, ask: Request[R]) -> list[tuple[str, str, R]]:
+        """The reply of each master, with its name and address, by name."""
+        return await self.ask_each(sorted((await self.masters()).items()), ask)
 
     async def look_up(self, ask: Request[R]) -> R:
         """The reply of any name server."""
@@ -62,6 +111,9 @@ class AdminConnection:
             for name in info.cluster_addr_table.get(cluster, ())
             if (address := master(info.broker_addr_table[name])) is not None
         }
+        if (missing := MISSING.get(None)) is not None:
+            for name in sorted(info.cluster_addr_table.get(cluster, frozenset()) - found.keys()):
+                missing.append(Missing(name, "no master of it is registered"))
         if not found:
             raise RocketMQError("no broker is registered", hint="start one: rmqpy broker")
         return found

@@ -16,6 +16,7 @@ from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol import names
+from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
 
 #: Property with the id that a producer gives a message.
 UNIQUE_ID: Final = "UNIQ_KEY"
@@ -43,6 +44,19 @@ class DeadLetters(Part):
 
     async def counts(self) -> list[DeadLetterCount]:
         """Every group that has dead letters, by name."""
+        counts: dict[str, DeadLetterCount] = {}
+        asked = GetBrokerConsumeStats(wants_dead_letter_totals=True)
+        for _, _, told in await self._cluster.ask_masters(asked):
+            if told.dead_letter_totals is None:
+                # A broker of the original: each group is asked about by itself, at all brokers.
+                return await self._counted()
+            for group, held in told.dead_letter_totals.items():
+                known = counts.get(group, DeadLetterCount(group, 0, 0))
+                last_ms = max(known.last_ms, held.last_timestamp)
+                counts[group] = DeadLetterCount(group, known.messages + held.messages, last_ms)
+        return [counts[group] for group in sorted(counts)]
+
+    async def _counted(self) -> list[DeadLetterCount]:
         counts = []
         for name in await self._topics.names(with_system=True):
             if name.startswith(names.DEAD_LETTER_PREFIX):

@@ -174,6 +174,10 @@ class Groups(Part):
         Raises `GroupNotFound`, and `TopicNotFound` for a topic that is named and does not exist.
         """
         await self._check_names(name, topic)
+        return await self.known_progress(name, topic)
+
+    async def known_progress(self, name: str, topic: str | None = None) -> list[Progress]:
+        """`progress` of a group that is known: brokers take another one for a group without progress."""
         rows = []
         for broker, address in (await self._cluster.masters()).items():
             stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))

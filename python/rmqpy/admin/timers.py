@@ -24,8 +24,7 @@ class Timers(Part):
         brokers of the original do not say when messages are due."""
         counts: Counter[str] = Counter()
         due: dict[str, Counter[int | None]] = {}
-        for address in (await self._cluster.masters()).values():
-            table = await self._cluster.ask(address, GetTimerMetrics(is_distributed=True))
+        for _, _, table in await self._cluster.ask_masters(GetTimerMetrics(is_distributed=True)):
             for name, counted in table.timing_count.items():
                 counts[name] += counted.count
             for name, within in table.timing_distribution.items():

@@ -98,37 +98,33 @@ class Topics(Part):
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
         """Every topic with its settings, by name; system topics only if asked for."""
         found: dict[str, dict[str, TopicConfig]] = {}
-        for broker, data in (await self._cluster.cluster_info()).broker_addr_table.items():
-            if (address := master(data)) is not None:
-                table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
-                for name, topic in table.items():
-                    found.setdefault(name, {})[broker] = topic
+        brokers = (await self._cluster.cluster_info()).broker_addr_table.items()
+        servers = [(broker, address) for broker, data in brokers if (address := master(data)) is not None]
+        for broker, _, told in await self._cluster.ask_each(servers, GetAllTopicConfig()):
+            for name, topic in told.body.topic_config_table.items():
+                found.setdefault(name, {})[broker] = topic
         wanted = await self.names(with_system=with_system)
         return [_summary(name, found[name]) for name in wanted if name in found]
 
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
         route = await self.route(name)
-        addresses = masters(route)
-        states = []
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
-            if (address := addresses.get(data.broker_name)) is None:
-                continue
-            stats = await self._cluster.ask(address, GetTopicStatsInfo(topic=name))
-            for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
-                if queue.queue_id < data.read_queue_nums:
-                    states.append(
-                        QueueState(
-                            data.broker_name,
-                            address,
-                            queue.queue_id,
-                            permission(data.perm),
-                            held.min_offset,
-                            held.max_offset,
-                            held.last_update_timestamp,
-                        )
-                    )
-        return states
+        queues = {data.broker_name: data for data in route.queue_datas}
+        servers = sorted((name, address) for name, address in masters(route).items() if name in queues)
+        return [
+            QueueState(
+                broker,
+                address,
+                queue.queue_id,
+                permission(queues[broker].perm),
+                held.min_offset,
+                held.max_offset,
+                held.last_update_timestamp,
+            )
+            for broker, address, stats in await self._cluster.ask_each(servers, GetTopicStatsInfo(topic=name))
+            for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id)
+            if queue.queue_id < queues[broker].read_queue_nums
+        ]
 
     async def settings(self, name: str) -> dict[str, TopicConfig]:
         """The settings of a topic on each broker. Raises `TopicNotFound`."""
@@ -338,8 +334,9 @@ class Topics(Part):
         known = await self._cluster.look_up(GetSystemTopics())
         found = set(known.topic_list)
         if known.broker_addr:
-            answer = await self._cluster.ask(known.broker_addr, GetSystemTopicListFromBroker())
-            found.update(answer.topic_list)
+            server = [(known.broker_addr, known.broker_addr)]
+            for _, _, answer in await self._cluster.ask_each(server, GetSystemTopicListFromBroker()):
+                found.update(answer.topic_list)
         return found
 
 

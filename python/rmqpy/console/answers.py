@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rmqpy import errors
+from rmqpy.admin.connection import MISSING, Missing
 from rmqpy.console.bodies import BODIES
 from rmqpy.console.endpoints import Endpoint, page_of
 from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, Refusal, refusal
@@ -102,26 +103,37 @@ class ApiRoute:
     async def _value(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
         async with self._console.queries:
-            found = await self._work(visitor, arguments, is_remembered=self._endpoint.is_remembered)
+            if self._endpoint.is_remembered:
+                found, _ = await self._remembered(visitor, arguments)
+            else:
+                found = await self._endpoint.work(visitor.admin, **arguments)
         return json_response(to_json(found))
 
     async def _rows(self, request: Request, visitor: Visitor) -> Response:
         arguments, view = self._arguments(request)
         endpoint = self._endpoint
         async with self._console.queries:
-            page = page_of(endpoint, await self._work(visitor, arguments, is_remembered=True), view)
+            page = page_of(endpoint, *await self._remembered(visitor, arguments), view)
             if endpoint.complete is not None:
                 completed = await endpoint.complete(visitor.admin, page.rows, **arguments)
                 page = page._replace(rows=completed)
         return json_response(to_json(page))
 
-    async def _work(self, visitor: Visitor, arguments: dict[str, Any], *, is_remembered: bool) -> Any:
+    async def _remembered(self, visitor: Visitor, arguments: dict[str, Any]) -> tuple[Any, Sequence[Missing]]:
+        """What the endpoint works out, and the brokers that had no part in it."""
         endpoint, admin = self._endpoint, visitor.admin
-        if not is_remembered:
-            return await endpoint.work(admin, **arguments)
+
+        async def work() -> tuple[Any, Sequence[Missing]]:
+            # In a task of its own, and so in a context of its own.
+            missing: list[Missing] = []
+            MISSING.set(missing)
+            found = await endpoint.work(admin, **arguments)
+            return found, list(dict.fromkeys(missing))
+
         # Brokers show each user something else.
         key = (visitor, endpoint.path, tuple(sorted(arguments.items())))
-        return await self._console.remembered(key, lambda: endpoint.work(admin, **arguments))
+        found: tuple[Any, Sequence[Missing]] = await self._console.remembered(key, work)
+        return found
 
     async def _events(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
+from rmqpy.admin.connection import Missing
 from rmqpy.config.keys import nearest
 from rmqpy.console.schema import Between, fields_of, from_text, record_arguments
 from rmqpy.errors import ConfigError
@@ -37,6 +38,8 @@ class Page(NamedTuple):
     total: int
     page: int
     size: int
+    #: Brokers whose part of the list is missing, since they are away.
+    missing: list[Missing]
 
 
 class View(NamedTuple):
@@ -139,7 +142,7 @@ class Endpoint:
         return View(given.get("filter") or None, given.get("sort") or None, page, size)
 
 
-def page_of(endpoint: Endpoint, rows: Sequence[Any], view: View) -> Page:
+def page_of(endpoint: Endpoint, rows: Sequence[Any], missing: Sequence[Missing], view: View) -> Page:
     """The rows of a view: those with the text in any of their texts, sorted by a field. Raises `ConfigError`."""
     chosen = list(rows)
     if view.filter:
@@ -153,7 +156,7 @@ def page_of(endpoint: Endpoint, rows: Sequence[Any], view: View) -> Page:
             raise ConfigError(f"rows have no {name!r}; they are sorted by {', '.join(shown)}")
         chosen.sort(key=lambda row: _sort_key(getattr(row, name)), reverse=descending)
     begin = (view.page - 1) * view.size
-    return Page(chosen[begin : begin + view.size], len(chosen), view.page, view.size)
+    return Page(chosen[begin : begin + view.size], len(chosen), view.page, view.size, list(missing))
 
 
 def _texts(row: Any) -> list[str]:

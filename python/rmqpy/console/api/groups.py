@@ -63,7 +63,8 @@ async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = Fal
             return row
         async with turns:
             try:
-                progress = await admin.progress(row.group)
+                # It was in the list a moment ago: looking for it again would ask for every group.
+                progress = await admin.known_progress(row.group)
             except RocketMQError:
                 # It has gone meanwhile, or a broker has: its own page says so.
                 return row

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState
+from rmqpy.admin.connection import MISSING, Missing
 from rmqpy.admin.dead_letters import DeadLetterCount
 from rmqpy.console.api.groups import GroupRow, row_of, with_times
 from rmqpy.console.endpoints import events, value
@@ -29,6 +31,8 @@ class Overview(NamedTuple):
     dead_letters: int
     worst_dead_letters: list[DeadLetterCount]
     brokers: list[BrokerState]
+    #: Brokers whose groups, dead letters and topics are missing, since they are away.
+    missing: list[Missing]
 
 
 class Rates(NamedTuple):
@@ -51,20 +55,26 @@ async def overview(admin: AsyncAdmin) -> Overview:
     rates = await _rates(admin)
     # Without a broker there is nothing that could be asked.
     is_alone = not any(each.fault is None for each in rates.brokers)
-    groups = [] if is_alone else await admin.group_summaries()
-    letters = [] if is_alone else await admin.dead_letters()
+    groups: list[GroupSummary] = []
+    letters: list[DeadLetterCount] = []
+    topics: list[str] = []
+    if not is_alone:
+        groups, letters, topics = await asyncio.gather(
+            admin.group_summaries(), admin.dead_letters(), admin.topics()
+        )
     behind = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
     given_up = sorted((each for each in letters if each.messages), key=lambda each: -each.messages)
     return Overview(
         rates.in_per_second,
         rates.out_per_second,
-        0 if is_alone else len(await admin.topics()),
+        len(topics),
         len(groups),
         sum(each.lag for each in groups),
         await with_times(admin, [row_of(each) for each in behind[:WORST]]),
         sum(each.messages for each in letters),
         given_up[:WORST],
         rates.brokers,
+        list(dict.fromkeys(MISSING.get(()))),
     )
 
 
@@ -76,7 +86,7 @@ async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
         await asyncio.sleep(_EVERY_S)
 
 
-@value("/health")
+@value("/health", remembered=True)
 async def health(admin: AsyncAdmin) -> list[CheckResult]:
     """Checks of name servers and brokers, with advice where something is wrong."""
     return await admin.health()

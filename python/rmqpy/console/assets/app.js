@@ -1,8 +1,8 @@
 // The shell: navigation, theme, keys, and the view that the address names.
 
-import { about } from "/console/api.js";
+import { about, get } from "/console/api.js";
 import { go, here, to } from "/console/address.js";
-import { failure, fill, h, link } from "/console/dom.js";
+import { failure, fill, h, link, visible } from "/console/dom.js";
 import { overview } from "/console/overview.js";
 import { deadLetters } from "/console/dead-letters.js";
 import { groups } from "/console/groups.js";
@@ -32,6 +32,7 @@ const KEY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];
 
 const main = document.getElementById("main");
+const problems = h("a", { class: "badge bad", href: to("overview"), hidden: true });
 const nav = document.getElementById("nav");
 let told = { namesrv: [], allow_changes: false, version: "" };
 let leaving = new AbortController();
@@ -67,9 +68,19 @@ function draw() {
   const shown = h("div", {});
   const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
   fill(main, h("h1", {}, crumbs), shown);
+  tellProblems(given.signal);
   Promise.resolve(view(shown, given)).catch((error) => {
     if (error.name !== "AbortError") fill(shown, failure(error));
   });
+}
+
+/** On every page: what the checks have found, in the words of the first one. */
+async function tellProblems(signal) {
+  try {
+    const bad = (await get("/health", signal)).filter((each) => each.level === "bad");
+    problems.hidden = !bad.length;
+    problems.textContent = bad.length ? visible(`${bad[0].check}: ${bad[0].found}${bad.length > 1 ? `, and ${bad.length - 1} more` : ""}`) : "";
+  } catch { /* the page itself says what is wrong */ }
 }
 
 function moved() {
@@ -128,7 +139,7 @@ async function start() {
   const mode = h("span", { class: "badge" });
   const cluster = h("span", { class: "cluster" });
   const who = h("span", {});
-  fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode,
+  fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode, problems,
     h("span", { class: "space" }), who, theme(), h("button", { type: "button", onclick: help }, "Keys"));
   try {
     told = await about();

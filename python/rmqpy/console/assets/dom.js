@@ -50,6 +50,12 @@ export const failure = (error) =>
   h("div", { class: "box bad", role: "alert" }, h("strong", {}, "Failed: "), error.message,
     error.hint ? h("p", {}, error.hint) : null);
 
+/** A box that says whose part of a list is missing, and what to do. */
+export const missing = (brokers) => brokers.length ? h("div", { class: "box warn", role: "note" },
+  h("strong", {}, "Not everything is here. "), "What these brokers have is missing:",
+  h("ul", {}, brokers.map((each) => h("li", {}, name(each.broker), ": ", each.fault))),
+  h("p", {}, "Start them, or see what is wrong in the checks of the ", link("#/overview", "overview"), ".")) : null;
+
 /** A labelled control of a form. */
 export const field = (label, control) => h("label", {}, h("span", {}, label), control);
 

@@ -2,7 +2,7 @@
 
 import { events, get } from "/console/api.js";
 import { to } from "/console/address.js";
-import { failure, fill, h, link, name } from "/console/dom.js";
+import { failure, fill, h, link, missing, name } from "/console/dom.js";
 import { count, percent, rate, span, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
@@ -16,13 +16,14 @@ export async function overview(shown, view) {
     lag: card("Waiting for groups", to("groups")), dead_letters: card("Dead letters", to("dead-letters")),
     topics: card("Topics", to("topics")), groups: card("Groups", to("groups")),
   };
+  const absent = h("div", { "aria-live": "polite" });
   const behind = section("Furthest behind");
   const letters = section("Dead letters");
   const brokers = section("Brokers");
   const checks = section("Checks");
   fill(shown,
     h("div", { class: "cards" }, incoming.card, outgoing.card, Object.values(counts).map((each) => each.card)),
-    state, h("div", { class: "two" }, behind, letters), brokers, checks);
+    state, absent, h("div", { class: "two" }, behind, letters), brokers, checks);
   let hasRates = false;
   // What is quick is shown while the rest is counted.
   events("/overview/events", view.signal, (rates) => {
@@ -37,6 +38,7 @@ export async function overview(shown, view) {
   await Promise.all([
     loaded("/overview", view, [behind, letters], (found) => {
       for (const [key, each] of Object.entries(counts)) each.show(found[key]);
+      fill(absent, missing(found.missing));
       counts.dead_letters.card.classList.toggle("bad", found.dead_letters > 0);
       behind.show(table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag"));
       letters.show(table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"));

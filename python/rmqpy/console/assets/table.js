@@ -1,7 +1,7 @@
 // Tables: one of rows that are here, and one whose rows the server filters, sorts and pages.
 
 import { get, query } from "/console/api.js";
-import { failure, field, fill, h } from "/console/dom.js";
+import { failure, field, fill, h, missing } from "/console/dom.js";
 import { count } from "/console/format.js";
 import { replaceQuery } from "/console/address.js";
 
@@ -57,7 +57,7 @@ export function serverTable({ path, columns, view, sort, empty, caption, shown, 
       const last = Math.max(1, Math.ceil(found.total / found.size));
       if (state.page > last) return show({ page: last });
       const order = { sort: state.sort, choose: (chosen) => show({ sort: chosen, page: 1 }) };
-      fill(body, table(columns, found.rows, state.filter ? `nothing has “${state.filter}”` : empty, caption, order),
+      fill(body, missing(found.missing), table(columns, found.rows, state.filter ? `nothing has “${state.filter}”` : empty, caption, order),
         pager(found, last, show));
       shown?.(found.rows);
     } catch (error) {

@@ -182,7 +182,13 @@ class ClientHandlers:
             data={
                 group: [_producer(member) for member in members.values()]
                 for group, members in self._producers.groups.items()
+            },
+            consumers={
+                name: [_connection(member) for member in group.members.values()]
+                for name, group in self._consumers.groups.items()
             }
+            if ask.wants_consumers
+            else None,
         )
 
 

@@ -13,13 +13,16 @@ from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.topics.table import Topics
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.progress import (
     BrokerConsumeStats,
     CloneGroupOffset,
     CorrectionOffsets,
+    DeadLetterTotal,
     GetBrokerConsumeStats,
     GroupSubscription,
+    GroupTotal,
     QueryConsumeTimeSpan,
     QueryCorrectionOffset,
     QuerySubscriptionByConsumer,
@@ -99,7 +102,60 @@ class ProgressHandlers:
             name: frozenset(online[name].subscriptions) if name in online else frozenset()
             for name in self._groups.table
         }
+        if ask.wants_group_totals or ask.wants_dead_letter_totals:
+            return BrokerConsumeStats(
+                broker_addr=self._address,
+                consume_stats_list=[],
+                total_diff=0,
+                total_inflight_diff=0,
+                group_totals=await asyncio.to_thread(self._group_totals, subscribed)
+                if ask.wants_group_totals
+                else None,
+                dead_letter_totals=await asyncio.to_thread(self._dead_letter_totals)
+                if ask.wants_dead_letter_totals
+                else None,
+            )
         return await asyncio.to_thread(self._broker_stats, subscribed, rates, ask.is_order)
+
+    def _group_totals(self, subscribed: Mapping[str, frozenset[str]]) -> dict[str, GroupTotal]:
+        offsets, queues, found = self._progress.offsets, self._progress.queues, {}
+        groups = self._groups.table
+        for name, now in subscribed.items():
+            if (group := groups.get(name)) is None:
+                continue
+            lag, topics = 0, []
+            for topic in self._consumed(name, now):
+                topic_name = topic.topic_name
+                if not names.is_derived(topic_name):
+                    topics.append(topic_name)
+                for queue_id in range(topic.write_queue_nums):
+                    position = offsets.query(name, topic_name, queue_id) or 0
+                    lag += max(0, queues.max_offset(topic_name, queue_id) - max(0, position))
+            found[name] = GroupTotal(
+                lag=lag,
+                topics=topics,
+                retry_max=group.retry_max_times,
+                consume_enable=group.consume_enable,
+            )
+        return found
+
+    def _dead_letter_totals(self) -> dict[str, DeadLetterTotal]:
+        progress, found = self._progress, {}
+        for name, topic in self._topics.table.items():
+            if name.startswith(names.DEAD_LETTER_PREFIX):
+                messages = last = 0
+                for queue_id in range(topic.read_queue_nums):
+                    end = progress.end(name, queue_id)
+                    messages += end - max(0, progress.queues.min_offset(name, queue_id))
+                    last = max(last, progress.time_before(name, queue_id, end))
+                found[names.group_of(name)] = DeadLetterTotal(messages=messages, last_timestamp=last)
+        return found
+
+    def _consumed(self, group: str, now: frozenset[str]) -> list[TopicConfig]:
+        """Topics that a group has offsets in; one that the members no longer subscribe to would show a lag that never
+        ends."""
+        topics = [self._topics.table.get(name) for name in self._progress.offsets.topics_of(group)]
+        return [topic for topic in topics if topic and (not now or topic.topic_name in now)]
 
     def _broker_stats(
         self,
@@ -111,12 +167,10 @@ class ProgressHandlers:
         behind = in_flight = 0
         given = self._progress.given()
         for group, now in subscribed.items():
-            topics = [self._topics.table.get(name) for name in self._progress.offsets.topics_of(group)]
             stats = [
                 self._stats(group, topic, rates.get((group, topic.topic_name), 0.0), given)
-                for topic in topics
-                # A topic that the members no longer subscribe to would show a lag that never ends.
-                if topic and (topic.order or not is_order) and (not now or topic.topic_name in now)
+                for topic in self._consumed(group, now)
+                if topic.order or not is_order
             ]
             if stats:
                 found.append({group: stats})

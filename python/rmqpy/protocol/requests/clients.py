@@ -200,8 +200,13 @@ class ProducerInfo:
 @record
 class ProducerTable:
     data: dict[Resource, list[ProducerInfo]]
+    #: Ours, where they were asked for: connected consumers, by group.
+    consumers: dict[Resource, list[Connection]] | None = None
 
 
 @request(RequestCode.GET_ALL_PRODUCER_INFO, needs=cluster(Action.GET))
 class GetAllProducerInfo(Request[ProducerTable]):
     """All connected producers."""
+
+    #: Ours: and all connected consumers.
+    wants_consumers: bool = wire("rmqpyConsumers", default=False)

@@ -2,7 +2,7 @@
 
 from rmqpy.protocol.access import Action, cluster, group, topic
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, Resource, record, request
+from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -68,6 +68,25 @@ class CloneGroupOffset(Request[None]):
 
 
 @record
+class GroupTotal:
+    """What waits for one group, all its queues together, and how it is set."""
+
+    lag: int
+    #: Those it has offsets in, but for that of its retries.
+    topics: list[Resource]
+    retry_max: int
+    consume_enable: bool
+
+
+@record
+class DeadLetterTotal:
+    """What one group has given up, all queues together."""
+
+    messages: int
+    last_timestamp: int
+
+
+@record
 class BrokerConsumeStats:
     """The progress of every group at a broker, and the sum of what they are behind."""
 
@@ -75,13 +94,19 @@ class BrokerConsumeStats:
     consume_stats_list: list[dict[Resource, list[ConsumeStats]]]
     total_diff: int
     total_inflight_diff: int
+    #: Ours, where they were asked for; nothing else is told then.
+    group_totals: dict[Resource, GroupTotal] | None = None
+    dead_letter_totals: dict[Resource, DeadLetterTotal] | None = None
 
 
 @request(RequestCode.GET_BROKER_CONSUME_STATS, needs=cluster(Action.GET))
 class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
-    """The progress of every group; of ordered topics only, or of the others."""
+    """The progress of every group; of ordered topics only, or of all."""
 
     is_order: bool = False
+    #: Ours: in place of every queue the totals of each group, or of the dead letters of each.
+    wants_group_totals: bool = wire("rmqpyGroupTotals", default=False)
+    wants_dead_letter_totals: bool = wire("rmqpyDeadLetterTotals", default=False)
 
 
 @record

@@ -1,0 +1,83 @@
+"""The console of a cluster in which something is wrong: what is there is shown, what is missing is named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import rmqpy
+from apiclient import Ask, api_of
+from brokerprocess import broker_process
+from rmqpy.config.client import ClientConfig
+from rmqpy.console.dashboard import Dashboard
+from rmqpy.server import Thread
+from rmqpy.testing import Cluster
+
+#: What the console waits for a broker: these tests have one that never answers.
+WAIT_S = 0.5
+LISTS = ("/topics", "/groups", "/dead-letters", "/timers", "/clients")
+
+
+class Impaired(NamedTuple):
+    ask: Ask
+    namesrv: str
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Impaired]:
+    """A cluster of two brokers, of which one is as a machine that was suspended, and of two name servers, of which one
+    has ended."""
+    folder: Path = tmp_path_factory.mktemp("broken")
+    with Cluster(name_servers=2) as cluster, broker_process(cluster.namesrv, folder, "broker-b") as other:
+        with rmqpy.Admin(cluster.namesrv) as admin:
+            while len(admin.brokers()) < 2:
+                pass
+            admin.create_topic("orders")
+            admin.create_group("billing")
+        with rmqpy.Producer(cluster.namesrv) as producer:
+            for _ in range(16):
+                producer.send("orders", b"hello")
+        cluster.stop("name-server-1")
+        config = ClientConfig(namesrv=cluster.namesrv, request_timeout=WAIT_S, connect_timeout=WAIT_S)
+        thread = Thread(dashboard := Dashboard(config, port=0))
+        thread.start()
+        try:
+            with other.silent():
+                yield Impaired(api_of(dashboard.address), cluster.namesrv)
+        finally:
+            thread.stop()
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_has_what_the_others_told_and_names_the_broker_that_is_away(
+    broken: Impaired, path: str
+) -> None:
+    answer = broken.ask(path)
+    assert answer.status == 200, answer.text
+    (missing,) = answer.json["missing"]
+    assert missing["broker"] == "broker-b"
+    assert "did not answer in time" in missing["fault"]
+    shown = {row.get("name") or row.get("group") for row in answer.json["rows"]}
+    assert {"/topics": "orders", "/groups": "billing"}.get(path) in {None, *shown}
+
+
+def test_the_overview_counts_what_is_there_and_says_what_is_missing(broken: Impaired) -> None:
+    told = broken.ask("/overview").json
+    assert [each["broker"] for each in told["missing"]] == ["broker-b"]
+    assert (told["topics"] > 0, told["groups"]) == (True, 1)
+    faults = {each["broker"]: each["fault"] for each in told["brokers"]}
+    assert faults["broker-a"] is None
+    assert "did not answer in time" in faults["broker-b"]
+
+
+def test_checks_tell_of_each_server_that_is_away_and_what_to_do(broken: Impaired) -> None:
+    wrong = [each for each in broken.ask("/health").json if each["level"] == "bad"]
+    assert any(each["check"].startswith("broker broker-b") and each["advice"] for each in wrong)
+    assert any(each["check"].startswith("name server") and "start it" in each["advice"] for each in wrong)
+
+
+def test_outside_of_the_console_a_broker_that_is_away_is_an_error(broken: Impaired) -> None:
+    config = ClientConfig(namesrv=broken.namesrv, request_timeout=WAIT_S, connect_timeout=WAIT_S)
+    with rmqpy.Admin(config) as admin, pytest.raises(rmqpy.errors.RequestTimeout):
+        admin.group_summaries()
