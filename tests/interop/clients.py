@@ -176,13 +176,14 @@ class ProcessClient:
         namespace: str | None = None,
         trace: bool = False,
         credentials: tuple[str, str] | None = None,
+        tls: bool = False,
     ) -> list[SendOutcome]:
-        """`namespace`, as of all verbs: for Java's clients; `credentials`: for Go's."""
+        """`namespace`, as of all verbs: for Java's clients; `credentials` and `tls`: for Go's."""
         described = [_described(message) for message in messages]
         results = self._ask(
             "send",
             namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described,
-            namespace=namespace, trace=trace, **_signed(credentials),
+            namespace=namespace, trace=trace, tls=tls, **_signed(credentials),
         )  # fmt: skip
         return [SendOutcome(**result) for result in results]
 
@@ -202,11 +203,13 @@ class ProcessClient:
         tags: str = "*",
         seconds: float = 15.0,
         namespace: str | None = None,
+        credentials: tuple[str, str] | None = None,
+        tls: bool = False,
     ) -> list[Received]:
         pulled = self._ask(
             "pull",
             namesrv=namesrv, topic=topic, group=group, api=api, filter=tags,
-            count=count, timeout_ms=round(seconds * 1000), namespace=namespace,
+            count=count, timeout_ms=round(seconds * 1000), namespace=namespace, tls=tls, **_signed(credentials),
         )  # fmt: skip
         return [_received(message) for message in pulled]
 
@@ -247,12 +250,13 @@ class ProcessClient:
         namespace: str | None = None,
         trace: bool = False,
         credentials: tuple[str, str] | None = None,
+        tls: bool = False,
     ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed. `sql`: not by tags."""
         return self._listen(
             group,
             namesrv=namesrv, topic=topic, filter=tags, sql=sql, ordered=ordered, broadcast=broadcast,
-            namespace=namespace, trace=trace, **_signed(credentials),
+            namespace=namespace, trace=trace, tls=tls, **_signed(credentials),
         )  # fmt: skip
 
     def listen_and_fail(
@@ -411,13 +415,13 @@ def start_java(build: Path, version: str, folder: Path, name: str, *options: str
     return ProcessClient(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
 
 
-def start_go(build: Path, folder: Path) -> ProcessClient:
+def start_go(build: Path, folder: Path, name: str) -> ProcessClient:
     """A process with the Go client."""
-    home = folder / "go"
+    home = folder / name
     home.mkdir()
     env = {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
     return ProcessClient(
-        "go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
+        name, Child(name, [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
     )
 
 

@@ -18,6 +18,7 @@ from . import servers, wire
 from .clients import InteropClient, ProcessClient, start_go, start_java
 from .exchange import QUEUES, Exchange
 from .servers import Cluster
+from .signed_java import SignedJava
 from .toolchain import JAVA_CLIENTS, Missing, Originals
 
 FOREIGN_CLIENTS = (*(f"java-{version}" for version in JAVA_CLIENTS), "go")
@@ -119,8 +120,8 @@ def client_of(
             from .ours import RmqpyClient
 
             return RmqpyClient()
-        if name == "go":
-            return start_go(originals("go"), folder)
+        if name.startswith("go"):
+            return start_go(originals(name), folder, name)
         return start_java(originals(name), name.removeprefix("java-"), folder, name)
 
     return client
@@ -140,6 +141,16 @@ def member_of_group(
             return client
 
         yield start
+
+
+@pytest.fixture(scope="module", params=[f"java-{version}" for version in reversed(JAVA_CLIENTS)])
+def signed_java(
+    request: pytest.FixtureRequest, originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SignedJava]:
+    """A JVM of each version whose clients sign."""
+    process = SignedJava(originals(request.param), tmp_path_factory.mktemp("java"))
+    yield process
+    process.close()
 
 
 _numbers = itertools.count()

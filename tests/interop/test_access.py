@@ -5,9 +5,7 @@ version, fed with lines (`java/Signed.java`).
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +19,8 @@ from rmqpy import testing
 from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec
 from .mqadmin import ACCESS
+from .signed_java import SignedJava
 
-POLICIES = int(os.environ.get("ACCESS_POLICIES") or 100)
-REQUESTS = int(os.environ.get("ACCESS_REQUESTS") or 10_000)
-SEED = int(os.environ.get("ACCESS_SEED") or 19)
-JAVA = Path(__file__).with_name("java")
 WAIT_S = 60.0
 ON: dict[str, Any] = {
     "authenticationEnabled": True,
@@ -41,58 +36,6 @@ accounts:
 """
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
-
-
-class SignedJava:
-    """A JVM of Apache's client that signs; it does one thing after the other."""
-
-    def __init__(self, jars: Path, home: Path) -> None:
-        (home / "conf").mkdir(exist_ok=True)
-        self._keys = home / "conf" / "tools.yml"
-        # mqadmin 4.9 does not do without.
-        (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")
-        command = [
-            "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars / 'lib'}/*",
-            f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
-            str(JAVA / "Signed.java"),
-        ]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def ask(self, verb: str, user: str, *words: object) -> str:
-        """What it printed. The secret of a user is NAME-secret."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        name, _, wrong = user.partition(" ")
-        secret = wrong or (f"{name}-secret" if name else "")
-        # Where the tool of 4.9 has them from.
-        self._keys.write_text(f"accessKey: {name}\nsecretKey: {secret}\n")
-        process.stdin.write("\t".join([verb, name, secret, *map(str, words)]) + "\n")
-        process.stdin.flush()
-        printed: list[str] | None = None
-        for line in process.stdout:
-            if line == "begin\n":
-                printed = []
-            elif line == "done\n" and printed is not None:
-                return "".join(printed)
-            elif printed is not None:
-                printed.append(line)
-        raise AssertionError(f"the JVM has ended: {printed}")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-@pytest.fixture(scope="module", params=["java-4.9.8", "java-5.5.0"])
-def java(
-    request: pytest.FixtureRequest, originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SignedJava]:
-    process = SignedJava(originals(request.param), tmp_path_factory.mktemp("java"))
-    yield process
-    process.close()
 
 
 @contextmanager
@@ -134,25 +77,25 @@ def stored(admin: rmqpy.Admin, topic: str) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_java_clients_that_sign_do_what_they_may_and_are_told_where_they_may_not(
-    java: SignedJava, kind: str, tmp_path: Path
+    signed_java: SignedJava, kind: str, tmp_path: Path
 ) -> None:
     with KINDS[kind](tmp_path) as config, rmqpy.Admin(config) as admin:
         namesrv = address_of(config)
         for topic in ("orders", "secrets"):
             admin.create_topic(topic)
-        assert java.ask("send", "billing", namesrv, "orders", 10).count("SEND_OK") == 10
-        assert "consumed 10" in java.ask("push", "billing", namesrv, "orders", "billing", 10)
-        assert "consumed 10" in java.ask("pull", "billing", namesrv, "orders", "billing-pull", 10)
+        assert signed_java.ask("send", "billing", namesrv, "orders", 10).count("SEND_OK") == 10
+        assert "consumed 10" in signed_java.ask("push", "billing", namesrv, "orders", "billing", 10)
+        assert "consumed 10" in signed_java.ask("pull", "billing", namesrv, "orders", "billing-pull", 10)
         for user, topic, reason in (
             ("billing", "secrets", "no permission to Pub Topic:secrets"),
             ("billing another-secret", "orders", "is unknown, or the signature was not made"),
             ("nobody", "orders", "is unknown, or the signature was not made"),
             ("", "orders", "the request is not signed"),
         ):
-            refused = java.ask("send", user, namesrv, topic, 1)
+            refused = signed_java.ask("send", user, namesrv, topic, 1)
             assert "CODE: 16" in refused, refused
             assert reason in refused, refused
-        assert "SEND_OK" in java.ask("send", "operator", namesrv, "secrets", 1)
+        assert "SEND_OK" in signed_java.ask("send", "operator", namesrv, "secrets", 1)
         # Of the refused ones nothing is there.
         assert stored(admin, "secrets") == 1
         assert stored(admin, "orders") == 10

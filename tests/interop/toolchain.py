@@ -51,7 +51,7 @@ class Originals:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="build")
         builds: dict[str, Callable[[], Path]] = {f"java-{v}": partial(java_client, v) for v in JAVA_CLIENTS}
-        builds |= {"apache": apache_server, "go": go_client}
+        builds |= {"apache": apache_server, "go": go_client, "go-next": next_go_client}
         self._builds: dict[str, Future[Path]] = {name: self._pool.submit(b) for name, b in builds.items()}
 
     def folder(self, name: str) -> Path:
@@ -89,10 +89,19 @@ def apache_server() -> Path:
 
 def go_client() -> Path:
     """The folder with the Go client's binary."""
+    return _go("go")
+
+
+def next_go_client() -> Path:
+    """The same with the client as it is after its last release: that one has no TLS."""
+    return _go("go-next", "-modfile=next.mod", "-tags=tls")
+
+
+def _go(name: str, *options: str) -> Path:
     require("go")
-    sources = HERE / "go"
-    target = CACHE / "go"
-    return _built(target, sources, ["go", "build", "-mod=readonly", "-o", str(target / "peer"), "."])
+    target = CACHE / name
+    command = ["go", "build", "-mod=readonly", *options, "-o", str(target / "peer"), "."]
+    return _built(target, HERE / "go", command)
 
 
 def _maven() -> list[str]:

@@ -7,44 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+import certificates
 import rmqpy
-from rmqpy._native import make_certificate
+from certificates import Files, write
 from rmqpy.config import broker, namesrv
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.server import Standalone
 
-LOCAL = ["localhost", "127.0.0.1", "::1"]
-
-
-class Files(NamedTuple):
-    """Paths of an authority's certificate and of a certificate that it made."""
-
-    ca: str
-    cert: str
-    key: str
-
-
-def write(folder: Path, names: list[str] = LOCAL, *, days: int = 2) -> Files:
-    folder.mkdir(parents=True, exist_ok=True)
-    authority = make_certificate(["authority"], days=2, is_authority=True)
-    certificate, key = make_certificate(names, days=days, authority=authority)
-    files = Files(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
-    for path, text in zip(files, (authority[0], certificate, key), strict=True):
-        Path(path).write_text(text)
-    return files
-
 
 @contextmanager
 def serving(folder: Path, files: Files, **settings: str) -> Iterator[Standalone]:
-    given = {
-        "tls.server.certPath": files.cert,
-        "tls.server.keyPath": files.key,
-        "tls.client.trustCertPath": files.ca,
-    } | {name.replace("_", "."): value for name, value in settings.items()}
+    given = certificates.settings(files, **settings)
     with Standalone(folder / "data", namesrv_port=0, broker_port=0, http_port=0, **given) as server:
         yield server
 
@@ -132,9 +108,7 @@ def test_certificates_replaced_under_load_fail_no_send(tmp_path: Path) -> None:
         thread.start()
         try:
             for number in range(3):
-                fresh = write(tmp_path / f"next-{number}")
-                for now, then in zip(fresh, files, strict=True):
-                    Path(now).replace(then)
+                certificates.replace(files, write(tmp_path / f"next-{number}"))
                 trusting = rmqpy.TLS(ca=files.ca)
                 deadline = time.monotonic() + 30
                 while True:

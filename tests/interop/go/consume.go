@@ -28,7 +28,11 @@ func newListeners(out *lines) *listeners {
 
 func (l *listeners) start(asked *request) error {
 	name := asked.Listener
-	options := append(consumerOptions(asked), consumer.WithConsumerOrder(asked.Ordered))
+	options, err := consumerOptions(asked)
+	if err != nil {
+		return err
+	}
+	options = append(options, consumer.WithConsumerOrder(asked.Ordered))
 	if asked.Broadcast {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 	}
@@ -67,7 +71,11 @@ func (l *listeners) stop(name string) error {
 
 // pull asks for messages with the pull consumer, which balances queues and prefetches like the push consumer.
 func pull(asked *request) ([]received, error) {
-	puller, err := rocketmq.NewPullConsumer(consumerOptions(asked)...)
+	options, err := consumerOptions(asked)
+	if err != nil {
+		return nil, err
+	}
+	puller, err := rocketmq.NewPullConsumer(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +103,7 @@ func pull(asked *request) ([]received, error) {
 	return messages, nil
 }
 
-func consumerOptions(asked *request) []consumer.Option {
+func consumerOptions(asked *request) ([]consumer.Option, error) {
 	options := []consumer.Option{
 		consumer.WithNameServer(primitive.NamesrvAddr{asked.NameServer}),
 		consumer.WithGroupName(asked.Group),
@@ -105,7 +113,14 @@ func consumerOptions(asked *request) []consumer.Option {
 	if asked.AccessKey != "" {
 		options = append(options, consumer.WithCredentials(credentials(asked)))
 	}
-	return options
+	if asked.TLS {
+		encrypted, err := encryptedConsumer()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, encrypted...)
+	}
+	return options, nil
 }
 
 func selector(asked *request) consumer.MessageSelector {

@@ -41,6 +41,7 @@ type request struct {
 	Answer      string    `json:"answer"`
 	AccessKey   string    `json:"access_key"`
 	SecretKey   string    `json:"secret_key"`
+	TLS         bool      `json:"tls"`
 }
 
 type answer struct {

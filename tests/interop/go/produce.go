@@ -113,7 +113,7 @@ func credentials(asked *request) primitive.Credentials {
 }
 
 func (p *producers) producer(asked *request, isKeyed bool) (rocketmq.Producer, error) {
-	name := fmt.Sprintf("%s/%v/%v/%s/%s", asked.NameServer, isKeyed, asked.Trace, asked.AccessKey, asked.SecretKey)
+	name := fmt.Sprint(asked.NameServer, isKeyed, asked.Trace, asked.TLS, "/", asked.AccessKey, "/", asked.SecretKey)
 	if started, ok := p.started[name]; ok {
 		return started, nil
 	}
@@ -124,6 +124,13 @@ func (p *producers) producer(asked *request, isKeyed bool) (rocketmq.Producer, e
 	}
 	if asked.AccessKey != "" {
 		options = append(options, producer.WithCredentials(credentials(asked)))
+	}
+	if asked.TLS {
+		encrypted, err := encryptedProducer()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, encrypted...)
 	}
 	if isKeyed {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))

@@ -47,7 +47,11 @@ func (r *requests) reply(asked *request) error {
 	if err != nil {
 		return err
 	}
-	replier, err := rocketmq.NewPushConsumer(consumerOptions(asked)...)
+	options, err := consumerOptions(asked)
+	if err != nil {
+		return err
+	}
+	replier, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return err
 	}

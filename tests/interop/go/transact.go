@@ -106,6 +106,9 @@ func (t *transactor) CheckLocalTransaction(message *primitive.MessageExt) primit
 	return t.answer
 }
 
+// unknownState is called otherwise after the last release; its value, the third, is the same.
+const unknownState = primitive.RollbackMessageState + 1
+
 func state(decision string) (primitive.LocalTransactionState, error) {
 	switch decision {
 	case "commit":
@@ -113,7 +116,7 @@ func state(decision string) (primitive.LocalTransactionState, error) {
 	case "rollback":
 		return primitive.RollbackMessageState, nil
 	case "unknown":
-		return primitive.UnknowState, nil
+		return unknownState, nil
 	}
-	return primitive.UnknowState, fmt.Errorf("unknown decision %s", decision)
+	return unknownState, fmt.Errorf("unknown decision %s", decision)
 }
