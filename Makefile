@@ -219,8 +219,8 @@ bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka conn
 console-tasks: build $(VENV)/.browser ## twelve tasks of an operator done in Chromium, by a script: clicks, fields and seconds of each (1 min)
 	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.tasks
 
-screenshots: build $(VENV)/.browser ## every page of the console in Chromium, light and dark, empty, busy (SCALE (100) topics and groups) and without servers: errors, other hosts, axe; pictures in target/screenshots, and README's (2 min)
-	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.browse --scale $(or $(SCALE),100)
+screenshots: build $(VENV)/.browser ## every page of the console in Chromium, light and dark, empty, busy, with much wrong, without servers, and large (SCALE (1000) topics), whose first views are timed: errors, other hosts, axe; pictures in target/screenshots, and README's (4 min)
+	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.browse --scale $(or $(SCALE),1000)
 	cp target/screenshots/light/busy/overview.svg docs/console.svg
 
 fuzz: ## every decoder against mutated bytes, FUZZ_RUNS (1000000) in all; needs cargo install cargo-fuzz; report in target/reports/fuzz.txt

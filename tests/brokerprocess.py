@@ -4,7 +4,7 @@ nothing."""
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +29,14 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(namesrv: str, folder: Path, name: str) -> Iterator[BrokerProcess]:
-    """A broker that is registered under this name, until the block is left."""
-    settings = {"brokerName": name, "listenPort": 0, "storePathRootDir": folder / name, **SMALL}
+def broker_process(
+    namesrv: str, folder: Path, name: str, *, around: Sequence[str] = (), **more: str
+) -> Iterator[BrokerProcess]:
+    """A broker that is registered under this name, until the block is left; `around` is a command that runs it."""
+    settings = {"brokerName": name, "listenPort": 0, "storePathRootDir": folder / name, **SMALL, **more}
     command = [sys.executable, "-m", "rmqpy", "broker", "-n", namesrv, "--log-level", "warning"]
-    process = subprocess.Popen(
-        [*command, *(f"{key}={value}" for key, value in settings.items())], stdout=subprocess.PIPE, text=True
-    )
+    given = [f"{key}={value}" for key, value in settings.items()]
+    process = subprocess.Popen([*around, *command, *given], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()

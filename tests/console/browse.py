@@ -1,7 +1,9 @@
-"""Every page of the console in the system's Chromium, on an empty cluster, a busy one and one without servers.
+"""Every page of the console in the system's Chromium: on an empty cluster, a busy one, a large one, one in which
+something of everything is wrong, and one without servers.
 
 `make screenshots` draws them into target/screenshots. A message of the browser's console, a request to another host, a
-failed request, and what axe finds serious end it with exit code 1.
+failed request, and what axe finds serious end it with exit code 1. Of the large cluster it prints how long each page
+took from its address to its last row, and the memory of the server's process before the first connection and after it.
 """
 
 import argparse
@@ -10,8 +12,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 
 import rmqpy
 from console import picture
-from console.hostile import NAMES, TEXTS
+from console.clusters import busy, impaired, large
+from console.hostile import TEXTS
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.dashboard import Dashboard
 from rmqpy.server import Standalone, Thread
@@ -38,9 +39,23 @@ LISTS: Final = (
     "replicas",
     "access",
 )
+#: What pages of a cluster say of what is wrong there.
+IMPAIRED: Final = {
+    "overview": ("did not answer in time", "start it, or correct -n", "make room", "rmqpy store compare"),
+    "groups": ("Not everything is here.", "did not answer in time"),
+    "topics": ("Not everything is here.", "did not answer in time"),
+    "dead-letters": ("Not everything is here.",),
+    "clients": ("Not everything is here.",),
+    "timers": ("Not everything is here.",),
+    "topics/orders": ("Failed:", "did not answer in time"),
+    "brokers": ("does not answer", "disk is full"),
+    "replicas": ("other bytes",),
+}
 #: Seconds of traffic for the picture of the overview.
 TRAFFIC_S: Final = 24.0
 SERIOUS: Final = ("serious", "critical")
+#: Topics and groups of the busy cluster.
+BUSY_TOPICS: Final = 100
 
 
 class Visit:
@@ -86,28 +101,6 @@ class Visit:
             self.wrong.append(f"{self.page.url}: asked for {request.url}")
 
 
-@contextmanager
-def busy(scale: int) -> Iterator[Standalone]:
-    """Topics, groups with lag, dead letters, clients, hostile texts, and traffic."""
-    with broker(httpPort=0, httpAllowChanges=True, traceTopicEnable=True) as server:
-        with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv, group="shop") as producer:
-            for number in range(max(2, scale)):
-                admin.create_topic(f"orders-{number:05}", read_queues=2, write_queues=2)
-                admin.create_group(f"billing-{number:05}")
-            for topic in ("orders", *NAMES):
-                admin.create_topic(topic, read_queues=2, write_queues=2)
-            for number in range(300):
-                body = f'{{"order": {number}, "customer": "c-{number % 7}", "price": {number * 1.5}}}'
-                producer.send(
-                    "orders", body.encode(), tag="paid", keys=f"A-{number}", properties={"region": "EU"}
-                )
-                if number % 10 == 0:
-                    producer.send("orders", b"later", deliver_after=3_600 + 60 * number)
-            for text in TEXTS:
-                producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
-        yield server
-
-
 def fail(message: rmqpy.ReceivedMessage) -> None:
     raise ValueError(
         f"no customer {message.text()[-9:-6]!r}"
@@ -116,8 +109,8 @@ def fail(message: rmqpy.ReceivedMessage) -> None:
     )
 
 
-def visit_busy(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
-    with busy(scale) as server:
+def visit_busy(browser: Browser, folder: Path, theme: str) -> Visit:
+    with busy(BUSY_TOPICS) as server:
         assert server.http is not None
         consumer = rmqpy.PushConsumer("shipping", server.namesrv, start_from="earliest", max_attempts=1)
         consumer.on("orders", handler=fail)
@@ -199,7 +192,7 @@ def visit_empty(browser: Browser, folder: Path, theme: str) -> Visit:
     return visit
 
 
-def visit_broken(browser: Browser, folder: Path, theme: str) -> Visit:
+def visit_without_servers(browser: Browser, folder: Path, theme: str) -> Visit:
     thread = Thread(dashboard := Dashboard(ClientConfig(namesrv="127.0.0.1:1", connect_timeout=0.5), port=0))
     thread.start()
     try:
@@ -213,11 +206,52 @@ def visit_broken(browser: Browser, folder: Path, theme: str) -> Visit:
     return visit
 
 
+def visit_impaired(browser: Browser, folder: Path, theme: str) -> Visit:
+    with impaired() as namesrv:
+        config = ClientConfig(namesrv=namesrv, connect_timeout=1, request_timeout=1)
+        thread = Thread(dashboard := Dashboard(config, port=0))
+        thread.start()
+        try:
+            # A topic, or a group, that has a part at a broker that is away is an error, which a browser notes.
+            visit = Visit(browser, dashboard.address, folder, theme, ("504",))
+            for view in (*LISTS, "topics/orders", "groups/billing"):
+                page = visit.open(view.replace("/", "-"), view, "header .badge.bad:visible")
+                for text in IMPAIRED.get(view, ()):
+                    if not page.get_by_text(text).count():
+                        visit.wrong.append(f"{view} does not say {text!r}")
+            visit.page.close()
+        finally:
+            thread.stop()
+    return visit
+
+
+def visit_large(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
+    topics, groups, messages = scale, max(1, scale // 5), 100 * scale
+    with large(topics, groups, messages) as cluster:
+        before = cluster.private_mib()
+        visit = Visit(browser, cluster.http, folder, theme)
+        first: float | None = None
+        for view in LISTS:
+            visit.open(view, view)
+            first = first or cluster.private_mib()
+        visit.page.close()
+        print(
+            f"{topics:,} topics, {groups:,} groups, {messages:,} messages; load average {os.getloadavg()[0]:.1f}"
+        )
+        print("| page | first view, s |\n|---|--:|")
+        print("\n".join(f"| {view} | {seconds:.2f} |" for view, seconds in visit.seconds.items()))
+        print(
+            f"private memory of the server: {before:.1f} MiB before the first connection, {first:.1f} after the first "
+            f"page, {cluster.private_mib():.1f} after all"
+        )
+    return visit
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, default=Path("target/screenshots"))
-    parser.add_argument("--scale", type=int, default=100, help="topics and groups of the busy cluster")
-    parser.add_argument("--only", choices=["empty", "busy", "broken"])
+    parser.add_argument("--scale", type=int, default=1_000, help="topics of the large cluster (1000)")
+    parser.add_argument("--only", choices=["empty", "without-servers", "impaired", "busy", "large"])
     given = parser.parse_args()
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
@@ -229,11 +263,14 @@ def main() -> None:
         for theme in ("light", "dark"):
             visits: dict[str, Any] = {
                 "empty": lambda to, theme=theme: visit_empty(browser, to, theme),
-                "broken": lambda to, theme=theme: visit_broken(browser, to, theme),
-                "busy": lambda to, theme=theme: visit_busy(browser, to, theme, given.scale),
+                "without-servers": lambda to, theme=theme: visit_without_servers(browser, to, theme),
+                "impaired": lambda to, theme=theme: visit_impaired(browser, to, theme),
+                "busy": lambda to, theme=theme: visit_busy(browser, to, theme),
+                "large": lambda to, theme=theme: visit_large(browser, to, theme, given.scale),
             }
             for name, visiting in visits.items():
-                if given.only in (None, name):
+                # What takes long to make is looked at once.
+                if given.only in (None, name) and (theme, name) != ("dark", "large"):
                     visit = visiting(given.folder / theme / name)
                     wrong += [f"{theme}, {name}: {each}" for each in visit.wrong]
                     slowest = max(visit.seconds, key=lambda each: visit.seconds[each])

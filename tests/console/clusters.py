@@ -10,14 +10,16 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import rmqpy
+from brokerprocess import broker_process
 from console.hostile import NAMES, TEXTS
-from rmqpy._native import Call, Client
+from rmqpy._native import Call, Client, StoppedStore
+from rmqpy.config.store import StoreConfig
 from rmqpy.protocol.declare import Request, encode
 from rmqpy.protocol.ids import OffsetId, decode
 from rmqpy.protocol.requests.groups import (
@@ -31,7 +33,7 @@ from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopic
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import BlockingCaller, check_transport, run
 from rmqpy.server import Standalone
-from rmqpy.testing import broker
+from rmqpy.testing import Cluster, broker
 
 #: Topics or groups of one request; each writes the whole table to the disk once.
 TOGETHER: Final = 500
@@ -76,6 +78,72 @@ def busy(scale: int) -> Iterator[Standalone]:
             for text in TEXTS:
                 producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
         yield server
+
+
+@contextmanager
+def impaired() -> Iterator[str]:
+    """Everything that may be wrong at once: a name server that has ended, `broker-b`, which is as a machine that was
+    suspended, `broker-c`, whose disk is full, and a slave of `broker-d` whose log has other bytes. The name servers."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rmqpy-impaired-") as temporary,
+        Cluster(name_servers=2) as cluster,
+        ExitStack() as stack,
+    ):
+        folder, namesrv = Path(temporary), cluster.namesrv
+        away = stack.enter_context(broker_process(namesrv, folder, "broker-b"))
+        stack.enter_context(
+            broker_process(namesrv, folder, "broker-c", around=_on_a_small_disk(folder / "broker-c"))
+        )
+        _diverge(stack, namesrv, folder)
+        with rmqpy.Admin(namesrv) as admin, rmqpy.Producer(namesrv, group="shop", retries=10) as producer:
+            _until(lambda: len(admin.brokers()) == 5)
+            admin.create_topic("orders", read_queues=2, write_queues=2)
+            admin.create_group("billing")
+            for number in range(20):
+                producer.send("orders", f"order {number}".encode())
+        cluster.stop("name-server-1")
+        stack.enter_context(away.silent())
+        yield namesrv
+
+
+def _on_a_small_disk(folder: Path) -> list[str]:
+    """A command that gives another one a file system of its own there, too small for messages to be taken."""
+    folder.mkdir()
+    script = 'mount -t tmpfs -o size=60m none "$0" && exec "$@"'
+    return ["unshare", "--mount", "--map-root-user", "sh", "-c", script, str(folder)]
+
+
+def _diverge(stack: ExitStack, namesrv: str, folder: Path) -> None:
+    """A master that has lost the end of its log, and has written something else since, and its slave."""
+    master, slave = folder / "master", folder / "slave"
+    as_slave = {"brokerRole": "SLAVE", "brokerId": "1"}
+    with rmqpy.Admin(namesrv) as admin:
+
+        def fill(body: bytes) -> int:
+            """The end of the master's log, once its slave, where there is one, has all of it."""
+            admin.create_topic("payments", read_queues=1, write_queues=1, exist_ok=True)
+            place = rmqpy.MessageQueue("payments", "broker-d", 0)
+            with rmqpy.Producer(namesrv) as producer:
+                for _ in range(10):
+                    producer.send("payments", body, queue=place)
+            _until(lambda: not any(each.behind_bytes for each in admin.replicas("broker-d")))
+            return max(each.log_end or 0 for each in admin.replicas("broker-d"))
+
+        with (
+            broker_process(namesrv, master, "broker-d"),
+            broker_process(namesrv, slave, "broker-d", **as_slave),
+        ):
+            _until(lambda: any(each.in_sync for each in admin.replicas("broker-d")))
+            kept = fill(b"paid")
+            fill(b"paid")
+        store = StoppedStore(StoreConfig(root=str(master / "broker-d")), exclusive=True)
+        store.cut(kept)
+        store.release()
+        stack.enter_context(broker_process(namesrv, master, "broker-d"))
+        _until(lambda: any(each.broker == "broker-d" for each in admin.brokers()))
+        fill(b"other")
+        stack.enter_context(broker_process(namesrv, slave, "broker-d", **as_slave))
+        _until(lambda: any(each.is_diverged for each in admin.replicas("broker-d")))
 
 
 @contextmanager
@@ -215,8 +283,12 @@ def _ask_all(address: str, requests: Iterable[Request[Any]]) -> None:
         client.close()
 
 
-def _until(holds: Any) -> None:
+def _until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
-    while not holds():
+    while True:
+        # A server may be about to start.
+        with suppress(rmqpy.errors.RocketMQError):
+            if holds():
+                return
         assert time.monotonic() < deadline, "a server did not get ready"
         time.sleep(0.05)

@@ -1,7 +1,8 @@
 """Members of a cluster: its brokers with their state, and the clients that are connected to them."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmqpy.admin.connection import Part
 from rmqpy.admin.groups import Groups
@@ -9,6 +10,11 @@ from rmqpy.errors import ConnectError, RequestTimeout
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo, StringTable
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
 from rmqpy.protocol.requests.routes import MASTER_ID
+
+#: With less room a broker of ours takes no messages, whatever its settings say.
+FREE_BYTES_MIN: Final = 64 << 20
+
+_FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
 
 class BrokerState(NamedTuple):
@@ -26,6 +32,8 @@ class BrokerState(NamedTuple):
     disk_used: float | None
     #: Why it did not answer.
     fault: str | None
+    #: Whether its disk has too little room for messages to be taken.
+    is_full: bool = False
 
     @property
     def is_master(self) -> bool:
@@ -112,7 +120,16 @@ def _state(
         _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
         _first(table.get("commitLogDiskRatio")),
         None,
+        (free := free_bytes(table)) is not None and free < FREE_BYTES_MIN,
     )
+
+
+def free_bytes(runtime: Mapping[str, str]) -> int | None:
+    """The room where a broker's log lies, of what it tells of itself."""
+    found = _FREE.search(runtime.get("commitLogDirCapacity", ""))
+    if found is None:
+        return None
+    return int(float(found[1]) * 1_024 ** " KMGTP".index(found[2] or " "))
 
 
 def _first(numbers: str | None) -> float | None:

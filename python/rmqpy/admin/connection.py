@@ -4,7 +4,8 @@ Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through 
 where an advertised address is replaced by the one to connect to. Threads: those of the caller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
 
@@ -74,14 +75,22 @@ class AdminConnection:
         """The reply of each of these servers. One that is away is an error, or missing: see `MISSING`."""
         found = []
         for name, address, outcome in await self.outcomes(servers, ask):
-            if isinstance(outcome, ConnectError | RequestTimeout):
-                missing = MISSING.get(None)
-                if missing is None:
+            with self.may_miss(name):
+                if isinstance(outcome, ConnectError | RequestTimeout):
                     raise outcome
-                missing.append(Missing(name, str(outcome)))
-            else:
                 found.append((name, address, outcome))
         return found
+
+    @contextmanager
+    def may_miss(self, name: str) -> Iterator[None]:
+        """Asks one server: where it is away, what is asked inside is missing, or an error; see `MISSING`."""
+        try:
+            yield
+        except (ConnectError, RequestTimeout) as away:
+            missing = MISSING.get(None)
+            if missing is None:
+                raise
+            missing.append(Missing(name, str(away)))
 
     async def ask_masters(self, ask: Request[R]) -> list[tuple[str, str, R]]:
         """The reply of each master, with its name and address, by name."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from rmqpy.admin import machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
+from rmqpy.admin.cluster import free_bytes
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
@@ -36,7 +37,6 @@ CLOCK_OFF_S_MAX: Final = 10.0
 
 _UNREACHABLE = (ConnectError, RequestTimeout)
 _DURATION: Final = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
-_FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
 
 class Health(Part):
@@ -256,7 +256,7 @@ def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int
             return f"{float(used):.0%} of it are in use: from {full} % on messages are refused"
     except ValueError:
         pass  # a server with another format there
-    free = _free(runtime)
+    free = free_bytes(runtime)
     if free is not None and free < free_min:
         return f"{free >> 20} MiB are free where its log lies"
     return None
@@ -332,13 +332,6 @@ def _clock(runtime: dict[str, str]) -> float | None:
         return None
     days, hours, minutes, seconds = map(int, found.groups())
     return int(booted) / 1_000 + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _free(runtime: dict[str, str]) -> int | None:
-    found = _FREE.search(runtime.get("commitLogDirCapacity", ""))
-    if found is None:
-        return None
-    return int(float(found[1]) * 1_024 ** " KMGTP".index(found[2] or " "))
 
 
 def _line(error: Exception) -> str:

@@ -227,7 +227,11 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 def _described(error: errors.RocketMQError) -> dict[str, Any]:
     text = str(error.args[0]) if error.args else type(error).__name__
-    return {"error": text, "hint": error.hint, "kind": type(error).__name__}
+    is_away = isinstance(error, errors.ConnectError | errors.RequestTimeout)
+    hint = error.hint or (
+        "the checks of the overview say which servers are away, and what to do" if is_away else None
+    )
+    return {"error": text, "hint": hint, "kind": type(error).__name__}
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.connection import MISSING, Missing
 from rmqpy.console.api.message_rows import row_of
 from rmqpy.console.endpoints import change, value
 
@@ -33,6 +34,8 @@ class Halves(NamedTuple):
     halves: list[Half]
     #: Older ones that were not looked at.
     unscanned: int
+    #: Brokers that were not asked, since they are away.
+    missing: list[Missing]
 
 
 @value("/half-messages", remembered=True)
@@ -54,7 +57,7 @@ async def half_messages(admin: AsyncAdmin) -> Halves:
                 row.preview,
             )
         )
-    return Halves(halves, found.unscanned)
+    return Halves(halves, found.unscanned, list(dict.fromkeys(MISSING.get(()))))
 
 
 @change("POST", "/half-messages/{message_id}/check")

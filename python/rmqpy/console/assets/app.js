@@ -65,7 +65,7 @@ function draw() {
     fill(main, h("h1", {}, "There is no such page"), h("p", {}, link(to("overview"), "Overview")));
     return;
   }
-  const shown = h("div", {});
+  const shown = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
   const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
   fill(main, h("h1", {}, crumbs), shown);
   tellProblems(given.signal);

@@ -50,6 +50,9 @@ export const failure = (error) =>
   h("div", { class: "box bad", role: "alert" }, h("strong", {}, "Failed: "), error.message,
     error.hint ? h("p", {}, error.hint) : null);
 
+/** A state that is bad, in a word or two, and what is known of it. */
+export const wrong = (state, why) => [h("span", { class: "badge bad" }, state), " ", why];
+
 /** A box that says whose part of a list is missing, and what to do. */
 export const missing = (brokers) => brokers.length ? h("div", { class: "box warn", role: "note" },
   h("strong", {}, "Not everything is here. "), "What these brokers have is missing:",

@@ -2,7 +2,7 @@
 
 import { events, get } from "/console/api.js";
 import { to } from "/console/address.js";
-import { failure, fill, h, link, missing, name } from "/console/dom.js";
+import { failure, fill, h, link, missing, name, wrong } from "/console/dom.js";
 import { count, percent, rate, span, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
@@ -84,13 +84,14 @@ const CHECKS = [
   { title: "Advice", cell: (row) => row.advice ?? "" },
 ];
 export const BROKERS = [
-  { title: "Broker", of: "broker", cell: (row) => link(to("brokers", row.broker), name(row.broker)) },
-  { title: "Role", of: "broker_id", cell: (row) => (row.is_master ? "master" : `slave ${row.broker_id}`) },
+  { title: "Broker", of: "broker", still: true, cell: (row) => link(to("brokers", row.broker), name(row.broker)) },
+  { title: "Role", of: "broker_id", still: true, cell: (row) => (row.is_master ? "master" : `slave ${row.broker_id}`) },
   { title: "Address", of: "address", cell: (row) => row.address },
   { title: "In / s", of: "in_per_second", right: true, cell: (row) => rate(row.in_per_second) },
   { title: "Out / s", of: "out_per_second", right: true, cell: (row) => rate(row.out_per_second) },
   { title: "Disk used", of: "disk_used", right: true, cell: (row) => percent(row.disk_used) },
-  { title: "State", of: "fault", cell: (row) => row.fault ? h("span", { class: "badge bad" }, `does not answer: ${row.fault}`) : h("span", { class: "badge ok" }, "answers") },
+  { title: "State", of: "fault", cell: (row) => row.fault ? wrong("does not answer", row.fault)
+    : row.is_full ? wrong("disk is full", "takes no messages") : h("span", { class: "badge ok" }, "answers") },
   { title: "Version", of: "version", cell: (row) => row.version ?? "–" },
 ];
 

@@ -2,7 +2,7 @@
 
 import { change, get, path } from "/console/api.js";
 import { to } from "/console/address.js";
-import { failure, fill, h, link, name } from "/console/dom.js";
+import { failure, fill, h, link, missing, name } from "/console/dom.js";
 import { bytes, count, span, time } from "/console/format.js";
 import { serverTable, table } from "/console/table.js";
 
@@ -30,7 +30,7 @@ export async function timers(shown, view) {
         link(to("messages", { topic: UNDECIDED }), UNDECIDED), "."), halves));
   const show = async () => {
     const found = await get("/half-messages", view.signal);
-    fill(halves,
+    fill(halves, missing(found.missing),
       found.unscanned ? h("p", { class: "box warn" }, `${count(found.unscanned)} older ones were not looked at.`) : null,
       table(columns(view), found.halves, "No half message waits.", "Half messages that wait, oldest first"));
   };
