@@ -83,6 +83,37 @@ def test_a_message_is_followed_from_its_producer_through_each_delivery(
         assert admin.messages_by_key(TRACE_TOPIC, "A-2"), "keys find it, too"
 
 
+def test_what_a_poll_hands_out_is_noted_as_consumed(server: Standalone, prompt: None) -> None:
+    with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
+        sent = [producer.send("orders", b"polled", keys="P-1") for _ in range(3)]
+    with rmqpy.PullConsumer("audit", server.namesrv, start_from="earliest", trace=True) as consumer:
+        consumer.subscribe("orders")
+        wanted = {each.message_id for each in sent}
+        while wanted:
+            wanted -= {message.message_id for message in consumer.poll(timeout=1)}
+    assert consumer.dropped_traces == 0
+    for each in sent:
+        steps = found(server, each.message_id, 2)
+        assert [(step.what, step.group, step.attempt, step.outcome) for step in steps] == [
+            ("send", "shop", None, "success"),
+            ("consume", "audit", 1, "success"),
+        ]
+
+
+def test_an_asynchronous_poll_is_noted_too(server: Standalone, prompt: None) -> None:
+    async def use() -> str:
+        async with rmqpy.AsyncPullConsumer("late-audit", server.namesrv, trace=True) as consumer:
+            await consumer.assign(await consumer.queues("orders"))
+            with rmqpy.Producer(server.namesrv) as producer:
+                sent = producer.send("orders", b"polled in a loop")
+            while sent.message_id not in {each.message_id for each in await consumer.poll(timeout=1)}:
+                pass
+            return sent.message_id
+
+    [step] = found(server, asyncio.run(use()), 1)
+    assert (step.what, step.group, step.outcome) == ("consume", "late-audit", "success")
+
+
 def test_every_way_to_send_is_noted_once(server: Standalone, prompt: None) -> None:
     with rmqpy.Producer(server.namesrv, group="shop", trace="own-traces") as producer:
         one = rmqpy.Message("orders", b"again and again")

@@ -66,7 +66,7 @@ def telemetry() -> Iterator[Telemetry]:
 def server() -> Iterator[Standalone]:
     with testing.broker() as server:
         with rmqpy.Admin(server.namesrv) as admin:
-            for topic in ("orders", "invoices", "batched"):
+            for topic in ("orders", "invoices", "batched", "polled"):
                 admin.create_topic(topic, read_queues=1, write_queues=1)
         yield server
 
@@ -182,6 +182,41 @@ def test_a_batch_links_to_what_it_is_made_of(server: Standalone, telemetry: Tele
     assert linked == {span.context.span_id for span in telemetry.spans("send batched")}
     counts = [(span.attributes or {}).get("messaging.batch.message_count", 1) for span in spans]
     assert counts == sizes
+
+
+def test_a_poll_is_a_span_that_links_to_the_sends_and_belongs_to_whoever_polls(
+    server: Standalone, telemetry: Telemetry
+) -> None:
+    tracer = telemetry.tracers.get_tracer("the application")
+    with (
+        rmqpy.Producer(server.namesrv) as producer,
+        rmqpy.PullConsumer("polling", server.namesrv) as consumer,
+    ):
+        consumer.assign(consumer.queues("polled"))
+        assert consumer.poll(timeout=0) == []
+        sent = [producer.send("polled", f"{number}") for number in range(3)]
+        received: list[str] = []
+        with tracer.start_as_current_span("nightly run") as run:
+            while len(received) < len(sent):
+                received += [message.message_id for message in consumer.poll(timeout=1)]
+    spans = telemetry.spans("receive polled")
+    assert {span.kind for span in spans} == {SpanKind.CLIENT}
+    assert {span.parent and span.parent.span_id for span in spans} == {run.get_span_context().span_id}
+    linked = [link.context.span_id for span in spans for link in span.links]
+    assert linked == [span.context.span_id for span in telemetry.spans("send polled")]
+    attributes = [span.attributes or {} for span in spans]
+    assert sum(int(str(each["messaging.batch.message_count"])) for each in attributes) == 3
+    expected = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "receive",
+        "messaging.operation.type": "receive",
+        "messaging.destination.name": "polled",
+        "messaging.consumer.group.name": "polling",
+    }
+    assert all(expected.items() <= each.items() for each in attributes)
+    [count] = telemetry.points("messaging.client.consumed.messages")
+    assert isinstance(count, NumberDataPoint)
+    assert (count.value, dict(count.attributes or {})) == (3, expected)
 
 
 def test_what_fails_is_an_error_with_its_type(server: Standalone, telemetry: Telemetry) -> None:

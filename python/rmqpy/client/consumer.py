@@ -96,7 +96,10 @@ class PullConsumer(PullConsumerBase):
         if not self.is_closed and not self._is_forked:
             core = self._now()
             self.is_closed = True
-            run(core.close(is_committing=is_committing))
+            try:
+                run(core.close(is_committing=is_committing))
+            finally:
+                self._close_trace()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages as they come, until `close`. What was not handed out is not committed, and comes with the next

@@ -96,6 +96,8 @@ class AsyncPullConsumer(PullConsumerBase):
                 await core.close(is_committing=is_committing)
             finally:
                 self._caller.close()
+                if self._trace is not None:
+                    await asyncio.to_thread(self._close_trace)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """As `PullConsumer.__iter__`."""

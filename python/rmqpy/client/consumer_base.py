@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from rmqpy.client.checks import check_group, check_start
 from rmqpy.client.cluster import ClusterConnection
@@ -13,10 +15,14 @@ from rmqpy.client.group.follower import Follower, Notify
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.lifetime import Lifetime
+from rmqpy.client.observers import EVERYWHERE, ReceiveObserver
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import Caller
+
+if TYPE_CHECKING:
+    from rmqpy.client.consumer_trace import ConsumerTrace
 
 
 class PullConsumerBase(Lifetime, ABC):
@@ -32,11 +38,14 @@ class PullConsumerBase(Lifetime, ABC):
         auto_commit: bool | float = AUTO_COMMIT_S,
         start_from: StartFrom = "latest",
         max_batch: int = MAX_BATCH,
+        trace: bool | str = False,
     ) -> None:
-        """`max_batch`: messages that one `poll` returns at most."""
+        """`max_batch`: messages that one `poll` returns at most. `trace` notes each of them in RocketMQ's topic of
+        traces, or in the one that it names; columns, `arrow`, are not noted."""
         check_types(
             group=(group, str), auto_commit=(auto_commit, bool | float | int), max_batch=(max_batch, int)
         )
+        check_types(trace=(trace, bool | str))
         check_group(group)
         check_start(start_from)
         super().__init__(namesrv)
@@ -45,9 +54,21 @@ class PullConsumerBase(Lifetime, ABC):
         self._start_from = start_from
         self._max_batch = max_batch
         self._follower: Follower | None = None
+        self._observers: list[ReceiveObserver] = [each.receives(self.config, group) for each in EVERYWHERE]
+        self._trace: ConsumerTrace | None = None
+        if trace:
+            from rmqpy.client.consumer_trace import ConsumerTrace
+
+            self._trace = ConsumerTrace(self.config, trace, group, math.inf)
+            self._observers.append(self._trace)
         self._cluster = ClusterConnection.hold(self.config)
         self.is_closed = False
         self._begin()
+
+    @property
+    def dropped_traces(self) -> int:
+        """Notes of the trace that were dropped, for want of room or because no broker took them."""
+        return 0 if self._trace is None else self._trace.dispatcher.dropped
 
     def position(self, queue: MessageQueue) -> int:
         """The offset after the last message received."""
@@ -77,12 +98,23 @@ class PullConsumerBase(Lifetime, ABC):
     @cached_property
     def _core(self) -> Cursor:
         return Cursor(
-            self._cluster, self._caller, self.group, self._auto_commit, self._start_from, self._max_batch
+            self._cluster,
+            self._caller,
+            self.group,
+            self._auto_commit,
+            self._start_from,
+            self._max_batch,
+            self._observers,
         )
 
     def _now(self) -> Cursor:
         self._check_open()
         return self._core
+
+    def _close_trace(self) -> None:
+        """Let what waits leave."""
+        if self._trace is not None:
+            self._trace.dispatcher.close()
 
     def _release(self) -> None:
         self._cluster.release()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
@@ -23,6 +23,7 @@ from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.first_positions import FirstPosition, FirstPositions
 from rmqpy.client.group.follower import LOOK_S, Follower
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
+from rmqpy.client.observers import ReceiveObserver, tell_received
 from rmqpy.client.routes import Route
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import seconds
@@ -57,11 +58,13 @@ class Cursor:
         auto_commit: bool | float,
         start_from: StartFrom,
         max_batch: int,
+        observers: Sequence[ReceiveObserver] = (),
     ) -> None:
         self._cluster = cluster
         self._caller = caller
         self._group = group
         self._max_batch = max_batch
+        self._observers = observers
         self._commit_every = AUTO_COMMIT_S if auto_commit is True else float(auto_commit)
         self._commit_at = time.monotonic() + self._commit_every
         #: What brokers have acknowledged.
@@ -158,10 +161,13 @@ class Cursor:
         check_types(max_messages=(max_messages, int | None))
         self._take_back()
         deadline = time.monotonic() + seconds(timeout)
+        began = time.time() if self._observers else 0.0
         while True:
             slice_s = await self._look(deadline)
             messages = await self._fetcher.next(max_messages or self._max_batch, slice_s)
             if messages or time.monotonic() >= deadline:
+                if messages and self._observers:
+                    tell_received(self._observers, messages, began)
                 return messages
 
     async def arrow(self, timeout: float | timedelta = 1.0, columns: Columns | None = None) -> ArrowBatch:

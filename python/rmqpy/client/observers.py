@@ -1,4 +1,4 @@
-"""Observers of clients: what rmqpy itself does around every send and every call of a handler, trace and telemetry.
+"""Observers of clients: what rmqpy itself does around every send, call of a handler and poll, trace and telemetry.
 
 Owns the list of those that all clients of this process get, which is empty unless telemetry is switched on, and the
 pairing of a send's begin with its end. Observers stand innermost: they see what leaves. Any thread.
@@ -6,12 +6,15 @@ pairing of a send's begin with its end. Observers stand innermost: they see what
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from rmqpy.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from rmqpy.config.client import ClientConfig
-from rmqpy.message import Message, SendResult
+from rmqpy.message import Message, ReceivedMessage, SendResult
+
+log = logging.getLogger(__name__)
 
 
 class SendObserver(Protocol):
@@ -56,11 +59,30 @@ class ObservedSends(ProducerInterceptor):
             each.end(message, state, outcome)
 
 
+class ReceiveObserver(Protocol):
+    """Sees what each poll of a consumer hands out."""
+
+    def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
+        """These are handed out by a poll that began then, in seconds since the epoch; at least one."""
+
+
+def tell_received(
+    observers: Sequence[ReceiveObserver], messages: Sequence[ReceivedMessage], began: float
+) -> None:
+    """Tell all of them. What they raise is logged: the messages are the caller's all the same."""
+    for each in observers:
+        try:
+            each.received(messages, began)
+        except Exception:
+            log.exception("an observer failed: %r", each)
+
+
 class Telemetry(NamedTuple):
     """Makes the observers of clients, each of its configuration, its group, and whether it broadcasts."""
 
     sends: Callable[[ClientConfig, str], SendObserver]
     calls: Callable[[ClientConfig, str, bool], ConsumerInterceptor]
+    receives: Callable[[ClientConfig, str], ReceiveObserver]
 
 
 #: What every client that is made from now on has beside its own.

@@ -59,7 +59,7 @@ class CallTelemetry(ConsumerInterceptor):
         attributes = {**self._common, names.DESTINATION: first.topic}
         if len(messages) == 1:
             parent = sent[0]
-            attributes |= _attributes(first)
+            attributes |= message_attributes(first)
         else:
             parent = Context()
             attributes[names.BATCH_COUNT] = len(messages)
@@ -68,7 +68,7 @@ class CallTelemetry(ConsumerInterceptor):
             context=parent,
             kind=SpanKind.CONSUMER,
             attributes=attributes,
-            links=_links(sent),
+            links=links_to(sent),
         )
         token = context.attach(trace.set_span_in_context(span, parent))
         self._calls[id(messages)] = _Call(span, token, perf_counter())
@@ -93,7 +93,8 @@ class CallTelemetry(ConsumerInterceptor):
         self._instruments.consumed_messages.add(len(messages), measured)
 
 
-def _attributes(message: ReceivedMessage) -> Mapping[str, AttributeValue]:
+def message_attributes(message: ReceivedMessage) -> Mapping[str, AttributeValue]:
+    """What a span about one message says of it."""
     found: dict[str, AttributeValue] = {
         names.MESSAGE_ID: message.message_id,
         names.BODY_SIZE: len(message.body),
@@ -108,7 +109,8 @@ def _attributes(message: ReceivedMessage) -> Mapping[str, AttributeValue]:
     return found
 
 
-def _links(sent: Sequence[Context]) -> list[Link]:
+def links_to(sent: Sequence[Context]) -> list[Link]:
+    """Links to the spans of the sends, of which messages carry the contexts."""
     spans = (trace.get_current_span(each).get_span_context() for each in sent)
     return [Link(span) for span in spans if span.is_valid]
 

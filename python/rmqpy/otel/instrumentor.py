@@ -12,11 +12,12 @@ from rmqpy.client.observers import EVERYWHERE, Telemetry
 from rmqpy.config.client import ClientConfig
 from rmqpy.otel.calls import CallTelemetry
 from rmqpy.otel.instruments import Instruments
+from rmqpy.otel.receives import ReceiveTelemetry
 from rmqpy.otel.sends import SendTelemetry
 
 
 class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its package has no checked types
-    """Has every producer and push consumer that is made from then on tell OpenTelemetry of its messages.
+    """Has every producer and consumer that is made from then on tell OpenTelemetry of its messages.
 
     `instrument(tracer_provider=…, meter_provider=…)` takes providers other than the process's; `uninstrument()` ends it
     for clients made later.
@@ -36,7 +37,10 @@ class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its packa
         def calls(config: ClientConfig, group: str, is_broadcast: bool) -> CallTelemetry:
             return CallTelemetry(shared, config.namespace, group, is_broadcast=is_broadcast)
 
-        self._telemetry = Telemetry(sends, calls)
+        def receives(config: ClientConfig, group: str) -> ReceiveTelemetry:
+            return ReceiveTelemetry(shared, config.namespace, group)
+
+        self._telemetry = Telemetry(sends, calls, receives)
         EVERYWHERE.append(self._telemetry)
 
     def _uninstrument(self, **given: Any) -> None:

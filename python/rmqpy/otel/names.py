@@ -11,8 +11,9 @@ SYSTEM: Final = "messaging.system"
 ROCKETMQ: Final = "rocketmq"
 OPERATION_NAME: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
-#: Values of both: what a producer and a push consumer do.
+#: Values of both: what a producer, a pull consumer and a push consumer do.
 SEND: Final = "send"
+RECEIVE: Final = "receive"
 PROCESS: Final = "process"
 DESTINATION: Final = "messaging.destination.name"
 PARTITION: Final = "messaging.destination.partition.id"

@@ -33,7 +33,7 @@ from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
-    from rmqpy.client.push.consumer_trace import ConsumerTrace
+    from rmqpy.client.consumer_trace import ConsumerTrace
 
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 R = TypeVar("R")
@@ -117,7 +117,7 @@ class PushConsumerBase(Lifetime, ABC):
         self._interceptors += tuple(each.calls(self.config, group, broadcast) for each in EVERYWHERE)
         self._trace: ConsumerTrace | None = None
         if trace:
-            from rmqpy.client.push.consumer_trace import ConsumerTrace
+            from rmqpy.client.consumer_trace import ConsumerTrace
 
             self._trace = ConsumerTrace(self.config, trace, group, options.consume_timeout)
             self._interceptors = (*self._interceptors, self._trace)

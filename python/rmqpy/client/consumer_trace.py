@@ -1,4 +1,5 @@
-"""Message trace of a consumer: what it notes about each message at the call of its handler, and at the end of that.
+"""Message trace of a consumer: what it notes about each message at the call of its handler, and at the end of that; of
+one that polls, as it is handed to the caller.
 
 The innermost interceptor of its consumer: it sees the call of the handler alone. Nothing is noted of a message whose
 broker says that it wants no traces. In the thread, or the task, that calls the handler.
@@ -70,6 +71,12 @@ class ConsumerTrace(ConsumerInterceptor):
                 group=self._group,
             )
             self.dispatcher.put(note, message.message_id, message.keys)
+
+    def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
+        """A poll hands these out: what becomes of them nobody tells, so that they are noted as consumed, as by Java's
+        clients."""
+        self.before_consume(messages)
+        self.after_consume(messages, None, None)
 
     def _traced(self, messages: Sequence[ReceivedMessage]) -> list[tuple[ReceivedMessage, str]]:
         """Messages that are noted, and their regions: a broker says in each message whether it wants traces."""
