@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
 use super::access;
@@ -19,22 +19,21 @@ use super::hand_clock::{self, PyHandClock};
 use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::request::PyRequest;
+use super::server_answers::{Answer, frame, settle};
+use super::server_statistics::counts;
 use super::store::PyStore;
 use super::tls::PyServerTls;
 use crate::access::limits::Limits;
-
 use crate::access::rules::Checks;
 use crate::access::white_list::WhiteList;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
-use crate::dataplane::event::{Event, KnownHeartbeat};
+use crate::dataplane::event::Event;
 use crate::dataplane::latency::Histogram;
-use crate::dataplane::rejection::{ErrorReply, Missing, overload};
+use crate::dataplane::rejection::{ErrorReply, Missing};
 use crate::dataplane::request::RequestKind;
-use crate::dataplane::upcall::ReplyTo;
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
-use crate::remoting::header::HeaderWriter;
 use crate::remoting::{LinkId, Server, ServerOptions};
 
 /// Calls from Python into any server of the process.
@@ -54,9 +53,6 @@ type Delivered = (String, String, u32, u64, u64, u64, u64);
 /// request code, response code, whether it waited for a message, answers by bucket, microseconds of all together and of
 /// the longest
 type Latency = (i32, i32, bool, Vec<u64>, u64, u64);
-
-/// token, response code, remark, header fields, body
-type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
 
 /// A remoting server. With a store it is a broker's: hot requests end there, everything else comes up.
 ///
@@ -221,38 +217,7 @@ impl PyServer {
     /// remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`.
     fn answer(&self, answers: Vec<Answer<'_>>) {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
-        for (token, code, remark, ext, body) in answers {
-            let Some(ReplyTo { mut owed, context, heartbeat }) = self.data_plane.upcalls.reply_to(token)
-            else {
-                continue;
-            };
-            let body = body.as_deref().unwrap_or_default();
-            let made = frame(
-                context.encoding,
-                code,
-                context.opaque,
-                flag::RESPONSE,
-                remark.as_deref(),
-                ext.as_ref(),
-                body,
-            );
-            let (code, frame) = match made {
-                Ok(frame) if owed.grow(frame.len()) => (code, frame),
-                Ok(_) => self.data_plane.refuse_answer(context, overload()),
-                Err(error) => {
-                    let refusal = ErrorReply::new(response::SYSTEM_ERROR, error.to_string());
-                    self.data_plane.refuse_answer(context, refusal)
-                }
-            };
-            self.data_plane.answered_by_python(context, code);
-            owed.post(match heartbeat {
-                Some((body, epoch)) if code == response::SUCCESS => {
-                    let is_sub_change = ext.as_ref().is_none_or(is_sub_change);
-                    Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }, frame)
-                }
-                _ => Event::Write(frame),
-            });
-        }
+        answers.into_iter().for_each(|answer| settle(&self.data_plane, answer));
     }
 
     /// Count a request that came up and is refused for want of room; a one-way request is dropped.
@@ -386,46 +351,8 @@ impl PyServer {
 
     /// connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ...
     fn statistics(&self) -> BTreeMap<&'static str, u64> {
-        let counters = &self.data_plane.counters;
         let server = self.server.lock().as_ref().map(Server::statistics);
-        let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count());
-        let transactions = self.data_plane.transaction_counts();
-        let refusals = &self.data_plane.guard.counts;
-        let mut statistics = BTreeMap::from([
-            ("connections", server.map_or(0, |server| server.connections as u64)),
-            ("requests", counters.requests.load(Ordering::Relaxed)),
-            ("upcalls", counters.upcalls.load(Ordering::Relaxed)),
-            ("sends", counters.sends.load(Ordering::Relaxed)),
-            ("pulls", counters.pulls.load(Ordering::Relaxed)),
-            ("overloads", counters.overloads.load(Ordering::Relaxed)),
-            ("oneway_drops", counters.oneway_drops.load(Ordering::Relaxed)),
-            ("refused_answers", counters.refused_answers.load(Ordering::Relaxed)),
-            ("parked_pulls", parked as u64),
-            ("unauthenticated", refusals.unauthenticated.load(Ordering::Relaxed)),
-            ("unauthorized", refusals.unauthorized.load(Ordering::Relaxed)),
-            ("limited_requests", refusals.limited.load(Ordering::Relaxed)),
-            ("delayed_refusals", refusals.delayed.load(Ordering::Relaxed)),
-            ("open_transactions", self.data_plane.open_transactions() as u64),
-            ("checked_transactions", transactions.checks),
-            ("discarded_transactions", transactions.discarded),
-            ("lost_transactions", transactions.lost),
-            ("waiting_upcalls", self.data_plane.upcalls.waiting() as u64),
-        ]);
-        if let Some(server) = server {
-            statistics.extend([
-                ("refused_connections", server.refused),
-                ("refused_of_address", server.refused_of_address),
-                ("refused_for_descriptors", server.refused_for_descriptors),
-                ("closed_slow", server.closed_slow),
-                ("closed_idle", server.closed_idle),
-                ("closed_broken", server.closed_broken),
-                ("refused_frames", server.refused_frames),
-                ("buffer_bytes", server.buffers_bytes as u64),
-                ("mailbox_bytes", server.mailbox_bytes as u64),
-                ("dropped_notices", server.dropped_notices),
-            ]);
-        }
-        statistics
+        counts(&self.data_plane, server)
     }
 
     /// Stop accepting, let replies drain, close every connection, join the threads. Idempotent.
@@ -439,12 +366,6 @@ impl PyServer {
             }
         });
     }
-}
-
-/// Whether an accepted heartbeat is said to have changed what its client consumes.
-fn is_sub_change(ext: &Bound<'_, PyDict>) -> bool {
-    let change = ext.get_item("IS_SUB_CHANGE").ok().flatten();
-    change.is_none_or(|change| change.eq("true").unwrap_or(true))
 }
 
 fn stopped() -> PyErr {
@@ -462,23 +383,4 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
         _ => String::new(),
     };
     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{advice}"))
-}
-
-fn frame(
-    encoding: Encoding,
-    code: i32,
-    opaque: i32,
-    flag: i32,
-    remark: Option<&str>,
-    ext: Option<&Bound<'_, PyDict>>,
-    body: &[u8],
-) -> PyResult<Vec<u8>> {
-    let mut out = Vec::with_capacity(256 + body.len());
-    let mut header = HeaderWriter::begin(&mut out, encoding, code, opaque, flag, remark);
-    for (name, value) in ext.into_iter().flatten() {
-        header.ext(&name.extract::<PyBackedStr>()?, &value.extract::<PyBackedStr>()?);
-    }
-    header.finish(body.len()).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    out.extend_from_slice(body);
-    Ok(out)
 }

@@ -154,19 +154,10 @@ impl Broker {
         let stored = puts.last().map_or(Err(PutError::Pending), |put| put.outcome);
         let stored = stored.map_err(|error| put_refused(&error))?;
         drop(puts);
-        let wait = self.wait_of_reply();
-        if wait.is_held && !context.is_oneway {
-            session.held.hold(stored.end, context, wait, |out, code| {
-                reply::write(out, context, code, None, &[]);
-            });
-            self.wait_for_promises(session, stored.end, out);
-        } else {
-            if self.store.is_sync() {
-                self.store.release_after(stored.end);
-            }
-            session.latency.note(context, wait.code);
-            reply::write(out.bytes(), context, wait.code, None, &[]);
+        if context.is_oneway && self.store.is_sync() {
+            self.store.release_after(stored.end);
         }
+        self.answer_stored(session, context, stored.end, out);
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::broker::{Broker, Deadline};
 use super::rejection::ErrorReply;
-use super::request::RequestKind;
+use super::reply;
+use super::request::{RequestContext, RequestKind};
 use super::role::CopyRules;
 use super::session::{Session, Wait};
 use crate::positions::PhysicalOffset;
@@ -48,6 +49,26 @@ impl Broker {
             rules.copies_min
         );
         Err(ErrorReply::new(response::SYSTEM_ERROR, remark))
+    }
+
+    /// Answers a request whose record ends at `end`, without fields: when that is kept as promised, or now.
+    pub(super) fn answer_stored(
+        &self,
+        session: &mut Session,
+        context: RequestContext,
+        end: PhysicalOffset,
+        out: &mut Outbox,
+    ) {
+        let wait = self.wait_of_reply();
+        if wait.is_held && !context.is_oneway {
+            session.held.hold(end, context, wait, |out, code| {
+                reply::write(out, context, code, None, &[]);
+            });
+            self.wait_for_promises(session, end, out);
+        } else {
+            session.latency.note(context, wait.code);
+            reply::write(out.bytes(), context, wait.code, None, &[]);
+        }
     }
 
     /// Sees to the events that replies held up to `end` wait for, and sends those that wait for nothing any more.

@@ -141,16 +141,7 @@ impl Broker {
         let [put] = puts;
         let stored =
             put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
-        let wait = self.wait_of_reply();
-        if wait.is_held && !context.is_oneway {
-            session.held.hold(stored.end, context, wait, |out, code| {
-                reply::write(out, context, code, None, &[]);
-            });
-            self.wait_for_promises(session, stored.end, out);
-        } else {
-            session.latency.note(context, wait.code);
-            reply::write(out.bytes(), context, wait.code, None, &[]);
-        }
+        self.answer_stored(session, context, stored.end, out);
         Ok(())
     }
 }
