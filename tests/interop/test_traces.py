@@ -10,7 +10,7 @@ from rmqpy import errors
 from rmqpy.admin.traces import Step
 from rmqpy.cli.mq import admin as our_mqadmin
 from rmqpy.protocol.names import TRACE_TOPIC
-from rmqpy.protocol.traces import ConsumeCode, SentKind, begun_note, ended_note, sent_note
+from rmqpy.protocol.traces import BegunNote, ConsumeCode, EndedNote, SentKind, SentNote
 
 from . import wire
 from .clients import InteropClient, ProcessClient
@@ -82,25 +82,25 @@ def written_again(note: tuple[str, ...]) -> tuple[str, ...]:
             at, region, group, topic, message_id, tag, keys, broker, size, took, kind, offset_id, ok = note[
                 1:
             ]
-            again = sent_note(
+            again: SentNote | BegunNote | EndedNote = SentNote(
                 at_ms=int(at), region=region, group=group, topic=topic, message_id=message_id, tag=text[tag],
                 keys=text[keys], broker=text[broker], body_bytes=int(size), took_ms=int(took),
                 kind=SentKind(int(kind)), offset_message_id=offset_id, is_success=ok == "true",
             )  # fmt: skip
         case "SubBefore":
             at, region, group, request, message_id, retries, keys = note[1:]
-            again = begun_note(
+            again = BegunNote(
                 at_ms=int(at), region=region, group=group, request=request, message_id=message_id,
                 retries=int(retries), keys=text[keys],
             )  # fmt: skip
         case _:
             assert note[0] == "SubAfter"
             request, message_id, took, _, keys, code, at, group = note[1:]
-            again = ended_note(
+            again = EndedNote(
                 request=request, message_id=message_id, took_ms=int(took), keys=text[keys],
                 code=ConsumeCode(int(code)), at_ms=int(at), group=group,
             )  # fmt: skip
-    return tuple(again.removesuffix("\x02").split("\x01"))
+    return tuple(again.text().removesuffix("\x02").split("\x01"))
 
 
 @pytest.mark.parametrize("servers", ["rmqpy", "apache"])

@@ -18,7 +18,7 @@ from rmqpy.client.trace_dispatcher import TraceDispatcher
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol.ids import UniqueIds
-from rmqpy.protocol.traces import DEFAULT_REGION, ConsumeCode, begun_note, ended_note, keys_field
+from rmqpy.protocol.traces import DEFAULT_REGION, BegunNote, ConsumeCode, EndedNote, keys_field
 
 
 class ConsumerTrace(ConsumerInterceptor):
@@ -40,7 +40,7 @@ class ConsumerTrace(ConsumerInterceptor):
         request, at = self._ids.next(), time.time()
         self._calls[id(messages)] = request, at
         for message, region in traced:
-            note = begun_note(
+            note = BegunNote(
                 at_ms=round(at * 1_000),
                 region=region,
                 group=self._group,
@@ -49,7 +49,7 @@ class ConsumerTrace(ConsumerInterceptor):
                 retries=message.delivery_attempt - 1,
                 keys=keys_field(message.keys),
             )
-            self.dispatcher.put(note, message.message_id, message.keys)
+            self.dispatcher.put(note.text(), message.message_id, message.keys)
 
     def after_consume(
         self, messages: Sequence[ReceivedMessage], result: Any, error: BaseException | None
@@ -61,7 +61,7 @@ class ConsumerTrace(ConsumerInterceptor):
         traced, now = self._traced(messages), time.time()
         codes = self._codes(messages, result, error, now - began)
         for message, _ in traced:
-            note = ended_note(
+            note = EndedNote(
                 request=request,
                 message_id=message.message_id,
                 took_ms=round((now - began) * 1_000 / len(traced)),
@@ -70,7 +70,7 @@ class ConsumerTrace(ConsumerInterceptor):
                 at_ms=round(now * 1_000),
                 group=self._group,
             )
-            self.dispatcher.put(note, message.message_id, message.keys)
+            self.dispatcher.put(note.text(), message.message_id, message.keys)
 
     def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
         """A poll hands these out: what becomes of them nobody tells, so that they are noted as consumed, as by Java's

@@ -16,7 +16,7 @@ from rmqpy.client.trace_dispatcher import TraceDispatcher
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import Message, ReceivedMessage, SendResult, TransactionState
 from rmqpy.protocol import ids
-from rmqpy.protocol.traces import SentKind, decided_note, keys_field, recalled_note, sent_note
+from rmqpy.protocol.traces import DecidedNote, RecalledNote, SentKind, SentNote, keys_field
 
 #: The region of a broker, by its name; `None` where it wants no traces.
 RegionOf = Callable[[str], str | None]
@@ -65,7 +65,7 @@ class ProducerTrace:
         region = self._region_of(outcome.queue.broker)
         if region is None:
             return
-        note = sent_note(
+        note = SentNote(
             at_ms=round(began * 1_000),
             region=region,
             group=self._group,
@@ -80,7 +80,7 @@ class ProducerTrace:
             offset_message_id=outcome.offset_message_id,
             is_success=outcome.ok,
         )
-        self.dispatcher.put(note, outcome.message_id, message.keys)
+        self.dispatcher.put(note.text(), outcome.message_id, message.keys)
 
     def decided(
         self,
@@ -97,7 +97,7 @@ class ProducerTrace:
         region = self._region_of(broker)
         if region is None or not self.dispatcher.is_traced(message.topic):
             return
-        note = decided_note(
+        note = DecidedNote(
             at_ms=_now_ms(),
             region=region,
             group=self._group,
@@ -110,7 +110,7 @@ class ProducerTrace:
             decision=_DECISIONS[state],
             is_asked=is_asked,
         )
-        self.dispatcher.put(note, message_id, message.keys)
+        self.dispatcher.put(note.text(), message_id, message.keys)
 
     def ended(self, message: Message, half: SendResult, state: TransactionState) -> None:
         """The producer has decided about a half message of its own."""
@@ -128,7 +128,7 @@ class ProducerTrace:
         named = ids.decode_recall_handle(handle)
         region = self._region_of(named.broker) if named is not None else None
         if region is not None and self.dispatcher.is_traced(topic):
-            note = recalled_note(
+            note = RecalledNote(
                 at_ms=_now_ms(),
                 region=region,
                 group=self._group,
@@ -136,7 +136,7 @@ class ProducerTrace:
                 message_id=message_id,
                 is_success=True,
             )
-            self.dispatcher.put(note, message_id)
+            self.dispatcher.put(note.text(), message_id)
 
 
 def _kind(message: Message) -> SentKind:

@@ -64,78 +64,98 @@ class ConsumeCode(IntEnum):
     FAILED = 4
 
 
-def sent_note(
-    *,
-    at_ms: int,
-    region: str,
-    group: str,
-    topic: str,
-    message_id: str,
-    tag: str | None,
-    keys: str | None,
-    broker: str | None,
-    body_bytes: int,
-    took_ms: int,
-    kind: SentKind,
-    offset_message_id: str,
-    is_success: bool,
-) -> str:
-    """The note of a producer about a message that a broker has. `broker` is an address."""
-    return _note(
-        *("Pub", at_ms, region, group, topic, message_id, tag, keys, broker, body_bytes, took_ms, kind.value),
-        *(offset_message_id, is_success),
-    )
+class SentNote(NamedTuple):
+    """A producer's, about a message that a broker has. Fields are in the order in which they are written."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tag: str | None
+    keys: str | None
+    #: An address.
+    broker: str | None
+    body_bytes: int
+    took_ms: int
+    kind: SentKind
+    offset_message_id: str
+    is_success: bool
+
+    def text(self) -> str:
+        """As it is sent."""
+        return _written("Pub", *self)
 
 
-def begun_note(
-    *, at_ms: int, region: str, group: str, request: str, message_id: str, retries: int, keys: str | None
-) -> str:
-    """The note of a consumer about a message that its handler is called with. `request` is of that call."""
-    return _note("SubBefore", at_ms, region, group, request, message_id, retries, keys)
+class BegunNote(NamedTuple):
+    """A consumer's, about a message that its handler is called with."""
+
+    at_ms: int
+    region: str
+    group: str
+    #: Of that call.
+    request: str
+    message_id: str
+    retries: int
+    keys: str | None
+
+    def text(self) -> str:
+        """As it is sent."""
+        return _written("SubBefore", *self)
 
 
-def ended_note(
-    *,
-    request: str,
-    message_id: str,
-    took_ms: int,
-    keys: str | None,
-    code: ConsumeCode,
-    at_ms: int,
-    group: str,
-) -> str:
-    """The note of a consumer about the end of that call."""
-    is_success = code is ConsumeCode.SUCCESS
-    return _note("SubAfter", request, message_id, took_ms, is_success, keys, code.value, at_ms, group)
+class EndedNote(NamedTuple):
+    """A consumer's, about the end of that call."""
+
+    request: str
+    message_id: str
+    took_ms: int
+    keys: str | None
+    code: ConsumeCode
+    at_ms: int
+    group: str
+
+    def text(self) -> str:
+        """As it is sent: behind the time it took, whether it succeeded."""
+        return _written("SubAfter", *self[:3], self.code is ConsumeCode.SUCCESS, *self[3:])
 
 
-def decided_note(
-    *,
-    at_ms: int,
-    region: str,
-    group: str,
-    topic: str,
-    message_id: str,
-    tag: str | None,
-    keys: str | None,
-    broker: str | None,
-    transaction_id: str | None,
-    decision: str,
-    is_asked: bool,
-) -> str:
-    """The note of a producer about the end of a transaction: `decision` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-    `is_asked`: by the broker."""
-    return _note(
-        *("EndTransaction", at_ms, region, group, topic, message_id, tag, keys, broker, _END_OF_TRANSACTION),
-        *(transaction_id, decision, is_asked),
-    )
+class DecidedNote(NamedTuple):
+    """A producer's, about the end of a transaction."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tag: str | None
+    keys: str | None
+    #: An address.
+    broker: str | None
+    transaction_id: str | None
+    #: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+    decision: str
+    #: By the broker.
+    is_asked: bool
+
+    def text(self) -> str:
+        """As it is sent: behind the broker, what kind of note it is."""
+        return _written("EndTransaction", *self[:8], _END_OF_TRANSACTION, *self[8:])
 
 
-def recalled_note(
-    *, at_ms: int, region: str, group: str, topic: str, message_id: str, is_success: bool
-) -> str:
-    """The note of a producer about a timed message that it has taken back."""
-    return _note("Recall", at_ms, region, group, topic, message_id, is_success)
+class RecalledNote(NamedTuple):
+    """A producer's, about a timed message that it has taken back."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    is_success: bool
+
+    def text(self) -> str:
+        """As it is sent."""
+        return _written("Recall", *self)
 
 
 def notes(body: str) -> Iterator[Note]:
@@ -253,7 +273,7 @@ def keys_field(keys: Sequence[str]) -> str | None:
     return " ".join(keys) or None
 
 
-def _note(*fields: str | int | bool | None) -> str:
+def _written(*fields: str | int | bool | None) -> str:
     return _FIELD_END.join(map(_text, fields)) + _NOTE_END
 
 

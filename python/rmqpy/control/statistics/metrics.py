@@ -12,16 +12,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
-from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rmqpy._native import (
-    LATENCY_BOUNDS_US,
     MESSAGE_SIZE_BOUNDS,
-    TIMER_BOUNDS_S,
-    TRANSACTION_BOUNDS_S,
     DueMessages,
     Offsets,
     Server,
@@ -35,16 +30,14 @@ from rmqpy.control.clients.replies import REPLY_RESULTS
 from rmqpy.control.groups.backlog import Backlog, backlogs
 from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
-from rmqpy.control.statistics import replica_metrics
+from rmqpy.control.statistics import answer_metrics, replica_metrics, timer_metrics, transaction_metrics
 from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.monitor import connections, process
-from rmqpy.monitor.exposition import Exposition, Family, Labels, Sample, expose, histogram, plain
+from rmqpy.monitor.exposition import Exposition, Family, Labels, expose, histogram, plain
 from rmqpy.protocol import names
-from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.requests.replicas import HaStatus
-from rmqpy.protocol.requests.timers import DUE_WITHIN_S
 from rmqpy.protocol.topics import TopicConfig
 
 _Sample = tuple[Labels, float]
@@ -151,11 +144,12 @@ class Metrics:
             *self._node(tables),
             *self._data_plane(),
             *self._log(tables.config),
-            *self._answers(),
+            *answer_metrics.families(self._server),
+            *self._sizes(),
             *replica_metrics.families(tables.replicas),
             *process.families(),
-            *self._decided(),
-            *self._timers(),
+            *transaction_metrics.families(self._transactions),
+            *timer_metrics.families(self._due),
             *self._traffic(tables),
             *self._given_up(tables),
             *self._consumption(tables),
@@ -257,28 +251,7 @@ class Metrics:
         is_open = self._store.failure is None and not store.get("is_full", 0)
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
 
-    def _answers(self) -> Iterator[Family]:
-        """Latencies of requests, sizes of messages."""
-        yield Family(
-            "rocketmq_rpc_latency",
-            "histogram",
-            "How long requests took to be answered, in ms.",
-            chain.from_iterable(
-                histogram(
-                    {
-                        "protocol_type": "remoting",
-                        "request_code": _name(RequestCode, code),
-                        "response_code": _name(ResponseCode, answer),
-                        "is_long_polling": _is(is_long_polling),
-                        "result": _result(answer),
-                    },
-                    _LATENCY_BOUNDS_MS,
-                    counts,
-                    sum_us / 1_000,
-                )
-                for code, answer, is_long_polling, counts, sum_us, _ in self._server.latencies()
-            ),
-        )
+    def _sizes(self) -> Iterator[Family]:
         yield Family(
             "rocketmq_message_size",
             "histogram",
@@ -289,65 +262,6 @@ class Metrics:
                 self._store.message_sizes(),
                 self._store.statistics().get("put_bytes", 0),
             ),
-        )
-
-    def _decided(self) -> Iterator[Family]:
-        half: list[_Sample] = []
-        committed: list[_Sample] = []
-        rolled_back: list[_Sample] = []
-        latencies: list[Sample] = []
-        for topic, open_now, commits, rollbacks, counts, sum_s in self._transactions.statistics():
-            labels: Labels = {"topic": topic}
-            half.append((labels, open_now))
-            committed.append((labels, commits))
-            rolled_back.append((labels, rollbacks))
-            latencies += histogram(labels, TRANSACTION_BOUNDS_S, counts, sum_s)
-        yield Family("rocketmq_half_messages", "gauge", "Half messages without a decision.", half)
-        yield Family("rocketmq_commit_messages_total", "counter", "Half messages committed.", committed)
-        yield Family("rocketmq_rollback_messages_total", "counter", "Half messages rolled back.", rolled_back)
-        text = "Seconds from the birth of messages to their commits."
-        yield Family("rocketmq_finish_message_latency", "histogram", text, latencies)
-
-    def _timers(self) -> Iterator[Family]:
-        try:
-            statistics = self._due.statistics()
-        except StoreError:
-            # The others are wanted all the more.
-            return
-        if statistics is None:
-            return
-        _pending, (unread, unread_ms), (late, late_ms), topics = statistics
-        for name, text, value in (
-            ("rocketmq_timer_enqueue_lag", "Timed messages that delivery has not read.", unread),
-            ("rocketmq_timer_enqueue_latency", "Age of the newest that it has, in ms.", unread_ms),
-            ("rocketmq_timer_dequeue_lag", "Timed messages that are due.", late),
-            ("rocketmq_timer_dequeue_latency", "How long the first of them has been, in ms.", late_ms),
-        ):
-            yield plain(name, "gauge", text, value)
-        waiting: list[_Sample] = []
-        noted: list[_Sample] = []
-        delivered: list[_Sample] = []
-        delays: list[Sample] = []
-        for topic, waits, enqueued, dequeued, counts, delay_s in topics:
-            delays += histogram({"topic": topic}, TIMER_BOUNDS_S, counts, delay_s)
-            labels: Labels = {"topic": topic}
-            waiting.append((labels, waits))
-            noted.append((labels, enqueued))
-            delivered.append((labels, dequeued))
-        yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
-        yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
-        yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
-        text = "Seconds that timed messages had to wait, by their storing and their time."
-        yield Family("rocketmq_delay_message_latency", "histogram", text, delays)
-        within = self._due.slots_within(DUE_WITHIN_S)
-        yield Family(
-            "rocketmq_timer_message_snapshot",
-            "gauge",
-            "Timed messages that are due within so many seconds, and not within the next smaller number.",
-            [
-                ({"timer_bound_s": str(bound)}, count)
-                for bound, count in zip(DUE_WITHIN_S, within, strict=False)
-            ],
         )
 
     def _traffic(self, tables: _Tables) -> Iterator[Family]:
@@ -445,24 +359,8 @@ _BACKLOG: Final[tuple[tuple[str, str, Callable[[Backlog], int]], ...]] = (
     ),
 )
 
-#: As the original measures; below a millisecond it has no buckets.
-_LATENCY_BOUNDS_MS: Final = tuple(bound / 1_000 for bound in LATENCY_BOUNDS_US)
-
 _MODES: Final = {"actively": "pull", "passively": "push"}
 
 
 def _is(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _result(answer: int) -> str:
-    """What became of a request, in the original's words."""
-    return "process_request_failed" if answer == ResponseCode.SYSTEM_ERROR else "success"
-
-
-def _name(codes: type[IntEnum], code: int) -> str:
-    """The name of a code; the number of one that a peer has made up."""
-    try:
-        return codes(code).name
-    except ValueError:
-        return str(code)
