@@ -1,4 +1,4 @@
-"""Access control of the first kind over real sockets: files of accounts, enforced, watched, changed and migrated."""
+"""ACL 1.0 over real sockets: files of accounts, enforced, watched, changed and migrated."""
 
 import asyncio
 import json

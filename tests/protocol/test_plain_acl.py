@@ -1,4 +1,4 @@
-"""Accounts of the first kind: how their file is read, and that the users they become may do the same."""
+"""Accounts of ACL 1.0: how their file is read, and that the users they become may do the same."""
 
 import random
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ accounts:
 
 
 class Need(NamedTuple):
-    """One thing a request of the first kind needs, and the actions of which one will do here."""
+    """One thing a request needs by ACL 1.0, and the actions of which one will do here."""
 
     kind: str
     name: str
@@ -52,7 +52,7 @@ class Need(NamedTuple):
     actions: tuple[str, ...]
 
 
-#: What the first kind asks of a request, by its description; the administration of topics, groups and brokers is
+#: What ACL 1.0 asks of a request, by its description; the administration of topics, groups and brokers is
 #: administrators' own.
 REQUESTS: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "send": (("Topic", "PUB", ("Pub",)),),
@@ -73,8 +73,8 @@ ADMINISTRATION = (
 )
 
 
-def first_kind(account: PlainAccount, kind: str, name: str, permission: str) -> bool:
-    """What the first kind decides, by its description."""
+def acl_1(account: PlainAccount, kind: str, name: str, permission: str) -> bool:
+    """What ACL 1.0 decides, by its description."""
     if kind == "Topic" and name == TRACE_TOPIC and permission == "PUB":
         return True
     if account.is_admin and not account.topics and not account.groups:
@@ -129,7 +129,7 @@ def test_an_account_and_the_user_it_becomes_may_do_the_same() -> None:
         account = random_account(chance)
         for name, needs in REQUESTS.items():
             for resource in ("a", "b", "c", "d", "e", TRACE_TOPIC):
-                before = all(first_kind(account, kind, resource, permission) for kind, permission, _ in needs)
+                before = all(acl_1(account, kind, resource, permission) for kind, permission, _ in needs)
                 after = all(second_kind(account, kind, resource, actions) for kind, _, actions in needs)
                 assert before == after, (name, resource, account)
                 asked += before

@@ -68,7 +68,7 @@ class Authentication(NamedTuple):
 
 
 class MigratedAccount(NamedTuple):
-    """An account of the first kind at one broker, and whether a user was made of it: not where there is one of its
+    """An account of ACL 1.0 at one broker, and whether a user was made of it: not where there is one of its
     name."""
 
     broker: str
@@ -197,7 +197,7 @@ class Access(Part):
     async def migrate(
         self, accounts: Iterable[PlainAccount], *, broker: str | None = None
     ) -> list[MigratedAccount]:
-        """Make users with policies of accounts of the first kind, at one broker or at all, as
+        """Make users with policies of accounts of ACL 1.0, at one broker or at all, as
         `rmqpy.protocol.plain_acl.read` finds them in a file. A user that is there stays as it is."""
         found, accounts = [], list(accounts)
         for name, address in await self._of(broker):

@@ -89,8 +89,8 @@ class AccessConfig(Settings):
     is_plain: bool = key(
         "aclEnable",
         False,
-        "Access control of the first kind: accounts of conf/plain_acl.yml and conf/acl/*.yml in rocketmqHome, as "
-        "releases up to 5.3.2 have it. `rmqpy acl migrate` makes users and policies of them.",
+        "ACL 1.0, the access control of releases up to 5.3.2: accounts of conf/plain_acl.yml and conf/acl/*.yml in "
+        "rocketmqHome. `rmqpy acl migrate` makes users and policies of them.",
     )
     home: str = key(
         "rocketmqHome",
@@ -100,7 +100,7 @@ class AccessConfig(Settings):
     migrates_plain: bool = key(
         "migrateAuthFromV1Enabled",
         False,
-        "At the start, accounts of the first kind become users with policies, where there is no user of that name.",
+        "At the start, accounts of ACL 1.0 become users with policies, where there is no user of that name.",
     )
     http_token: str = key(
         "httpToken",

@@ -1,10 +1,10 @@
-"""Plain accounts: access control of the first kind, as `plain_acl.yml` of releases up to 5.3.2 states it.
+"""Plain accounts: ACL 1.0, as `plain_acl.yml` of releases up to 5.3.2 states it.
 
-Owns the reading of such a file, and the translation of an account into a user and policies of the second kind, by which
+Owns the reading of such a file, and the translation of an account into a user and policies, by which
 it is enforced here and to which it is migrated: both decide alike. What an account is allowed of a topic or group that
 is listed takes the place of its default, also where it is less, so that a Default entry denies what is not listed.
 
-`PUB` is to send. `SUB` is to receive, and to look. What the first kind lets everybody do who has a key, such as asking
+`PUB` is to send. `SUB` is to receive, and to look. What ACL 1.0 lets everybody do who has a key, such as asking
 a broker for its settings, needs an administrator.
 
 Pure, for any thread; PyYAML is imported when a file is read.

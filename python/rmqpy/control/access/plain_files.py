@@ -1,6 +1,6 @@
 """Plain files: `plain_acl.yml` and the folder `acl` beside it, read, watched and changed.
 
-Owns what the files of access control of the first kind say now. Invariant: a file that cannot be read changes nothing,
+Owns what the files of ACL 1.0 say now. Invariant: a file that cannot be read changes nothing,
 and is told once; a change that was asked for is in the file before it counts. Threads: the event loop's; files are read
 and written in a worker.
 """

@@ -49,7 +49,7 @@ class AccessRules:
         self._open_codes = frozenset(open_codes)
         self.users = Users(folder / "users.json", clock)
         self.policies = Policies(folder / "acls.json", clock)
-        #: Of the first kind: its accounts are asked in the place of users and policies.
+        #: Of ACL 1.0: its accounts are asked in the place of users and policies.
         self.plain = PlainFiles(Path(config.home), clock) if config.is_plain else None
         self._clock = clock
         self._server: Server | None = None
@@ -90,7 +90,7 @@ class AccessRules:
         await self.users.put(_super_user(secret))
 
     async def _migrate(self) -> None:
-        """Make users of the accounts of the first kind, where there are none of their names."""
+        """Make users of the accounts of ACL 1.0, where there are none of their names."""
         files = PlainFiles(Path(self._config.home), self._clock)
         await files.load()
         for key, account in files.accounts.items():

@@ -1,4 +1,4 @@
-"""Administration of accounts of the first kind, where `aclEnable` is on. Runs on the event loop; files are written in a
+"""Administration of accounts of ACL 1.0, where `aclEnable` is on. Runs on the event loop; files are written in a
 worker.
 
 Where the original lets every account change the others, this needs an administrator.

@@ -1,4 +1,4 @@
-"""Accounts of the first kind: the requests of tools of releases up to 5.3.2."""
+"""Accounts of ACL 1.0: the requests of tools of releases up to 5.3.2."""
 
 from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
