@@ -1,6 +1,7 @@
 """Promotion: the slave leads with what its master had, the old master takes nothing more, unlike logs are told."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.leadership import EpochCache, GetBrokerEpochCache, NotifyBrokerRoleChanged
+from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.protocol.requests.routes import GetClusterInfo
 from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
@@ -103,6 +105,29 @@ async def test_a_slave_that_is_promoted_leads_and_the_master_takes_nothing_more(
         found = await epochs(slave.address)
         assert found is not None
         assert [entry.start_offset for entry in found.epoch_list] == [0, end]
+
+
+async def test_messages_of_a_topic_that_the_slave_never_heard_of_are_read_once_it_leads(
+    tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path, namesrv) as (master, slave):
+        await filled(master.address, slave.address, 20)
+        table = tmp_path / "slave" / "config" / "topics.json"
+        async with asyncio.timeout(TIMEOUT_S):
+            while "orders" not in table.read_text():  # noqa: ASYNC110 - of another process, or as good as
+                await asyncio.sleep(0.01)
+    # As if the master had died between the messages and the topic.
+    content = json.loads(table.read_text())
+    del content["topicConfigTable"]["orders"]
+    table.write_text(json.dumps(content))
+    async with made_slave(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
+        await admin.promote("broker-a", 1)
+        async with await Peer.connect(slave.address) as peer:
+            stats = await peer.ask(GetTopicStatsInfo(topic="orders"))
+            assert (await send(peer, "orders")).code == 0
+    assert sum(queue.max_offset for queue in stats.offset_table.values()) == 20
+    assert "did not pass on" in caplog.text
+    assert "orders" in caplog.text
 
 
 async def test_a_master_that_was_replaced_comes_back_as_a_slave_and_gives_up_what_only_it_had(

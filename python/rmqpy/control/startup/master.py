@@ -13,6 +13,7 @@ from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.recovery import Recovered
 from rmqpy.control.startup.replicas import Replicas
 from rmqpy.control.startup.services import Services
+from rmqpy.control.topics.adoption import adopt
 from rmqpy.protocol.requests.leadership import next_epoch
 from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.remoting.endpoint import Endpoint
@@ -30,6 +31,10 @@ async def start_as_master(
 
     Raises `ConfigError` where this broker was replaced as a master, `OSError` for a port in use, `StoreError`.
     """
+    leadership = context.leadership
+    # It takes over from another master, now and not at an earlier start.
+    if leadership.has_followed or (leadership.epoch or 0) > replicas.stream.epoch():
+        await adopt(recovered.topics, recovered.store)
     await _listen(context, replicas)
     if replicas.members is not None and not context.config.replication.skips_hand_over:
         hand_over = HandOver(
