@@ -72,7 +72,7 @@ class Certificates:
                 log.warning("%s could not connect: %s", address, why)
             if more:
                 log.warning("%d more could not connect by TLS", more)
-        if self.client is not None and self._config.client_cert_path:
+        if self.client is not None:
             await asyncio.to_thread(self._refresh_client, self.client)
 
     def http(self) -> ssl.SSLContext | None:
