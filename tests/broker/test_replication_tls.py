@@ -18,7 +18,7 @@ from rmqpy.config import namesrv as namesrv_config
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
-from wire import TIMEOUT_S, Peer
+from wire import Peer
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
@@ -89,31 +89,36 @@ async def test_a_slave_follows_an_enforcing_master_also_when_certificates_are_re
 async def test_a_running_slave_connects_to_a_master_that_comes_back_with_another_authority_s_certificate(
     tmp_path: Path, files: Files
 ) -> None:
-    async with cluster(tmp_path, files) as (namesrv, master):
-        async with made_slave(tmp_path, namesrv, **master_settings(files)) as slave:
+    async with (
+        cluster(tmp_path, files) as (namesrv, master),
+        made_slave(tmp_path, namesrv, **master_settings(files)) as slave,
+    ):
+        await sent(our(namesrv, files), 10)
+        await until(lambda: states(our(namesrv, files)), has_all)
+        certificates.replace(files, write(tmp_path / "next"))
+        await asyncio.to_thread(
+            certificates.wait_until_shown, files.cert, namesrv, master.address, slave.address
+        )
+        await master.stop()
+        async with made_broker(tmp_path, namesrv, master_settings(files)):
             await sent(our(namesrv, files), 10)
             await until(lambda: states(our(namesrv, files)), has_all)
-            certificates.replace(files, write(tmp_path / "next"))
-            await asyncio.to_thread(
-                certificates.wait_until_shown, files.cert, namesrv, master.address, slave.address
-            )
-            await master.stop()
-            async with made_broker(tmp_path, namesrv, master_settings(files)):
-                await sent(our(namesrv, files), 10)
-                await until(lambda: states(our(namesrv, files)), has_all)
 
 
 async def test_a_slave_without_tls_is_refused_and_says_why(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
+
+    async def log() -> str:
+        return caplog.text
+
+    def is_said(text: str) -> bool:
+        both = "may be a port that wants TLS", "not encrypted, and tls.server.mode is enforcing"
+        return all(each in text for each in both)
+
     async with cluster(tmp_path, files) as (namesrv, _), made_slave(tmp_path, namesrv) as slave:
         await sent(our(namesrv, files), 3)
-        async with asyncio.timeout(TIMEOUT_S):
-            while not (
-                "may be a port that wants TLS" in caplog.text
-                and "not encrypted, and tls.server.mode is enforcing" in caplog.text
-            ):
-                await asyncio.sleep(0.02)
+        await until(log, is_said)
         async with await Peer.connect(slave.address) as peer:
             assert int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"]) == 0
             status = (await peer.ask(GetBrokerHaStatus())).ha_client_runtime_info
