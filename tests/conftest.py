@@ -1,10 +1,14 @@
-"""Common to all tests: hypothesis, programs under test that can be interrupted, a name server, why a test ran again."""
+"""Common to all tests: hypothesis, programs under test that can be interrupted, servers, why a test ran again."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from rmqpy.server import Standalone
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and every program they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -14,10 +18,19 @@ settings.register_profile("rmqpy", deadline=None)
 settings.load_profile("rmqpy")
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator["Standalone"]:
+    """A name server and a broker with the defaults of `rmqpy.testing`, for the tests of one file."""
+    # Imported here, as below: some tests read sources alone, and need no build.
+    from rmqpy.testing import broker
+
+    with broker() as server:
+        yield server
+
+
 @pytest.fixture
 async def namesrv() -> AsyncIterator[str]:
     """The address of a name server that keeps nothing on the disk."""
-    # Here: some tests read sources alone, and need no build.
     from rmqpy.config.namesrv import NameServerConfig
     from rmqpy.namesrv import NameServer
 

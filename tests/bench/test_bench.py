@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,15 +14,8 @@ from commandline import Run, runner
 from rmqpy import cli
 from rmqpy.load import machine
 from rmqpy.server import Standalone
-from rmqpy.testing import broker
 
 Result = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with broker() as server:
-        yield server
 
 
 @pytest.fixture

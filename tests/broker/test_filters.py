@@ -2,11 +2,9 @@
 
 import socket
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from rmqpy import testing
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.clients import ConsumerData, HeartBeat, HeartbeatData, SubscriptionData
 from rmqpy.server import Standalone
@@ -18,12 +16,6 @@ from .test_owed_replies import answers, connect, first_offset, parked_pull
 TAGS_MAX = 1_000
 #: Waiting pulls of one queue that a message is compared with.
 COMPARED_MAX = 4_096
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with testing.broker() as server:
-        yield server
 
 
 def tags(count: int) -> str:

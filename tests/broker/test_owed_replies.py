@@ -2,13 +2,9 @@
 
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
-import pytest
-
 from broker.test_hot_path import exchange, pull_frame, send_frame
-from rmqpy import testing
 from rmqpy.server import Standalone
 from wire import Frame
 
@@ -16,12 +12,6 @@ from wire import Frame
 PULLS = 7_000
 #: Longer than anything here takes.
 SUSPEND_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with testing.broker() as server:
-        yield server
 
 
 def connect(server: Standalone) -> socket.socket:

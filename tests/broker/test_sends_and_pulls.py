@@ -4,7 +4,7 @@ Numbers in names are those of the traps in the project's list of real clients' p
 """
 
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,12 +14,6 @@ from wire import BINARY, JSON, ONEWAY, Frame, Peer
 
 SEND_V1, PULL, QUERY_OFFSET, UPDATE_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 14, 15, 310, 320
 GET_MAX_OFFSET = 30
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with testing.broker() as server:
-        yield server
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@
 import json
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rmqpy import testing
 from rmqpy.control.clients.filter_file import bloom_positions
 from rmqpy.protocol.requests.clients import (
     ConsumerData,
@@ -29,12 +27,6 @@ from .test_send_back import records
 TOPIC = "priced"
 EXPRESSION = "price > 10 AND region IN ('EU', 'UK')"
 ON = {"enablePropertyFilter": "true"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with testing.broker() as server:
-        yield server
 
 
 def sql(expression: str, **changes: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,10 @@ from typing import Any
 import pytest
 
 import rmqpy
-from commandline import Run, runner
+from commandline import runner
 from rmqpy.cli.standalone import SMALL
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with broker() as server:
-        yield server
-
-
-@pytest.fixture
-def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """`run("produce", ...)`: exit code, stdout, stderr."""
-    return runner(server.namesrv, monkeypatch, capfd)
 
 
 def test_a_message_goes_in_with_all_its_parts_and_comes_out(run: Any) -> None:

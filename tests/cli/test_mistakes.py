@@ -3,26 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 import rmqpy
-from commandline import Run, runner
+from commandline import Run
 from rmqpy import cli
 from rmqpy.server import Standalone
-from rmqpy.testing import broker
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with broker() as server:
-        yield server
-
-
-@pytest.fixture
-def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    return runner(server.namesrv, monkeypatch, capfd)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from rmqpy.testing import broker
 
 #: No server listens there.
 NOWHERE = "127.0.0.1:1"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with broker() as server:
-        yield server
 
 
 @pytest.fixture

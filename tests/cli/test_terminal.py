@@ -8,20 +8,13 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from rmqpy.server import Standalone
-from rmqpy.testing import broker
 
 RED, GREEN = "\x1b[1;31m", "\x1b[32m"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with broker() as server:
-        yield server
 
 
 def typed(

@@ -16,8 +16,8 @@ import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ import pytest
 
 import rmqpy
 from crash.killable import Broker
-from crash.loopback import MountedImage, Unavailable
+from crash.loopback import MountedImage
 from crash.traffic import BODY_AT, QUEUES, pull_header
 from rmqpy.errors import RocketMQError
 from wire import Peer
@@ -228,16 +228,6 @@ async def test_timed_messages_survive_kills(tmp_path: Path) -> None:
         KILLS,
         part,
     )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[MountedImage]:
-    with ExitStack() as mounted:
-        try:
-            image = mounted.enter_context(MountedImage(tmp_path))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        yield image
 
 
 @pytest.mark.timeout(300 + 60 * POWER_LOSSES + TIMERS / 500)

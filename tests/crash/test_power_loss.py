@@ -10,14 +10,11 @@ moments. `make campaign-power` has many.
 
 import os
 import random
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from crash.killable import Broker
-from crash.loopback import MountedImage, Unavailable
+from crash.loopback import MountedImage
 from crash.traffic import Acknowledged, audit, load_until, read_topic, survivors
 from rmqpy._native import StoppedStore
 from rmqpy.config.store import StoreConfig
@@ -25,16 +22,6 @@ from rmqpy.config.store import StoreConfig
 LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
 pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[MountedImage]:
-    with ExitStack() as mounted:
-        try:
-            image = mounted.enter_context(MountedImage(tmp_path))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        yield image
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
