@@ -207,7 +207,7 @@ SWALLOWED = r"\berror\b"
 _LITE = "lite topics are not served yet"
 _COLD = "cold data is not limited"
 _CONTROLLER = "there is no controller"
-_REPLICATION = "replication is not served yet"
+_REPLICATION = "a slave is told the end of its master's log by the master alone"
 
 NOT_SERVED: dict[str, tuple[str, str]] = {
     "setConsumeMode": ("-b {broker} -t {topic} -g {group} -m POP -q 2", "POP consumption is not served yet"),

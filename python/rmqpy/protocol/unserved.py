@@ -26,7 +26,7 @@ _BY_BROKER: Final[Mapping[str, str]] = {
         POP_LITE_MESSAGE LITE_SUBSCRIPTION_CTL ACK_LITE_MESSAGE NOTIFY_UNSUBSCRIBE_LITE GET_BROKER_LITE_INFO
         GET_PARENT_TOPIC_INFO GET_LITE_TOPIC_INFO GET_LITE_CLIENT_INFO GET_LITE_GROUP_INFO TRIGGER_LITE_DISPATCH
     """,
-    "replication is not served yet": """
+    "a slave is told the end of its master's log by the master alone": """
         RESET_MASTER_FLUSH_OFFSET
     """,
     "static topics are not served yet": """
