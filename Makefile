@@ -216,7 +216,7 @@ bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registr
 bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka connector: reads, writes, latency (10 min, 15 GB of disk)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m benchmarks.spark --report target/reports/bench-spark.md
 
-console-tasks: build $(VENV)/.browser ## twelve tasks of an operator done in Chromium, by a script: clicks, fields and seconds of each (1 min)
+console-tasks: build $(VENV)/.browser ## twelve tasks of an operator done in Chromium, by a script: clicks, fields and seconds of each; one more by keys alone (1 min)
 	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.tasks
 
 screenshots: build $(VENV)/.browser ## every page of the console in Chromium, light and dark, empty, busy, with much wrong, without servers, and large (SCALE (1000) topics), whose first views are timed: errors, other hosts, axe; pictures in target/screenshots, and README's (4 min)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def everything() -> "Iterator[tuple[SparkSession, str]]":
-    """A session and the address of a name server; both gone afterwards."""
+def everything(http_port: int = -1) -> "Iterator[tuple[SparkSession, str]]":
+    """A session and the address of a name server; both gone afterwards. The console is at `http_port`, unless it
+    is -1."""
     # Spark's workers are processes of their own: they must run this interpreter, and stay on this machine.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -24,7 +25,7 @@ def everything() -> "Iterator[tuple[SparkSession, str]]":
 
     with (
         tempfile.TemporaryDirectory(prefix="rmqpy-") as folder,
-        Standalone(folder, namesrv_port=0, broker_port=0) as server,
+        Standalone(folder, namesrv_port=0, broker_port=0, http_port=http_port) as server,
     ):
         spark = (
             SparkSession.builder.master("local[2]")

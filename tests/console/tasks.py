@@ -1,4 +1,6 @@
-"""Twelve tasks of an operator, done in the system's Chromium as a person does them; clicks and fields are counted.
+"""Twelve tasks of an operator, done in the system's Chromium as a person does them; clicks and fields are counted. One
+more is done by keys alone, where each element that is used has to show that it has the focus, and axe looks at each
+step.
 
 `make console-tasks` runs them and prints a table. Each task begins at the overview, and ends with what proves it
 done. One that fails ends the run with exit code 1.
@@ -12,13 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 import rmqpy
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 
 LETTERS: Final = 100
+#: Presses of Tab to the next element that is used: more of them, and nobody would do it.
+REACH_MAX: Final = 40
+SERIOUS: Final = ("serious", "critical")
 
 
 class Hand:
@@ -194,6 +200,70 @@ def change_a_setting(hand: Hand, server: Standalone) -> None:
         assert admin.broker_config("broker-a")["fileReservedTime"] == "48"
 
 
+class Keys:
+    """Somebody without a pointer."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.presses = 0
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.presses += 1
+
+    def write(self, text: str) -> None:
+        self.page.keyboard.type(text)
+        self.presses += len(text)
+
+    def reach(self, target: Locator, key: str = "Tab") -> None:
+        """Press Tab until the target has the focus, and see that it shows it."""
+        expect(target).to_be_visible()
+        for _ in range(REACH_MAX):
+            if target.evaluate("element => element === document.activeElement"):
+                break
+            self.press(key)
+        else:
+            raise AssertionError(f"{target} is not reached by {REACH_MAX} times {key}")
+        shown = target.evaluate(
+            "element => { const { outlineStyle, outlineWidth } = getComputedStyle(element);"
+            " return outlineStyle !== 'none' && parseFloat(outlineWidth) > 0; }"
+        )
+        assert shown, f"{target} does not show that it has the focus"
+
+    def inspect(self) -> None:
+        """See that axe finds nothing serious."""
+        found = [each for each in Axe().run(self.page).response["violations"] if each["impact"] in SERIOUS]
+        assert not found, [(each["id"], [node["target"] for node in each["nodes"]]) for each in found]
+
+
+def resend_by_keys(page: Page, server: Standalone) -> int:
+    """send a dead letter again, edited, by keys alone"""
+    keys = Keys(page)
+    keys.press("g", "d")
+    keys.reach(page.get_by_role("link", name="shipping", exact=True))
+    keys.inspect()
+    keys.press("Enter")
+    keys.reach(page.get_by_role("checkbox").first)
+    keys.press("Space")
+    keys.reach(page.get_by_role("button", name="Send 1 again"), "Shift+Tab")
+    keys.inspect()
+    keys.press("Enter")
+    body = page.get_by_label("Body", exact=True)
+    keys.reach(body)
+    keys.press("Control+End")
+    keys.write(" by keys")
+    keys.reach(page.locator("dialog").get_by_role("button", name="Send", exact=True))
+    keys.inspect()
+    keys.press("Enter")
+    expect(page.get_by_text("1 of 1 were sent again").first).to_be_visible()
+    keys.inspect()
+    with rmqpy.Admin(server.namesrv) as admin:
+        bodies = [each.text() for each in admin.messages_between("%RETRY%shipping")]
+    assert len([each for each in bodies if each.endswith(" by keys")]) == 1
+    return keys.presses
+
+
 TASKS: Final[tuple[Callable[[Hand, Standalone], None], ...]] = (
     find_by_key,
     why_a_group_lags,
@@ -243,6 +313,15 @@ def cluster() -> Iterator[Standalone]:
             yield server
 
 
+def opened(browser: Browser, server: Standalone) -> Page:
+    """The overview."""
+    page = browser.new_page(viewport={"width": 1280, "height": 860})
+    page.set_default_timeout(10_000)
+    page.goto(f"http://{server.http}/")
+    page.wait_for_selector("main:not(:has-text('Loading…'))")
+    return page
+
+
 def main() -> None:
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
@@ -254,10 +333,7 @@ def main() -> None:
         )
         print("| task | clicks | fields | seconds |\n|---|--:|--:|--:|")
         for task in TASKS:
-            page = browser.new_page(viewport={"width": 1280, "height": 860})
-            page.set_default_timeout(10_000)
-            page.goto(f"http://{server.http}/")
-            page.wait_for_selector("main:not(:has-text('Loading…'))")
+            page = opened(browser, server)
             hand = Hand(page)
             begun = time.monotonic()
             try:
@@ -269,6 +345,13 @@ def main() -> None:
                 page.screenshot(path=f"target/task-{task.__name__}.png")
             print(f"| {task.__doc__} | {outcome} |", flush=True)
             page.close()
+        page = opened(browser, server)
+        try:
+            print(f"{resend_by_keys.__doc__}: {resend_by_keys(page, server)} presses")
+        except Exception as error:
+            failed += 1
+            print(f"{resend_by_keys.__doc__}: failed: {str(error).splitlines()[0]}")
+            page.screenshot(path="target/task-resend_by_keys.png")
         browser.close()
     sys.exit(1 if failed else 0)
 

@@ -50,6 +50,7 @@ def test_they_are_written_as_grafana_and_prometheus_read_them(
         "rmqpy-alerts.yml",
         "rmqpy-operator.json",
         "rmqpy-application.json",
+        "rmqpy-spark.json",
     ]
     for path in written[1:]:
         board = json.loads(path.read_text("utf-8"))

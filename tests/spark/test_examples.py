@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqpy import testing
 from rmqpy.server import Standalone
 
 if TYPE_CHECKING:
@@ -39,6 +40,17 @@ def test_to_parquet(example: ModuleType, spark: "SparkSession", server: Standalo
 def test_windows(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
     counted = example.main(spark, server.namesrv, tmp_path)
     assert counted == [("12:00", "DE", 10), ("12:00", "FR", 20), ("12:01", "DE", 10), ("12:01", "FR", 20)]
+
+
+def test_watched(example: ModuleType, spark: "SparkSession", tmp_path: Path) -> None:
+    with testing.broker(httpPort=0) as server:
+        seen = example.main(spark, server.namesrv, server.http, tmp_path)
+    assert [each.spark for each in seen] == [120, 40, 0]
+    assert [(each.console, each.board, each.read) for each in seen] == [
+        (120, 120, 80),
+        (40, 40, 160),
+        (0, 0, 200),
+    ]
 
 
 def test_to_topic(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:

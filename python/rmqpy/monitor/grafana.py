@@ -166,10 +166,56 @@ APPLICATION: Final = (
         ),
     ),
 )
+SPARK: Final = (
+    Panel(
+        "Rows into the topics", "ops", ((_rate("rocketmq_messages_in_total", _TOPIC, "topic"), "{{topic}}"),)
+    ),
+    Panel(
+        "Rows read by streams",
+        "ops",
+        (
+            (
+                _rate("rocketmq_messages_out_total", _GROUP, "consumer_group, topic"),
+                "{{consumer_group}} of {{topic}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Progress: rows read since the broker's start",
+        "short",
+        (
+            (
+                f"sum by (consumer_group, topic) (rocketmq_messages_out_total{{{_GROUP}}})",
+                "{{consumer_group}} of {{topic}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Rows that wait",
+        "short",
+        (
+            (
+                f"sum by (consumer_group, topic) (rocketmq_consumer_lag_messages{{{_GROUP}}})",
+                "{{consumer_group}} in {{topic}}",
+            ),
+        ),
+    ),
+    Panel(
+        "How long the oldest has waited",
+        "ms",
+        (
+            (
+                f"max by (consumer_group, topic) (rocketmq_consumer_lag_latency{{{_GROUP}}})",
+                "{{consumer_group}} in {{topic}}",
+            ),
+        ),
+    ),
+)
 #: Name of the file, title, panels, and what it is narrowed to besides cluster and broker.
 BOARDS: Final = (
     ("rmqpy-operator", "rmqpy: brokers", OPERATOR, ()),
     ("rmqpy-application", "rmqpy: topics and groups", APPLICATION, ("topic", "consumer_group")),
+    ("rmqpy-spark", "rmqpy: Spark streams", SPARK, ("topic", "consumer_group")),
 )
 
 

@@ -31,7 +31,7 @@ export async function deadLetters(shown, view) {
   };
   const boxes = new Map();
   const causes = h("div", { class: "chips" });
-  const results = h("div", { "aria-live": "polite" });
+  const results = h("div", { "aria-live": "polite", tabindex: "-1" });
   const button = h("button", { type: "button", class: "main", disabled: true, onclick: () => resend() }, "Send again");
   const all = h("button", { type: "button", disabled: true, onclick: () => mark(true) }, "Select this page");
   const none = h("button", { type: "button", onclick: () => mark(false) }, "Select none");
@@ -131,6 +131,8 @@ export async function deadLetters(shown, view) {
       h("details", { open: failed.length > 0 }, h("summary", {}, "Result for each"), table(RESULTS, told, "", "Results")));
     chosen.clear();
     changed();
+    // The button that had the focus can be pressed no more.
+    results.focus();
     list.show({});
   }
 
