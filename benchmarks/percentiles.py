@@ -76,9 +76,9 @@ def main() -> None:
             options = ["-c", arguments.connections, "-w", "8", "--rate", arguments.rate]
             command = side.load_command("latency", "percentiles", *options, "-d", arguments.seconds)
             # The first load makes the topic.
-            subprocess.run([*command, "--warm-up", "0", "--count", "1"], check=True, capture_output=True)
+            subprocess.run([*command, "--warm-up", "0", "--count", "1"], check=True, stdout=subprocess.PIPE)
             before = side.buckets()
-            done = subprocess.run([*command, "--warm-up", "0"], check=True, capture_output=True)
+            done = subprocess.run([*command, "--warm-up", "0"], check=True, stdout=subprocess.PIPE)
             after = side.buckets()
         finally:
             side.stop()

@@ -81,6 +81,8 @@ def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[S
     )
     try:
         query.awaitTermination(120)
+        # What is told of the last batch comes a moment later.
+        looked.acquire(timeout=60)
     finally:
         query.stop()
         for listener in listeners:

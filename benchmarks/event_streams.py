@@ -1,0 +1,106 @@
+"""`python -m benchmarks.event_streams`: what the console's streams of events cost a broker that is under load.
+
+Method: one broker with a console; the same load of sends, 4 connections with 64 under way each, in pairs: without, and
+with ten streams of `/api/v1/overview/events` open, each read by a client that does nothing else. Which of a pair comes
+first changes, so that what else the machine does meets both. Processor time is the broker's by message sent; the median
+of the pairs' differences counts.
+"""
+
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from benchmarks.processes import cpu_seconds, free_ports
+from benchmarks.servers import Rmqpy
+
+STREAMS: Final = 10
+PATH: Final = "/api/v1/overview/events"
+WAIT_S: Final = 30.0
+
+
+class Shown(Rmqpy):
+    """A broker with a console."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.http_port = free_ports(1)
+
+    def settings(self, is_sync_flush: bool) -> str:
+        return super().settings(is_sync_flush) + f"httpPort={self.http_port}\n"
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """One stream of events, read as they come; it has begun when this is entered."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=WAIT_S)
+        connection.request("GET", PATH)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.readline()
+
+        def read() -> None:
+            # It is closed under the reader's hands.
+            with suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+                while answer.readline():
+                    pass
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            if connection.sock is not None:
+                connection.sock.shutdown(2)
+            reader.join(WAIT_S)
+            connection.close()
+
+    def cost(self, seconds: float, streams: int) -> float:
+        """Microseconds of the broker for each message of one load beside so many streams."""
+        with ExitStack() as stack:
+            for _ in range(streams):
+                stack.enter_context(self.stream())
+            command = self.load_command("produce", "events", "-c", "4", "-w", "64", "-d", str(seconds))
+            before = cpu_seconds(self.pid)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            used = cpu_seconds(self.pid) - before
+        return 1e6 * used / float(json.loads(done.stdout)["messages"])
+
+
+@click.command()
+@click.option("--pairs", type=click.IntRange(1), default=7, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.5), default=10.0, show_default=True, help="Of each load.")
+def main(pairs: int, seconds: float) -> None:
+    """Measure what ten open streams of events cost a broker for each message."""
+    without: list[float] = []
+    beside: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="rmqpy-bench-") as folder:
+        side = Shown(Path(folder))
+        side.start()
+        try:
+            # The first load makes the topic, the first stream imports the console.
+            side.cost(1.0, 1)
+            for pair in range(pairs):
+                for streams in (0, STREAMS) if pair % 2 else (STREAMS, 0):
+                    (beside if streams else without).append(side.cost(seconds, streams))
+        finally:
+            side.stop()
+    more = statistics.median(100 * (two / one - 1) for one, two in zip(without, beside, strict=True))
+    click.echo(
+        f"broker's processor time a message, medians of {pairs} pairs of {seconds:g} s at 4 x 64; load average "
+        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n"
+        f"without {statistics.median(without):.2f} µs, beside {STREAMS} streams {statistics.median(beside):.2f} µs: "
+        f"{more:+.1f} % (median of the pairs)"
+    )
+
+
+if __name__ == "__main__":
+    main()
