@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.options import (
-    QueueName,
-    client_config,
-    cluster_options,
-    complete_groups,
-    complete_topics,
-    place,
-    queue_option,
-)
+from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics
 from rmqpy.cli.output import Format, message_printer, messages_option
+from rmqpy.cli.values import QueueName, place, queue_option
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer

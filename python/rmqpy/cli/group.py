@@ -18,8 +18,9 @@ from rmqpy.cli.command import (
     with_admin,
     yes_option,
 )
-from rmqpy.cli.options import complete_brokers, complete_groups, complete_topics, options, place
+from rmqpy.cli.options import complete_brokers, complete_groups, complete_topics, options
 from rmqpy.cli.output import Format, note, output_option, show, time_text
+from rmqpy.cli.values import place
 from rmqpy.cli.watching import looks, show_again, watch_options
 
 if TYPE_CHECKING:

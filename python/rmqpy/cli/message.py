@@ -9,14 +9,7 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, printed, with_admin
-from rmqpy.cli.options import (
-    client_config,
-    cluster_options,
-    complete_groups,
-    complete_topics,
-    moment,
-    options,
-)
+from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, options
 from rmqpy.cli.output import (
     Format,
     export_option,
@@ -28,6 +21,7 @@ from rmqpy.cli.output import (
     time_text,
     write_lines,
 )
+from rmqpy.cli.values import moment
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin

@@ -1,14 +1,13 @@
-"""Options that commands share, and how their values are read.
+"""Options that commands share.
 
 The name servers are those of, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine; a namespace is
 found likewise. Options of most commands may stand before the command, too: a value given there is kept in the
 context's `meta`, which all contexts of a run share, until the option itself is read.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from rmqpy.config.client import ClientConfig
     from rmqpy.config.profiles import Profile
     from rmqpy.config.tls import TLS
-    from rmqpy.message import MessageQueue
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -125,7 +123,7 @@ def cluster_options(command: _Command) -> _Command:
             envvar="RMQPY_NAMESPACE",
             show_envvar=True,
             expose_value=False,
-            callback=_namespace,
+            callback=_keeper(_NAMESPACE, lambda profile: profile.namespace),
             metavar="NAME",
             help="Namespace of all topics and groups: orders is NAME%orders. [default: that of the profile, or none]",
         ),
@@ -134,7 +132,7 @@ def cluster_options(command: _Command) -> _Command:
             envvar="RMQPY_ACCESS_KEY",
             show_envvar=True,
             expose_value=False,
-            callback=_access_key,
+            callback=_keeper(_ACCESS_KEY, lambda profile: profile.access_key),
             metavar="NAME",
             help="User that signs the requests. [default: that of the profile, or none]",
         ),
@@ -143,7 +141,7 @@ def cluster_options(command: _Command) -> _Command:
             envvar="RMQPY_SECRET_KEY",
             show_envvar=True,
             expose_value=False,
-            callback=_secret_key,
+            callback=_keeper(_SECRET_KEY, lambda profile: profile.secret_key),
             metavar="SECRET",
             help="Its secret; other users of the machine see command lines, but not variables and profiles.",
         ),
@@ -303,23 +301,17 @@ def _timeout(context: click.Context, option: click.Parameter, given: float | Non
     return option_value(context, option, given) or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
 
 
-def _namespace(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    profile: Profile | None = context.meta.get(_PROFILE)
-    given = option_value(context, option, given)
-    # An empty one takes that of the environment, or of the profile, back.
-    context.meta[_NAMESPACE] = given if given is not None else (profile and profile.namespace) or ""
+def _keeper(
+    key: str, of_profile: "Callable[[Profile], str | None]"
+) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Keeps what is given, else what the profile says. An empty value takes that of environment or profile back."""
 
+    def keep(context: click.Context, option: click.Parameter, given: str | None) -> None:
+        profile: Profile | None = context.meta.get(_PROFILE)
+        given = option_value(context, option, given)
+        context.meta[key] = given if given is not None else (profile and of_profile(profile)) or ""
 
-def _access_key(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    profile: Profile | None = context.meta.get(_PROFILE)
-    given = option_value(context, option, given)
-    context.meta[_ACCESS_KEY] = given if given is not None else (profile and profile.access_key) or ""
-
-
-def _secret_key(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    profile: Profile | None = context.meta.get(_PROFILE)
-    given = option_value(context, option, given)
-    context.meta[_SECRET_KEY] = given if given is not None else (profile and profile.secret_key) or ""
+    return keep
 
 
 def _tls_option(context: click.Context, option: click.Parameter, given: object) -> None:
@@ -327,91 +319,3 @@ def _tls_option(context: click.Context, option: click.Parameter, given: object) 
     given = option_value(context, option, given)
     if given is not None:
         context.meta[_TLS + option.name.removeprefix("tls").removeprefix("_")] = given
-
-
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def place(value: str) -> Literal["begin", "end"] | int | datetime:
-    """A place in a topic to begin at: `begin`, `end`, an offset, a time, or an age like `10m`."""
-    match value:
-        case "begin" | "end":
-            return value
-        case _ if value.isascii() and value.isdigit():
-            return int(value)
-    if (age := _span(value)) is not None:
-        return datetime.now(UTC) - age
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
-        ) from None
-    return moment if moment.tzinfo else moment.astimezone()
-
-
-def span(value: str) -> timedelta:
-    """A time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
-    found = _span(value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not a time span like 10s, 5m, 2h or 1d")
-    return found
-
-
-def _span(value: str) -> timedelta | None:
-    if value.endswith("ms") and value[:-2].isascii() and value[:-2].isdigit():
-        return timedelta(milliseconds=int(value[:-2]))
-    number, unit = value[:-1], value[-1:]
-    if number.isascii() and number.isdigit() and unit in _UNITS:
-        return timedelta(**{_UNITS[unit]: int(number)})
-    return None
-
-
-class QueueName(NamedTuple):
-    """A queue as it is typed: `broker-a:3`, or its number alone."""
-
-    broker: str | None
-    queue_id: int
-
-    def find(self, queues: "Sequence[MessageQueue]") -> "MessageQueue":
-        """The one of these queues that is meant."""
-        found = [
-            queue
-            for queue in queues
-            if queue.queue_id == self.queue_id and self.broker in (None, queue.broker)
-        ]
-        if len(found) == 1:
-            return found[0]
-        names = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in found or queues)
-        raise click.UsageError(
-            f"queue {self.queue_id} is at several brokers: name one of {names}"
-            if found
-            else f"there is no such queue; there is {names}"
-        )
-
-
-def queue_name(value: str) -> QueueName:
-    """`BROKER:NUMBER`, or the number of a queue that one broker has."""
-    broker, _, number = value.rpartition(":")
-    if not (number.isascii() and number.isdigit()):
-        raise click.BadParameter(f"{value!r} is no queue: broker-a:3, or 3")
-    return QueueName(broker or None, int(number))
-
-
-queue_option = click.option("--queue", type=queue_name, metavar="[BROKER:]N", help="Only this queue.")
-
-
-def name_and_value(value: str) -> tuple[str, str]:
-    """`name=value`."""
-    name, equals, text = value.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"{value!r} is not name=value")
-    return name, text
-
-
-def moment(value: str) -> datetime:
-    """A time, or an age like `10m`."""
-    found = place(value)
-    if not isinstance(found, datetime):
-        raise click.BadParameter(f"{value!r} is neither a time like 2026-01-31T12:00 nor an age like 10m")
-    return found

@@ -13,20 +13,10 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rmqpy.cli.command import Rows, printed
-from rmqpy.cli.options import (
-    POSITIVE,
-    QueueName,
-    client_config,
-    cluster_options,
-    complete_topics,
-    connect,
-    flag,
-    name_and_value,
-    queue_name,
-    span,
-)
+from rmqpy.cli.options import POSITIVE, client_config, cluster_options, complete_topics, connect, flag
 from rmqpy.cli.output import RECORD_KEYS
 from rmqpy.cli.terminal import progress
+from rmqpy.cli.values import QueueName, name_and_value, queue_name, span
 from rmqpy.errors import RocketMQError
 
 if TYPE_CHECKING:

@@ -1,0 +1,100 @@
+"""Values as they are typed: places in a topic, times, time spans, queues, names with values.
+
+Each reader raises `click.BadParameter`, which says what would do.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from rmqpy.message import MessageQueue
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def place(value: str) -> Literal["begin", "end"] | int | datetime:
+    """A place in a topic to begin at: `begin`, `end`, an offset, a time, or an age like `10m`."""
+    match value:
+        case "begin" | "end":
+            return value
+        case _ if value.isascii() and value.isdigit():
+            return int(value)
+    if (age := _span(value)) is not None:
+        return datetime.now(UTC) - age
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
+        ) from None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def span(value: str) -> timedelta:
+    """A time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
+    found = _span(value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a time span like 10s, 5m, 2h or 1d")
+    return found
+
+
+def _span(value: str) -> timedelta | None:
+    if value.endswith("ms") and value[:-2].isascii() and value[:-2].isdigit():
+        return timedelta(milliseconds=int(value[:-2]))
+    number, unit = value[:-1], value[-1:]
+    if number.isascii() and number.isdigit() and unit in _UNITS:
+        return timedelta(**{_UNITS[unit]: int(number)})
+    return None
+
+
+class QueueName(NamedTuple):
+    """A queue as it is typed: `broker-a:3`, or its number alone."""
+
+    broker: str | None
+    queue_id: int
+
+    def find(self, queues: "Sequence[MessageQueue]") -> "MessageQueue":
+        """The one of these queues that is meant."""
+        found = [
+            queue
+            for queue in queues
+            if queue.queue_id == self.queue_id and self.broker in (None, queue.broker)
+        ]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in found or queues)
+        raise click.UsageError(
+            f"queue {self.queue_id} is at several brokers: name one of {names}"
+            if found
+            else f"there is no such queue; there is {names}"
+        )
+
+
+def queue_name(value: str) -> QueueName:
+    """`BROKER:NUMBER`, or the number of a queue that one broker has."""
+    broker, _, number = value.rpartition(":")
+    if not (number.isascii() and number.isdigit()):
+        raise click.BadParameter(f"{value!r} is no queue: broker-a:3, or 3")
+    return QueueName(broker or None, int(number))
+
+
+queue_option = click.option("--queue", type=queue_name, metavar="[BROKER:]N", help="Only this queue.")
+
+
+def name_and_value(value: str) -> tuple[str, str]:
+    """`name=value`."""
+    name, equals, text = value.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{value!r} is not name=value")
+    return name, text
+
+
+def moment(value: str) -> datetime:
+    """A time, or an age like `10m`."""
+    found = place(value)
+    if not isinstance(found, datetime):
+        raise click.BadParameter(f"{value!r} is neither a time like 2026-01-31T12:00 nor an age like 10m")
+    return found
