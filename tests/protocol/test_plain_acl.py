@@ -186,8 +186,12 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason_and_no_secret(tex
 
 def test_what_has_no_effect_is_said() -> None:
     found = plain_acl.read(
-        ACCOUNT + "  defaultTopicPerm: ALL\n  topicPerms: ['a*=PUB']\n" + ACCOUNT.removeprefix("accounts:\n")
+        ACCOUNT
+        + "  defaultTopicPerm: ALL\n  topicPerms: ['a*=PUB', b=pub, c=PUB | SUB]\n"
+        + ACCOUNT.removeprefix("accounts:\n")
     )
     assert len(found.accounts) == 1
     assert found.accounts[0].default_topic == set()
-    assert [part in " ".join(found.remarks) for part in ("'ALL'", "'a*'", "twice")] == [True] * 3
+    assert found.accounts[0].topics == {"b": set(), "c": set()}
+    for part in ("'ALL'", "'a*'", "'pub'", "'PUB | SUB'", "twice"):
+        assert part in " ".join(found.remarks)

@@ -168,7 +168,8 @@ def _check_addresses(where: str, text: str) -> None:
 
 
 def _permission(who: str, text: str, remarks: list[str]) -> Permission:
-    name = "".join(text.split()).upper() or "DENY"
+    # Exactly: what the original does not know allows nothing there.
+    name = text.strip() or "DENY"
     if name not in _PERMISSIONS:
         remarks.append(f"{who}: {text!r} is no permission, and allows nothing")
     return _PERMISSIONS.get(name, _DENY)
