@@ -1,5 +1,5 @@
-"""Halves and ends of transactions at brokers that answer otherwise than hoped for: what is sent, and what the application
-is told."""
+"""Halves and ends of transactions at brokers that answer otherwise than hoped for: what is sent,
+what the application is told."""
 
 import logging
 import threading
