@@ -6,9 +6,9 @@ first changes, so that what else the machine does meets both. Processor time is 
 of the pairs' differences counts.
 """
 
-import http.client
 import json
 import os
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -16,11 +16,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from benchmarks.processes import cpu_seconds, free_ports
+from benchmarks import wire
+from benchmarks.processes import free_ports
 from benchmarks.servers import Rmqpy
 
 STREAMS: Final = 10
@@ -38,41 +39,50 @@ class Shown(Rmqpy):
     def settings(self, is_sync_flush: bool) -> str:
         return super().settings(is_sync_flush) + f"httpPort={self.http_port}\n"
 
+    def start(self, *, is_sync_flush: bool = False) -> None:
+        super().start(is_sync_flush=is_sync_flush)
+        assert self._broker is not None
+        self._broker.wait_until(lambda: wire.is_listening(f"127.0.0.1:{self.http_port}"), WAIT_S)
+
     @contextmanager
     def stream(self) -> Iterator[None]:
         """One stream of events, read as they come; it has begun when this is entered."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=WAIT_S)
-        connection.request("GET", PATH)
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        answer.readline()
+        ask = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{self.http_port}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.http_port), timeout=WAIT_S) as stream:
+            stream.sendall(ask.encode())
+            begin = b""
+            while b"\n\n" not in begin:
+                begin += stream.recv(1 << 16)
+                assert begin.startswith(b"HTTP/1.1 200"), begin
 
-        def read() -> None:
-            # It is closed under the reader's hands.
-            with suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
-                while answer.readline():
-                    pass
+            def read() -> None:
+                with suppress(OSError):
+                    while stream.recv(1 << 16):
+                        pass
 
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        try:
-            yield
-        finally:
-            if connection.sock is not None:
-                connection.sock.shutdown(2)
-            reader.join(WAIT_S)
-            connection.close()
+            reader = threading.Thread(target=read)
+            reader.start()
+            try:
+                yield
+            finally:
+                stream.shutdown(socket.SHUT_RDWR)
+                reader.join()
 
-    def cost(self, seconds: float, streams: int) -> float:
-        """Microseconds of the broker for each message of one load beside so many streams."""
+    def load(self, seconds: float, streams: int) -> dict[str, Any]:
+        """What one load beside so many streams has measured."""
         with ExitStack() as stack:
             for _ in range(streams):
                 stack.enter_context(self.stream())
-            command = self.load_command("produce", "events", "-c", "4", "-w", "64", "-d", str(seconds))
-            before = cpu_seconds(self.pid)
+            options = ["-c", "4", "-w", "64", "-d", str(seconds), "--pid", str(self.pid)]
+            command = self.load_command("produce", "events", *options)
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-            used = cpu_seconds(self.pid) - before
-        return 1e6 * used / float(json.loads(done.stdout)["messages"])
+        measured: dict[str, Any] = json.loads(done.stdout)
+        return measured
+
+    def cost(self, seconds: float, streams: int) -> float:
+        """Microseconds of the broker for each message of such a load."""
+        measured = self.load(seconds, streams)
+        return 1e6 * float(sum(measured["cpu"]["watched_s"])) / int(measured["messages"])
 
 
 @click.command()
@@ -87,7 +97,7 @@ def main(pairs: int, seconds: float) -> None:
         side.start()
         try:
             # The first load makes the topic, the first stream imports the console.
-            side.cost(1.0, 1)
+            side.load(1.0, 1)
             for pair in range(pairs):
                 for streams in (0, STREAMS) if pair % 2 else (STREAMS, 0):
                     (beside if streams else without).append(side.cost(seconds, streams))

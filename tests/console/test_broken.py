@@ -71,6 +71,17 @@ def test_the_overview_counts_what_is_there_and_says_what_is_missing(broken: Impa
     assert "did not answer in time" in faults["broker-b"]
 
 
+@pytest.mark.parametrize(("path", "part"), [("/topics/orders", "queues"), ("/groups/billing", "settings")])
+def test_a_topic_and_a_group_are_shown_as_far_as_the_others_know_them(
+    broken: Impaired, path: str, part: str
+) -> None:
+    answer = broken.ask(path)
+    assert answer.status == 200, answer.text
+    assert {each["broker"] for each in answer.json["missing"]} == {"broker-b"}
+    assert "broker-a" in str(answer.json[part])
+    assert "broker-b" not in str(answer.json[part])
+
+
 def test_checks_tell_of_each_server_that_is_away_and_what_to_do(broken: Impaired) -> None:
     wrong = [each for each in broken.ask("/health").json if each["level"] == "bad"]
     assert any(each["check"].startswith("broker broker-b") and each["advice"] for each in wrong)

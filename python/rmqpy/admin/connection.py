@@ -30,6 +30,13 @@ class Missing(NamedTuple):
 MISSING: Final[ContextVar[list[Missing]]] = ContextVar("MISSING")
 
 
+def note_missing() -> list[Missing]:
+    """Leave out brokers that are away from what this task asks from now on; those that were."""
+    missing: list[Missing] = []
+    MISSING.set(missing)
+    return missing
+
+
 class AdminConnection:
     """A cluster, as far as it is needed to ask its servers."""
 

@@ -179,8 +179,8 @@ class Groups(Part):
     async def known_progress(self, name: str, topic: str | None = None) -> list[Progress]:
         """`progress` of a group that is known: brokers take another one for a group without progress."""
         rows = []
-        for broker, address in (await self._cluster.masters()).items():
-            stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))
+        asked = GetConsumeStats(consumer_group=name, topic=topic)
+        for broker, address, stats in await self._cluster.ask_masters(asked):
             behind: dict[MessageQueue, int] = {}
             for each in sorted({queue.topic for queue in stats.offset_table}):
                 spans = await self._cluster.ask(address, QueryConsumeTimeSpan(topic=each, group=name))
@@ -203,7 +203,10 @@ class Groups(Part):
         await self.describe(name)
         found: dict[str, Member] = {}
         for broker, address in (await self._cluster.masters()).items():
-            for client in await self.online(address, name):
+            online: Sequence[Connection] = ()
+            with self._cluster.may_miss(broker):
+                online = await self.online(address, name)
+            for client in online:
                 known = found.get(client.client_id)
                 found[client.client_id] = Member(
                     client.client_id,
@@ -369,10 +372,8 @@ class Groups(Part):
     async def tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
         """The settings of every group, by broker."""
         return {
-            broker: (
-                await self._cluster.ask(address, GetAllSubscriptionGroupConfig())
-            ).body.subscription_group_table
-            for broker, address in (await self._cluster.masters()).items()
+            broker: told.body.subscription_group_table
+            for broker, _, told in await self._cluster.ask_masters(GetAllSubscriptionGroupConfig())
         }
 
 

@@ -304,7 +304,7 @@ class Topics(Part):
         """The settings of a topic at those of these brokers, name to address, that have it."""
         found = {}
         for broker, address in brokers.items():
-            with suppress(TopicNotFound):
+            with suppress(TopicNotFound), self._cluster.may_miss(broker):
                 found[broker] = await self._settings_of(name, address)
         return found
 

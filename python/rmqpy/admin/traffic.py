@@ -32,10 +32,13 @@ class Traffic(Part):
 
     async def of(self, topic: str) -> list[Flow]:
         """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
-        addresses = list(masters(await Topics(self._cluster).route(topic)).values())
+        servers = sorted(masters(await Topics(self._cluster).route(topic)).items())
+        told = await self._cluster.ask_each(servers, QueryTopicConsumeByWho(topic=topic))
+        # Where one may be missing, it is not asked again.
+        addresses = [address for _, address, _ in told]
         wire_name = self._cluster.caller.wire_name
         flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", wire_name(topic))]
-        for group in await self._groups(addresses, topic):
+        for group in sorted({group for _, _, names in told for group in names.group_list}):
             taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{wire_name(topic)}@{wire_name(group)}")
             flows.append(taken._replace(group=group, lag=await self._lag(addresses, topic, group)))
         return flows

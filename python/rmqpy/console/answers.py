@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rmqpy import errors
-from rmqpy.admin.connection import MISSING, Missing
+from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.console.bodies import BODIES
 from rmqpy.console.endpoints import Endpoint, page_of
 from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, Refusal, refusal
@@ -125,8 +125,7 @@ class ApiRoute:
 
         async def work() -> tuple[Any, Sequence[Missing]]:
             # In a task of its own, and so in a context of its own.
-            missing: list[Missing] = []
-            MISSING.set(missing)
+            missing = note_missing()
             found = await endpoint.work(admin, **arguments)
             return found, list(dict.fromkeys(missing))
 

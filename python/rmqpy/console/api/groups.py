@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.admin.groups import Member, Move, Place, Progress, disagreements
 from rmqpy.console.endpoints import change, rows, value
 from rmqpy.errors import ConfigError, RocketMQError
@@ -41,6 +42,8 @@ class GroupDetail(NamedTuple):
     members: list[Member]
     #: Empty while all members subscribe to the same.
     disagreements: list[Disagreement]
+    #: Brokers whose part is missing, since they are away.
+    missing: list[Missing]
 
 
 class Stack(NamedTuple):
@@ -87,13 +90,17 @@ def row_of(group: GroupSummary) -> GroupRow:
 @value("/groups/{group}")
 async def group(admin: AsyncAdmin, group: str) -> GroupDetail:
     """One group: lag of each queue in messages and in time, members, and whether they subscribe to the same."""
-    members = await admin.members(group)
+    missing = note_missing()
+    settings, progress, members = await asyncio.gather(
+        admin.group(group), admin.progress(group), admin.members(group)
+    )
     found = disagreements(members)
     return GroupDetail(
-        await admin.group(group),
-        await admin.progress(group),
+        settings,
+        progress,
         members,
         [Disagreement(*each) for each in found] if len(found) > 1 else [],
+        list(dict.fromkeys(missing)),
     )
 
 

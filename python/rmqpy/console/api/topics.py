@@ -1,11 +1,13 @@
 """Topics: their list, one of them with its queues and traffic; newest messages and new ones; made, deleted, sent to."""
 
+import asyncio
 import base64 as encoding
 import binascii
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, NamedTuple
 
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.admin.topics import Perm, QueueState, TopicSummary, TopicType
 from rmqpy.admin.traffic import Flow
 from rmqpy.client.producer_async import AsyncProducer
@@ -24,6 +26,8 @@ class TopicDetail(NamedTuple):
     queues: list[QueueState]
     #: What came in, then what each group consumed.
     flows: list[Flow]
+    #: Brokers whose part is missing, since they are away.
+    missing: list[Missing]
 
 
 class SentMessage(NamedTuple):
@@ -49,9 +53,11 @@ async def topics(admin: AsyncAdmin, system: bool = False) -> list[TopicSummary]:
 @value("/topics/{topic}")
 async def topic(admin: AsyncAdmin, topic: str) -> TopicDetail:
     """One topic: its queues, what came in, and what each group consumed of it."""
-    return TopicDetail(
-        await admin.topic_settings(topic), await admin.topic(topic), await admin.topic_status(topic)
+    missing = note_missing()
+    settings, queues, flows = await asyncio.gather(
+        admin.topic_settings(topic), admin.topic(topic), admin.topic_status(topic)
     )
+    return TopicDetail(settings, queues, flows, list(dict.fromkeys(missing)))
 
 
 @change("POST", "/topics")
@@ -76,7 +82,8 @@ async def delete_topic(admin: AsyncAdmin, topic: str) -> list[str]:
 
 @value("/topics/{topic}/newest")
 async def topic_newest(admin: AsyncAdmin, topic: str, count: Newest = 20) -> list[MessageRow]:
-    """The newest messages of a topic, newest first."""
+    """The newest messages of a topic, newest first, of brokers that answer: the topic tells which are away."""
+    note_missing()
     return [row_of(each) async for each in admin.tail(topic, count)][::-1]
 
 

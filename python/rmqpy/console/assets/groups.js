@@ -2,7 +2,7 @@
 
 import { change, get, path, query } from "/console/api.js";
 import { to } from "/console/address.js";
-import { ask, confirmation, failure, field, fill, h, link, name, visible } from "/console/dom.js";
+import { ask, confirmation, failure, field, fill, h, link, missing, name, visible } from "/console/dom.js";
 import { count, many, span } from "/console/format.js";
 import { serverTable, table } from "/console/table.js";
 
@@ -42,7 +42,7 @@ export async function groups(shown, view) {
   fill(shown,
     h("p", { class: "facts" }, `${count(lag)} messages wait`, behind ? `, the oldest for ${span(behind)}` : "",
       `; ${many(found.members.length, "member")}. `, link(to("dead-letters", group), "Dead letters"), ", ", link(to("messages", { topic: `%RETRY%${group}` }), "messages it gets again")),
-    warnings(group, found, lag),
+    missing(found.missing), warnings(group, found, lag),
     h("section", {}, h("h2", {}, "Queues"), table(PROGRESS, found.progress, "The group has no offsets yet.", "Lag of each queue")),
     h("section", {}, h("h2", {}, "Members"), table(members(group, view), found.members, "No member is online.", "Members")),
     resets(group, found, view),

@@ -2,7 +2,7 @@
 
 import { change, events, get, path, query } from "/console/api.js";
 import { go, to } from "/console/address.js";
-import { ask, confirmation, failure, field, fill, h, link, name } from "/console/dom.js";
+import { ask, confirmation, failure, field, fill, h, link, missing, name } from "/console/dom.js";
 import { count, many, rate, time } from "/console/format.js";
 import { messageTable } from "/console/message-table.js";
 import { serverTable, table } from "/console/table.js";
@@ -43,6 +43,7 @@ export async function topics(shown, view) {
   const newest = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
   fill(shown,
     h("p", { class: "facts" }, `${many(held, "message")} in ${many(found.queues.length, "queue")}. `, link(to("messages", { topic }), "Search")),
+    missing(found.missing),
     view.allowChanges ? h("div", { class: "tools" },
       h("button", { type: "button", class: "main", onclick: () => send(topic, {}) }, "Send a message"),
       h("button", { type: "button", onclick: () => remove(topic) }, "Delete the topic")) : null,
