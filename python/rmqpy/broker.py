@@ -31,7 +31,7 @@ from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Registration
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
-from rmqpy.control.replicas.log_stream import STREAM_EVENTS_SECONDS
+from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
 from rmqpy.control.replicas.succession import tell
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.startup.context import StartContext
@@ -269,7 +269,7 @@ class Broker(Service):
         undo.push_async_callback(periodic.stop)
         undo.push_async_callback(replicas.stream.stop)
         undo.push_async_callback(replicas.succession.stop)
-        periodic.every(STREAM_EVENTS_SECONDS, replicas.stream.log_events)
+        periodic.every(STREAM_LOOK_SECONDS, replicas.stream.look)
         if context.is_slave:
             await start_as_slave(context, recovered, services, replicas, endpoint)
         else:

@@ -4,7 +4,7 @@
 mod store_model;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -192,4 +192,142 @@ fn the_stream_is_the_originals() {
     assert_eq!((&header[..8], &header[8..]), (&end.to_be_bytes()[..], &[0; 4][..]));
     slave.write_all(&end.to_be_bytes()).expect("room");
     wait_until("the report is read", || listener.slaves()[0].has == Some(PhysicalOffset(end)));
+}
+
+/// Begins with what slaves say, or not.
+fn begin(listener: &Listener, first: &[u8]) -> TcpStream {
+    let mut peer = TcpStream::connect(listener.address()).expect("a connection");
+    peer.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    peer.write_all(first).expect("room");
+    peer
+}
+
+#[test]
+fn a_peer_that_speaks_another_protocol_is_closed_and_counts_as_no_slave() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL, LARGE]);
+    let listener = listen(&master, MASTER);
+    let tls_hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &tls_hello, &[0xff; 64], &(-1_i64).to_be_bytes()] {
+        assert_eq!(begin(&listener, nonsense).read(&mut [0]).unwrap_or(0), 0, "nothing is sent to it");
+    }
+    wait_until("they are let go", || listener.slaves().is_empty());
+    assert_eq!(listener.refused(), [], "nobody's log does not fit");
+    let told = listener.take_notes();
+    assert!(told.iter().any(|(is_warning, note)| *is_warning && note.contains("no replication stream")));
+
+    let controlled = [1_u32.to_be_bytes(), [0; 4], [0; 4], 2_u32.to_be_bytes()].concat();
+    assert_eq!(begin(&listener, &controlled).read(&mut [0]).unwrap_or(0), 0);
+    wait_until("it is told", || !listener.refused().is_empty());
+    assert!(listener.refused()[0].1.contains("enableControllerMode"));
+
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let _connector = follow(&slave, &listener);
+    wait_until("a slave is served as before", || has_all(&slave, &master));
+}
+
+#[test]
+fn a_slave_that_reads_nothing_keeps_nobody_waiting_and_is_closed_in_time() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[LARGE; 64]);
+    let listener = listen(&master, ListenerOptions { silence_max: Duration::from_secs(1), ..MASTER });
+    let stuck = begin(&listener, &0_u64.to_be_bytes());
+    wait_until("it is sent something", || listener.slaves().iter().any(|slave| slave.has.is_some()));
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let connector = follow(&slave, &listener);
+    wait_until("the other one has all", || has_all(&slave, &master));
+    wait_until("the silent one is gone", || listener.slaves().len() == 1);
+    assert!(connector.status().is_connected, "signs of life keep the other one");
+    drop(stuck);
+}
+
+#[test]
+fn the_place_of_a_slave_that_went_is_free() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, ListenerOptions { slaves_max: 1, ..MASTER });
+    let first = begin(&listener, &[]);
+    wait_until("it has its place", || listener.slaves().len() == 1);
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let connector = follow(&slave, &listener);
+    wait_until("the other one is told", || connector.status().fault.is_some());
+    drop(first);
+    wait_until("it has the place now", || has_all(&slave, &master));
+}
+
+/// A master that a test drives by hand: takes the next connection that reports, and its report. A slave that was just told
+/// where its master is may begin twice.
+fn accept(master: &TcpListener) -> (TcpStream, u64) {
+    loop {
+        let (mut slave, _) = master.accept().expect("a slave");
+        let mut end = [0; 8];
+        if slave.read_exact(&mut end).is_ok() {
+            return (slave, u64::from_be_bytes(end));
+        }
+    }
+}
+
+fn transfer(at: u64, size: i32, body: &[u8]) -> Vec<u8> {
+    [&at.to_be_bytes()[..], &size.to_be_bytes(), body].concat()
+}
+
+#[test]
+fn a_slave_appends_nothing_of_a_master_that_sends_nonsense_or_stops_in_the_middle() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL, ODD]);
+    let log = log_of(&master);
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let by_hand = TcpListener::bind(anywhere()).expect("a free port");
+    let connector = Connector::start(Arc::clone(&slave), SLAVE, None).expect("a replica");
+    connector.set_master(Some(by_hand.local_addr().expect("bound").to_string()));
+    // Of the second record half has come: what counts ends with the first.
+    let first = u32::from_be_bytes([log[0], log[1], log[2], log[3]]) as usize;
+    let half = first + 40;
+    let (mut peer, end) = accept(&by_hand);
+    assert_eq!(end, 0);
+    peer.write_all(&transfer(0, log.len() as i32, &log[..half])).expect("room");
+    let mut end = [0; 8];
+    while u64::from_be_bytes(end) != first as u64 {
+        peer.read_exact(&mut end).expect("a report");
+    }
+    drop(peer);
+    for nonsense in [
+        transfer(first as u64, -1, &[]),
+        transfer(first as u64, i32::MAX, &[]),
+        transfer(u64::MAX, 0, &[]),
+        transfer(first as u64 + 8, 40, &log[..40]),
+        transfer(first as u64, 40, &[0xee; 40]),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+    ] {
+        let (mut peer, end) = accept(&by_hand);
+        assert_eq!(end, first as u64, "it goes on behind the last whole record");
+        peer.write_all(&nonsense).expect("room");
+        peer.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let mut reports = Vec::new();
+        let _ = peer.read_to_end(&mut reports);
+        assert!(reports.chunks(8).all(|report| report == (first as u64).to_be_bytes()));
+        wait_until("it says why it left", || connector.status().fault.is_some());
+    }
+    assert_eq!(slave.visible(), PhysicalOffset(first as u64));
+    let listener = listen(&master, MASTER);
+    connector.set_master(Some(listener.address().to_string()));
+    wait_until("the slave has all of its master's", || has_all(&slave, &master));
+    assert!(log_of(&slave) == log);
+}
+
+#[test]
+fn a_slave_leaves_a_master_that_says_nothing_for_too_long() {
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let by_hand = TcpListener::bind(anywhere()).expect("a free port");
+    let options = ConnectorOptions { silence_max: Duration::from_millis(300), ..SLAVE };
+    let connector = Connector::start(Arc::clone(&slave), options, None).expect("a replica");
+    connector.set_master(Some(by_hand.local_addr().expect("bound").to_string()));
+    let (mut peer, _) = accept(&by_hand);
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(100));
+        peer.write_all(&transfer(0, 0, &[])).expect("signs of life keep it");
+    }
+    let _again = accept(&by_hand);
+    let notes = connector.take_notes();
+    assert!(notes.iter().any(|(_, note)| note.contains("said nothing for too long")), "{notes:?}");
 }

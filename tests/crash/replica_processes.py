@@ -31,6 +31,8 @@ class Replica:
     host: str = "127.0.0.1"
     #: What comes before the command, as to run it elsewhere.
     inside: Sequence[str] = ()
+    #: Where its log goes, warnings and above; otherwise errors alone, and with those of the test.
+    log_file: Path | None = None
     process: subprocess.Popen[str] | None = None
 
     async def start(self) -> None:
@@ -57,10 +59,14 @@ class Replica:
             "-n",
             self.namesrv,
             "--log-level",
-            "error",
+            "warning" if self.log_file else "error",
+            "--log-format",
+            "text",
         ]
         command += [f"{key}={value}" for key, value in settings.items()]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        with open(self.log_file or os.devnull, "a") as log:
+            stderr = log if self.log_file else None
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
         assert "is ready" in ready, f"it did not start: {ready!r}"

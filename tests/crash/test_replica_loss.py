@@ -10,15 +10,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import rmqpy
+from crash.cable import INSIDE, MASTER_HOST, SLAVE_HOST, cable, needs_networks
 from crash.replica_processes import Replica, caught_up, in_sync, running
 from crash.traffic import QUEUES, Acknowledged, audit, load_until, send_header
 from rmqpy.config.namesrv import NameServerConfig
@@ -31,9 +29,6 @@ SLAVE_TIMEOUT_MS = 400
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": SLAVE_TIMEOUT_MS}
 #: Of a loaded machine, beyond that.
 MARGIN_SECONDS = 2.0
-#: Addresses of documentation, on a network that ends in this machine.
-MASTER_HOST, SLAVE_HOST = "203.0.113.1", "203.0.113.2"
-
 STORED_ALONE = (11, 12)
 
 
@@ -135,55 +130,7 @@ async def test_a_send_beside_a_slave_that_stands_still_says_so_in_time(tmp_path:
     assert slave.log(end) == master.log(end)
 
 
-class Cable:
-    """Between the machines of master and slave."""
-
-    def __init__(self, space: str) -> None:
-        self._space = space
-
-    def cut(self, how: str) -> None:
-        """`both` ways, or only what the slave says is lost."""
-        if how == "both":
-            run("ip", "link", "set", "rmqpy-m", "down")
-        else:
-            self._inside("route", "replace", "blackhole", f"{MASTER_HOST}/32")
-
-    def mend(self) -> None:
-        run("ip", "link", "set", "rmqpy-m", "up")
-        subprocess.run(
-            ["ip", "-n", self._space, "route", "del", "blackhole", f"{MASTER_HOST}/32"],
-            check=False,
-            capture_output=True,
-        )
-
-    def _inside(self, *words: str) -> None:
-        run("ip", "-n", self._space, *words)
-
-
-def run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True)
-
-
-@contextmanager
-def cable() -> Iterator[Cable]:
-    """A second machine, as far as the network is concerned, and the cable to it."""
-    space = "rmqpy-slave"
-    try:
-        run("ip", "netns", "add", space)
-        run("ip", "link", "add", "rmqpy-m", "type", "veth", "peer", "name", "rmqpy-s", "netns", space)
-        run("ip", "addr", "add", f"{MASTER_HOST}/24", "dev", "rmqpy-m")
-        run("ip", "-n", space, "addr", "add", f"{SLAVE_HOST}/24", "dev", "rmqpy-s")
-        run("ip", "link", "set", "rmqpy-m", "up")
-        for device in ("rmqpy-s", "lo"):
-            run("ip", "-n", space, "link", "set", device, "up")
-        yield Cable(space)
-    finally:
-        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces of networks take root and ip"
-)
+@needs_networks
 @pytest.mark.timeout(120 + 20 * ROUNDS)
 async def test_no_send_waits_for_longer_than_agreed_when_slaves_die_or_the_network_is_cut(
     tmp_path: Path, moments: random.Random
@@ -199,7 +146,7 @@ async def test_no_send_waits_for_longer_than_agreed_when_slaves_die_or_the_netwo
             master = Replica(namesrv, tmp_path / "a", dict(soon), host=MASTER_HOST)
             slave = slave_of(namesrv, tmp_path / "b", 1)
             slave.settings |= soon | {"brokerRole": "SLAVE"}
-            slave.host, slave.inside = SLAVE_HOST, ("ip", "netns", "exec", "rmqpy-slave")
+            slave.host, slave.inside = SLAVE_HOST, INSIDE
             async with running(master, slave):
                 await in_sync(master)
                 assert await code_of(master.address) == 0

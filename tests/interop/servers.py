@@ -82,11 +82,12 @@ def apache_broker(
 
 
 @contextmanager
-def rmqpy_name_server(folder: Path) -> Iterator[tuple[str, Child]]:
+def rmqpy_name_server(folder: Path, **settings: object) -> Iterator[tuple[str, Child]]:
     """Our name server alone."""
     home = _home(folder, "rmqpy-namesrv")
     port = free_ports(1)
-    (home / "namesrv.conf").write_text(f"listenPort={port}\n")
+    lines = (f"{key}={value}\n" for key, value in {"listenPort": port, **settings}.items())
+    (home / "namesrv.conf").write_text("".join(lines))
     with Child("rmqpy-namesrv", _rmqpy("namesrv", "-c", "namesrv.conf"), home) as child:
         address = f"127.0.0.1:{port}"
         child.wait_until(lambda: wire.is_serving(address), RMQPY_SECONDS_MAX)

@@ -32,6 +32,8 @@ from rmqpy.protocol.requests.kv import GetNameServerConfig
 from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
 
+#: A slave that lacks something for longer than this is slower than its master, however little it lacks.
+BEHIND_SECONDS_MAX: Final = 60.0
 #: A broker's clock may differ from ours by so much. Delays, resets by time and retention go by it.
 CLOCK_OFF_S_MAX: Final = 10.0
 
@@ -59,8 +61,13 @@ class Health(Part):
         if not brokers:
             advice = "start one with these name servers: rmqpy broker -n …"
             checks.append(CheckResult("brokers", "bad", "none is registered", advice))
-        for (name, _), address in sorted(brokers.items()):
-            checks += await self._broker(name, address, disk_free_min)
+        clusters: dict[str, dict[int, str]] = {}
+        for (name, broker_id), address in sorted(brokers.items()):
+            found, settings = await self._broker(name, address, disk_free_min)
+            checks += found
+            if "brokerClusterName" in settings:
+                clusters.setdefault(name, {})[broker_id] = settings["brokerClusterName"]
+        checks += _clusters(clusters)
         for state in await Replicas(self._cluster).states():
             checks += _replica_checks(state)
         return checks
@@ -148,11 +155,14 @@ class Health(Part):
                 checks.append(CheckResult(f"acting masters at {address}", "warn", found, advice))
         return checks
 
-    async def _broker(self, name: str, address: str, disk_free_min: int) -> list[CheckResult]:
+    async def _broker(
+        self, name: str, address: str, disk_free_min: int
+    ) -> tuple[list[CheckResult], dict[str, str]]:
+        """What there is to say of a broker, and its settings where it tells them."""
         check = f"broker {name} at {address}"
         if (fault := _address_fault(address, self._cluster.name_servers.addresses)) is not None:
             advice = f"set brokerIP1 of {name} to an address that clients can reach"
-            return [CheckResult(check, "bad", fault, advice)]
+            return [CheckResult(check, "bad", fault, advice)], {}
         try:
             settings = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
             asked_at = time.time()
@@ -162,14 +172,12 @@ class Health(Part):
                 "start it, open its port, or correct its brokerIP1 and listenPort; "
                 "name servers forget it after two minutes of silence"
             )
-            return [CheckResult(check, "bad", _line(error), advice)]
+            return [CheckResult(check, "bad", _line(error), advice)], {}
         except RocketMQError as error:
-            return [
-                CheckResult(
-                    check, "bad", _line(error), "something else listens there, or it denies this request"
-                )
-            ]
-        return list(_broker_checks(check, name, address, settings, runtime, asked_at, disk_free_min))
+            advice = "something else listens there, or it denies this request"
+            return [CheckResult(check, "bad", _line(error), advice)], {}
+        found = _broker_checks(check, name, address, settings, runtime, asked_at, disk_free_min)
+        return list(found), settings
 
 
 def _broker_checks(
@@ -208,29 +216,63 @@ def _broker_checks(
             )
 
 
+def _clusters(known: dict[str, dict[int, str]]) -> Iterator[CheckResult]:
+    """Brokers of one name that are of several clusters: name servers go by the first or the last they heard."""
+    for name, clusters in sorted(known.items()):
+        if len(set(clusters.values())) > 1:
+            found = ", ".join(f"{broker_id} in {cluster}" for broker_id, cluster in sorted(clusters.items()))
+            advice = "give them one brokerClusterName, or one of them another brokerName, and restart it"
+            yield CheckResult(
+                f"cluster of {name}", "bad", f"brokers of one name say other clusters: {found}", advice
+            )
+
+
 def _replica_checks(state: ReplicaState) -> Iterator[CheckResult]:
-    """Of a slave that answers: whether its log follows. That it answers is another check."""
+    """Of a broker that answers: whether a master has its slaves, whether the log of a slave follows."""
     if state.is_diverged:
         check = f"log of {state.broker}" + ("" if state.is_master else f", slave {state.broker_id}")
         advice = "stop both and compare them: rmqpy store compare MASTER SLAVE; then promote one, or empty the other"
-        yield CheckResult(check, "bad", f"master and slave have other bytes: {state.fault}", advice)
+        yield CheckResult(check, "bad", f"master and slave do not fit together: {state.fault}", advice)
         return
-    if state.log_end is None or state.is_master:
+    if state.log_end is None:
+        return
+    if state.is_master:
+        yield from _master_check(state)
         return
     check = f"slave {state.broker_id} of {state.broker}"
     behind = f"{state.behind_bytes} bytes behind" if state.behind_bytes is not None else "how far is unknown"
     if state.in_sync:
-        yield CheckResult(check, "ok", f"in sync, {behind}")
+        if (seconds := state.behind_seconds or 0.0) <= BEHIND_SECONDS_MAX:
+            yield CheckResult(check, "ok", f"in sync, {behind}")
+            return
+        found = f"{behind} for {seconds:.0f} s: it is slower than its master"
+        advice = "look at its disk and at the network between the two; what it lacks is lost with the master"
+        yield CheckResult(check, "warn", found, advice)
         return
     if state.acting:
         found = "it acts for its master, which is gone: consumers are served, and no messages are taken"
         yield CheckResult(check, "warn", found, "start the master, or promote a slave in its place")
         return
     advice = (
-        f"see whether it can connect to the haListenPort of its master: rmqpy cluster replicas {state.broker}"
+        f"its log says more; can it connect to the haListenPort of its master, has its disk room? "
+        f"rmqpy cluster replicas {state.broker}"
     )
     why = f": {state.fault}" if state.fault else ""
     yield CheckResult(check, "bad", f"not in sync, {behind}{why}", advice)
+
+
+def _master_check(state: ReplicaState) -> Iterator[CheckResult]:
+    """Whether it has the slaves that its answers promise, and those that it should have."""
+    check = f"replicas of {state.broker}"
+    if state.fault is None:
+        if state.slaves:
+            yield CheckResult(check, "ok", f"{state.slaves} slaves are connected")
+    else:
+        advice = (
+            "start the slave that is gone, or see why it does not follow: its log; where it went for good, correct "
+            "totalReplicas and restart the master, which forgets it"
+        )
+        yield CheckResult(check, "bad" if state.in_sync is False else "warn", state.fault, advice)
 
 
 def _running(config: BrokerConfig, address: str, running: dict[str, str]) -> CheckResult:

@@ -25,7 +25,8 @@ class ReplicaState(NamedTuple):
     #: Of a slave: what it lacks of its master's log, and for how long that has been there.
     behind_bytes: int | None
     behind_seconds: float | None
-    #: Of a slave: whether it hears its master and lacks less than 256 MiB.
+    #: Of a slave: whether it hears its master and lacks less than 256 MiB. Of a master whose answers promise copies:
+    #: whether as many are in sync.
     in_sync: bool | None
     #: Of a slave: seconds since it heard its master.
     silent_seconds: float | None
@@ -33,7 +34,7 @@ class ReplicaState(NamedTuple):
     slaves: int | None
     #: Of a slave: whether it acts for its master. Apache's does not say.
     acting: bool | None
-    #: Why it did not answer, or does not follow; of a master, why it refused slaves.
+    #: Why it did not answer, or does not follow; of a master, what it lacks, and why it refused slaves.
     fault: str | None
     #: Of a slave, or of one that its master has refused: whether the two logs do not fit together.
     is_diverged: bool = False
@@ -68,10 +69,11 @@ class Replicas(Part):
                 told[broker_id] = str(error) if is_away else f"it does not say: {error}"
         master = told.get(MASTER_ID)
         master_end = master.master_commit_log_max_offset if isinstance(master, HaStatus) else None
-        return [
+        states = [
             _state(cluster, name, broker_id, address, told[broker_id], master_end)
             for broker_id, address in sorted(addresses.items())
         ]
+        return _with_strays(states)
 
 
 def _state(
@@ -82,9 +84,13 @@ def _state(
         return ReplicaState(*place, None, None, None, None, None, None, None, told)
     if told.master:
         slaves = len(told.ha_connection_info)
-        refused = "; ".join(f"{slave.addr}: {slave.reason}" for slave in told.refused_slaves or ()) or None
+        refused = [f"{slave.addr}: {slave.reason}" for slave in told.refused_slaves or ()]
+        replicas, wanted = 1 + told.in_sync_slave_nums, told.copies_wanted or 1
+        lacks = _lacks(told, replicas, wanted, slaves)
+        fault = "; ".join(([lacks] if lacks else []) + refused) or None
+        in_sync = replicas >= wanted if wanted > 1 else None
         end = told.master_commit_log_max_offset
-        return ReplicaState(*place, end, None, None, None, None, slaves, None, refused, refused is not None)
+        return ReplicaState(*place, end, None, None, in_sync, None, slaves, None, fault, bool(refused))
     own = told.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
     silent = _silence(own)
@@ -101,6 +107,33 @@ def _state(
         own.fault,
         bool(own.is_diverged),
     )
+
+
+def _lacks(told: HaStatus, replicas: int, wanted: int, slaves: int) -> str | None:
+    """What a master of ours lacks of copies, and what that means for senders."""
+    if replicas < wanted:
+        refuses = replicas < (told.copies_min or 1)
+        means = "messages are refused" if refuses else "messages are stored, and answered with 11 or 12"
+        return f"{replicas} of {wanted} replicas are in sync: {means}"
+    expected = told.slaves_expected or 0
+    return f"{slaves} of {expected} slaves are connected" if slaves < expected else None
+
+
+def _with_strays(states: list[ReplicaState]) -> list[ReplicaState]:
+    """Slaves that follow a log which is not that of their master: this has fewer connections than slaves say."""
+    # Ours alone say whether they are connected now.
+    following = [state for state in states if state.in_sync and state.acting is not None]
+    slaves = next((state.slaves for state in states if state.is_master), None)
+    if slaves is None or slaves >= len(following):
+        return states
+    fault = (
+        f"{len(following)} slaves say that they follow their master, and it has {slaves}: the haMasterAddress of one "
+        "leads to another master"
+    )
+    return [
+        state._replace(in_sync=False, is_diverged=True, fault=fault) if state in following else state
+        for state in states
+    ]
 
 
 def _silence(own: MasterConnection) -> float | None:

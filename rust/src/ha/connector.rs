@@ -246,13 +246,18 @@ impl Shared {
             contact.fault = None;
             return;
         }
-        contact.fault = Some(ended.to_string());
+        let what = if was_connected { "the connection to it has ended" } else { "no connection" };
+        let fault = format!("master {address}: {what}: {ended}");
+        contact.fault = Some(match ended {
+            // It says all of it.
+            Ended::Refused(_) => ended.to_string(),
+            _ => fault.clone(),
+        });
         if let Ended::Refused(Refusal { is_diverged, .. }) = ended {
             contact.is_diverged = *is_diverged;
         }
         contact.is_diverged |= matches!(ended, Ended::Misplaced(_));
-        let what = if was_connected { "the connection to it has ended" } else { "no connection" };
-        self.notes.add(true, format!("master {address}: {what}: {ended}"));
+        self.notes.add(true, fault);
     }
 }
 
@@ -426,7 +431,7 @@ fn take(
 impl fmt::Display for Ended {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ByPeer => write!(out, "the master closed it"),
+            Self::ByPeer => write!(out, "the master closed it; where it had a reason, its log says so"),
             Self::Silence => write!(out, "the master said nothing for too long"),
             Self::Moved => write!(out, "the master is elsewhere"),
             Self::Io(error) => error.fmt(out),

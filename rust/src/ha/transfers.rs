@@ -24,8 +24,9 @@ use super::slaves::Slaves;
 const READ_BYTES: usize = 1 << 10;
 /// Where no reply waits for slaves: what comes within this time is sent together.
 const LINGER: Duration = Duration::from_millis(1);
-/// How often a silent connection is looked at, in parts of the silence that is too much.
+/// How often a connection is looked at on which nothing comes, in parts of the silence that is too much, and at least.
 const LOOKS: u32 = 8;
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Why a connection has ended.
 #[derive(Debug)]
@@ -159,10 +160,12 @@ async fn write_transfer(
     }
 }
 
-/// Ends when the slave has been silent for too long.
+/// Ends when the slave has been silent for too long; sooner than that it is too far behind to be in sync.
 async fn silence(slaves: &Slaves, id: ConnectionId) {
     loop {
-        sleep(slaves.options.silence_max / LOOKS).await;
+        sleep((slaves.options.silence_max / LOOKS).min(LOOK_MAX)).await;
+        slaves.grown();
+        slaves.confirm();
         let now = slaves.now();
         if slaves.core.lock().silent(now).any(|silent| silent == id) {
             return;

@@ -54,6 +54,8 @@ pub enum Distrust {
         /// End of the master's.
         master: PhysicalOffset,
     },
+    /// It begins as slaves do whose group is led by a controller: another protocol.
+    OfController,
     /// What it needs next has expired.
     Expired {
         /// End of its log.
@@ -169,6 +171,7 @@ impl Master {
                 let start = if slave.copy_from == CopyFrom::First { first } else { last_file };
                 slave.progress = Some(Progress { sent: start, has: start });
             }
+            None if end > own_end && is_controller_handshake(end) => return Err(Distrust::OfController),
             None if end > own_end => {
                 return Err(Distrust::AheadOfMaster { slave: end, master: own_end });
             }
@@ -268,6 +271,13 @@ impl Master {
     }
 }
 
+/// Whether a first report is how a slave begins beside a controller: a state of 32 bits, then two flags of 16.
+fn is_controller_handshake(first: PhysicalOffset) -> bool {
+    const HANDSHAKE: u64 = 1 << 32;
+    const FLAGS: u64 = 1 << 16 | 1;
+    first.0 & !FLAGS == HANDSHAKE
+}
+
 impl fmt::Display for Distrust {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -275,6 +285,10 @@ impl fmt::Display for Distrust {
                 out,
                 "the slave's log ends at {slave}, this master's at {master}: one of them has lost something, or \
                  they are not of one group"
+            ),
+            Self::OfController => write!(
+                out,
+                "the slave speaks the protocol of groups that a controller leads: set enableControllerMode=false there"
             ),
             Self::Expired { slave, first } => write!(
                 out,
@@ -370,6 +384,9 @@ mod tests {
         let (at, master_end) = (PhysicalOffset, PhysicalOffset(500));
         let ahead = Distrust::AheadOfMaster { slave: at(501), master: master_end };
         assert_eq!(joined(&mut master, ONE, 501), Err(ahead));
+        for flags in [0, 1, 1 << 16, 1 << 16 | 1] {
+            assert_eq!(joined(&mut master, ONE, 1 << 32 | flags), Err(Distrust::OfController));
+        }
         assert_eq!(joined(&mut master, ONE, 99), Err(Distrust::Expired { slave: at(99), first: at(100) }));
         joined(&mut master, ONE, 300).unwrap();
         let early = Distrust::NeverSent { reported: at(301), sent: at(300) };

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.05
 #: A digest is of 1 MiB at most.
 ANSWER_SECONDS: Final = 5.0
+#: Of a log that was empty when its connection began, as much is compared as soon as it has something.
+FIRST_BYTES_MAX: Final = 1 << 20
 #: For a name server to say where the master of a configured `haMasterAddress` is asked.
 KNOWN_SECONDS: Final = 2.0
 
@@ -47,6 +49,8 @@ class LogAlignment:
         self._peer = peer
         self._on_cut = on_cut
         self._task: asyncio.Task[None] | None = None
+        #: The connection was let follow before there was anything to compare.
+        self._is_uncompared = False
 
     def start(self) -> None:
         """Begin on the running loop."""
@@ -64,7 +68,10 @@ class LogAlignment:
             ticket = self._native.wanted()
             if ticket is None:
                 await asyncio.sleep(LOOK_SECONDS)
+                if self._is_uncompared:
+                    await self._compare_first_bytes()
                 continue
+            self._is_uncompared = False
             try:
                 await self._align(ticket)
             except (RocketMQError, OSError) as error:
@@ -108,6 +115,7 @@ class LogAlignment:
                 self._native.refuse(ticket, reason, is_diverged=True)
                 return
         if cut is None:
+            self._is_uncompared = begin == end
             self._native.accept(ticket, epochs)
             return
         own_end = self._native.range()[1]
@@ -119,6 +127,27 @@ class LogAlignment:
         )
         self._native.refuse(ticket, f"this log is cut at {cut} first")
         self._on_cut(cut)
+
+    async def _compare_first_bytes(self) -> None:
+        """A log that was empty fits any other, and may have become another master's where `haMasterAddress` leads to
+        that. The connection then begins again, and is refused."""
+        first, end = self._native.range()
+        followed = self._native.master()
+        if first == end or followed is None:
+            return
+        begin = max(first, end - FIRST_BYTES_MAX)
+        own = await asyncio.to_thread(self._native.digest, begin, end)
+        try:
+            master = self._peer(await asyncio.wait_for(self._master.wait(), KNOWN_SECONDS))
+            theirs = await master.call(
+                GetBrokerEpochCache(digest_begin=begin, digest_end=end), timeout=ANSWER_SECONDS
+            )
+        except (RocketMQError, OSError, TimeoutError):
+            return
+        self._is_uncompared = False
+        if own is not None and theirs.digest != own:
+            self._native.set_master_address(None)
+            self._native.set_master_address(followed[0])
 
     async def _align_with_apache(self, ticket: int, master: Peer) -> None:
         own_end = self._native.range()[1]

@@ -22,7 +22,7 @@ from rmqpy.remoting.client import Peer
 log = logging.getLogger(__name__)
 
 #: How often what happened to connections is written to the log.
-STREAM_EVENTS_SECONDS: Final = 1.0
+STREAM_LOOK_SECONDS: Final = 1.0
 
 
 class LogStream:
@@ -32,6 +32,7 @@ class LogStream:
         self, config: ReplicationConfig, store: Store, certificates: Certificates | None = None
     ) -> None:
         self._config = config
+        self._slaves_most = 0
         self._native = Replication(
             store,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
@@ -104,16 +105,32 @@ class LogStream:
         """As `Replication.slaves`."""
         return self._native.slaves()
 
+    @property
+    def slaves_expected(self) -> int:
+        """Slaves that a master should have: as `totalReplicas` says, or as many as it had since it started."""
+        return max(self._config.replicas - 1, self._slaves_most)
+
+    @property
+    def copies(self) -> tuple[int, int]:
+        """Copies that a reply waits for, and those without which messages are refused, the master's own among them."""
+        return self._config.copies, self._config.copies_min
+
     def master(self) -> tuple[str | None, bool, int, int | None, str | None, bool] | None:
         """As `Replication.master`."""
         return self._native.master()
 
-    def log_events(self) -> None:
-        """Write what happened to the connections since the last call."""
+    def look(self) -> None:
+        """Write what happened to the connections since the last call, and count the slaves."""
+        # One that has said nothing of its log may be no slave.
+        count = sum(has is not None for _, _, has, *_ in self.slaves())
+        self._slaves_most = max(self._slaves_most, count)
+        self._log_events()
+
+    def _log_events(self) -> None:
         for is_warning, what in self._native.events():
             log.log(logging.WARNING if is_warning else logging.INFO, "%s", what)
 
     async def stop(self) -> None:
         """End all connections. Idempotent."""
         await asyncio.to_thread(self._native.stop)
-        self.log_events()
+        self._log_events()

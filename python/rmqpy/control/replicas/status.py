@@ -48,6 +48,9 @@ class ReplicaStatus:
                 master=True,
                 master_commit_log_max_offset=end,
                 in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
+                slaves_expected=self._stream.slaves_expected,
+                copies_wanted=self._stream.copies[0],
+                copies_min=self._stream.copies[1],
                 ha_connection_info=slaves,
                 refused_slaves=[
                     RefusedSlave(addr=address, reason=reason) for address, reason in self._stream.refused()
@@ -55,6 +58,8 @@ class ReplicaStatus:
                 or None,
             )
         address, is_connected, own_end, silent_ms, fault, is_diverged = master
+        if address is None and fault is None:
+            fault = "no name server has said where its master is"
         seconds = self._lag.seconds
         heard_ms = 0 if silent_ms is None else self._clock.wall_ms() - silent_ms
         return HaStatus(

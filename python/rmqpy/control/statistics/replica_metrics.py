@@ -13,6 +13,12 @@ def families(status: HaStatus) -> Iterator[Family]:
     if status.master:
         slaves = status.ha_connection_info
         yield plain("rmqpy_slaves", "gauge", "Slaves that are connected.", len(slaves))
+        yield plain(
+            "rmqpy_slaves_expected",
+            "gauge",
+            "Slaves that there should be: as totalReplicas says, or as many as there were since the start.",
+            status.slaves_expected or 0,
+        )
         yield plain("rmqpy_slaves_in_sync", "gauge", "Those in sync.", status.in_sync_slave_nums)
         yield plain(
             "rmqpy_slaves_refused",

@@ -137,6 +137,11 @@ class HaStatus:
     is_acting: bool | None = None
     #: Of our brokers; None where there is none.
     refused_slaves: list[RefusedSlave] | None = None
+    #: Of a master of ours: slaves that it should have, copies that a message has before it is answered with success,
+    #: and replicas without which messages are refused; copies count the master.
+    slaves_expected: int | None = None
+    copies_wanted: int | None = None
+    copies_min: int | None = None
 
 
 @request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))

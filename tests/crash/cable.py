@@ -1,0 +1,64 @@
+"""A second machine, as far as the network is concerned: a namespace, and the cable to it. Needs root."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+SPACE: Final = "rmqpy-slave"
+#: What comes before a command that is to run on the other machine.
+INSIDE: Final = ("ip", "netns", "exec", SPACE)
+#: Addresses of documentation, on a network that ends in this machine.
+MASTER_HOST: Final = "203.0.113.1"
+SLAVE_HOST: Final = "203.0.113.2"
+
+needs_networks = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces of networks take root and ip"
+)
+
+
+class Cable:
+    """Between the machines of master and slave."""
+
+    def cut(self, how: str) -> None:
+        """`both` ways, or only what the slave says is lost."""
+        if how == "both":
+            run("ip", "link", "set", "rmqpy-m", "down")
+        else:
+            self._inside("route", "replace", "blackhole", f"{MASTER_HOST}/32")
+
+    def mend(self) -> None:
+        run("ip", "link", "set", "rmqpy-m", "up")
+        subprocess.run(
+            ["ip", "-n", SPACE, "route", "del", "blackhole", f"{MASTER_HOST}/32"],
+            check=False,
+            capture_output=True,
+        )
+
+    @staticmethod
+    def _inside(*words: str) -> None:
+        run("ip", "-n", SPACE, *words)
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@contextmanager
+def cable() -> Iterator[Cable]:
+    """A second machine, as far as the network is concerned, and the cable to it."""
+    try:
+        run("ip", "netns", "add", SPACE)
+        run("ip", "link", "add", "rmqpy-m", "type", "veth", "peer", "name", "rmqpy-s", "netns", SPACE)
+        run("ip", "addr", "add", f"{MASTER_HOST}/24", "dev", "rmqpy-m")
+        run("ip", "-n", SPACE, "addr", "add", f"{SLAVE_HOST}/24", "dev", "rmqpy-s")
+        run("ip", "link", "set", "rmqpy-m", "up")
+        for device in ("rmqpy-s", "lo"):
+            run("ip", "-n", SPACE, "link", "set", device, "up")
+        yield Cable()
+    finally:
+        subprocess.run(["ip", "netns", "del", SPACE], check=False, capture_output=True)

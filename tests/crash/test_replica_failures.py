@@ -1,0 +1,298 @@
+"""Failures of replicas as an operator sees them: rows of docs/replicas.md, each of them made for real.
+
+`rmqpy cluster replicas` and `rmqpy doctor` are run as a user does, `/metrics` and the log of the broker are read. What
+is not here is beside what it is about: logs that do not fit together in broker/test_promotion.py, two brokers of one
+name in admin/test_doctor.py.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.cable import INSIDE, MASTER_HOST, SLAVE_HOST, cable, needs_networks
+from crash.replica_processes import Replica, in_sync, running
+from crash.traffic import send_header
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.control.addresses import free_port
+from rmqpy.namesrv import NameServer
+from wire import TIMEOUT_S, Peer
+
+OK, REFUSED, NO_SLAVE, SLAVES_LATE = 0, 1, 11, 12
+SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
+SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 300}
+#: The other side of a connection is missed soon.
+SOON = {"haHousekeepingInterval": 1_000}
+#: Of the file system of a slave: more than a store wants to be free.
+DISK_BYTES = 256 << 20
+
+
+def replica(namesrv: str, folder: Path, **settings: object) -> Replica:
+    """A broker with metrics and a log that can be read."""
+    given = {"httpPort": free_port("127.0.0.1"), **settings}
+    return Replica(namesrv, folder, given, log_file=folder.with_suffix(".log"))
+
+
+def log_of(broker: Replica) -> str:
+    assert broker.log_file is not None
+    return broker.log_file.read_text()
+
+
+def read_metrics(broker: Replica) -> dict[str, float]:
+    """Those about replicas, by name without the prefix."""
+    url = f"http://127.0.0.1:{broker.settings['httpPort']}/metrics"
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        lines = answer.read().decode().splitlines()
+    found = (line.rpartition(" ") for line in lines if line.startswith(("rmqpy_slave", "rmqpy_replica")))
+    return {name.partition("{")[0].removeprefix("rmqpy_"): float(value) for name, _, value in found}
+
+
+async def metrics(broker: Replica) -> dict[str, float]:
+    return await asyncio.to_thread(read_metrics, broker)
+
+
+async def printed(namesrv: str, *words: str) -> Any:
+    """What a command prints, as JSON."""
+    command = [sys.executable, "-m", "rmqpy", *words, "-n", namesrv, "-o", "json"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+@dataclass
+class Sight:
+    """What the two commands say."""
+
+    #: Rows of `cluster replicas`, by broker id.
+    rows: dict[int, dict[str, Any]]
+    #: Findings of `doctor` that are not ok, by check: level, what was found and what to do.
+    findings: dict[str, str]
+
+
+async def look(namesrv: str) -> Sight:
+    rows, checks = await asyncio.gather(
+        printed(namesrv, "cluster", "replicas", "broker-a"),
+        printed(namesrv, "doctor", "--disk-free-min", "0"),
+    )
+    findings = {
+        check["check"]: f"{check['level']}: {check['found']}; {check['advice']}"
+        for check in checks
+        if check["level"] != "ok"
+    }
+    return Sight({row["id"]: row for row in rows}, findings)
+
+
+async def until(ask: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await ask():  # noqa: ASYNC110 - it is in another process
+            await asyncio.sleep(0.05)
+
+
+async def until_seen(namesrv: str, is_seen: Callable[[Sight], bool]) -> Sight:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_seen(sight := await look(namesrv)):  # noqa: ASYNC110 - it is in other processes
+            await asyncio.sleep(0.1)
+    return sight
+
+
+async def send(broker: Replica, count: int = 1, body: bytes = b"x" * 200) -> set[int]:
+    """Codes of the answers."""
+    async with await Peer.connect(broker.address) as peer:
+        return {(await peer.call(310, send_header("orders", 0), body)).code for _ in range(count)}
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+async def test_1_a_slave_that_is_down_is_missed(tmp_path: Path, namesrv: str, role: str) -> None:
+    master = replica(namesrv, tmp_path / "a", **SYNC | {"brokerRole": role})
+    slave = replica(namesrv, tmp_path / "b", **SLAVE)
+    async with running(master, slave):
+        await in_sync(master)
+        await until(lambda: has_metric(master, "slaves_expected", 1))
+        assert (await look(namesrv)).findings == {}
+        await slave.end(signal.SIGKILL)
+        await until(lambda: has_metric(master, "slaves", 0))
+        sight = await look(namesrv)
+        finding = sight.findings["replicas of broker-a"]
+        if role == "SYNC_MASTER":
+            assert await send(master) == {NO_SLAVE}
+            assert finding.startswith(
+                "bad: 1 of 2 replicas are in sync: messages are stored, and answered with 11"
+            )
+        else:
+            assert await send(master) == {OK}
+            assert finding.startswith("warn: 0 of 1 slaves are connected")
+        assert sight.rows[0]["fault"] in finding
+        assert "the connection of the slave" in log_of(master)
+        await slave.start()
+        await until_seen(namesrv, lambda sight: sight.findings == {})
+
+
+async def has_metric(broker: Replica, name: str, value: float) -> bool:
+    return (await metrics(broker))[name] == value
+
+
+async def test_2_a_slave_that_is_slow_is_seen_at_its_master(tmp_path: Path, namesrv: str) -> None:
+    master = replica(namesrv, tmp_path / "a", **SYNC, haMaxGapNotInSync=1_000, minInSyncReplicas=2)
+    slave = replica(namesrv, tmp_path / "b", **SLAVE)
+    async with running(master, slave):
+        await in_sync(master)
+        assert await send(master) == {OK}
+        await slave.stand_still()
+        # The first ones wait for it, and then it is too far behind to count.
+        await until(lambda: is_answered(master, REFUSED))
+        assert (await metrics(master))["slave_behind_bytes_max"] >= 1_000
+        sight = await look(namesrv)
+        assert "did not answer in time" in sight.rows[1]["fault"]
+        assert "1 of 2 replicas are in sync: messages are refused" in sight.findings["replicas of broker-a"]
+        assert f"broker broker-a at {slave.address}" in sight.findings
+        slave.signal(signal.SIGCONT)
+        await in_sync(master)
+        await until(lambda: is_answered(master, OK))
+
+
+async def is_answered(broker: Replica, code: int) -> bool:
+    return await send(broker) == {code}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a file system of its own needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_3_a_slave_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
+    tmp_path: Path, namesrv: str, disk: Path
+) -> None:
+    master = replica(namesrv, tmp_path / "a")
+    slave = replica(namesrv, disk / "b", **SLAVE)
+    slave.log_file = tmp_path / "b.log"
+    async with running(master, slave):
+        await in_sync(master)
+        assert await send(master) == {OK}
+        filler = disk / "filler"
+        await until(lambda: is_filled(filler, master, slave))
+        sight = await look(namesrv)
+        assert sight.rows[1]["behind_bytes"] > 0
+        assert "the disk is full" in sight.findings["slave 1 of broker-a"]
+        assert "disk of broker-a" in sight.findings
+        assert (await metrics(slave))["replica_connected"] == 0
+        assert "the disk is full" in log_of(slave)
+        filler.unlink()
+        await in_sync(master)
+
+
+async def is_filled(filler: Path, master: Replica, slave: Replica) -> bool:
+    """Whether the slave has found out that nothing is left."""
+    room = os.statvfs(filler.parent)
+    # Something else may take the last of it meanwhile.
+    with filler.open("ab") as file, contextlib.suppress(OSError):
+        os.posix_fallocate(file.fileno(), file.tell(), max(1, room.f_bavail * room.f_frsize))
+    await send(master, 500, b"x" * 1_000)
+    return "disk is full" in ((await slave.status()).ha_client_runtime_info.fault or "")
+
+
+@needs_networks
+@pytest.mark.parametrize("how", ["both", "one way"])
+async def test_7_a_network_that_is_cut_is_seen_at_both_ends(tmp_path: Path, how: str) -> None:
+    server = NameServerConfig(bind_address=MASTER_HOST, listen_port=0, kv_path="", store_path="")
+    with cable() as network:
+        async with NameServer(server) as name_server:
+            namesrv = name_server.address
+            master = replica(namesrv, tmp_path / "a", **SYNC, **SOON)
+            slave = replica(namesrv, tmp_path / "b", **SLAVE, **SOON)
+            master.host, slave.host, slave.inside = MASTER_HOST, SLAVE_HOST, INSIDE
+            async with running(master, slave):
+                await in_sync(master)
+                network.cut(how)
+                await until(lambda: has_metric(master, "slaves", 0))
+                assert await send(master) == {NO_SLAVE}
+                sight = await look(namesrv)
+                assert "1 of 2 replicas are in sync" in sight.findings["replicas of broker-a"]
+                assert f"broker broker-a at {slave.address}" in sight.findings
+                assert sight.rows[1]["fault"]
+                assert "the slave said nothing for too long" in log_of(master)
+                await until(lambda: says(slave, "master"))
+                network.mend()
+                await in_sync(master)
+                assert await send(master) == {OK}
+                await until_seen(namesrv, lambda sight: "replicas of broker-a" not in sight.findings)
+
+
+async def says(broker: Replica, what: str) -> bool:
+    return what in log_of(broker)
+
+
+async def test_8_a_slave_of_another_cluster_is_told_apart(tmp_path: Path, namesrv: str) -> None:
+    master = replica(namesrv, tmp_path / "a", brokerClusterName="c1")
+    slave = replica(namesrv, tmp_path / "b", **SLAVE, brokerClusterName="c2")
+    async with running(master, slave):
+        sight = await look(namesrv)
+        assert "0 in c1, 1 in c2" in sight.findings["cluster of broker-a"]
+
+
+async def test_8_a_slave_that_is_sent_to_another_master_finds_out(tmp_path: Path, namesrv: str) -> None:
+    master = replica(namesrv, tmp_path / "a")
+    port = free_port("127.0.0.1")
+    other = replica(namesrv, tmp_path / "c", brokerName="broker-b", haListenPort=port)
+    async with running(master, other):
+        assert await send(master, 3) == {OK}
+        assert await send(other, 9, b"y" * 300) == {OK}
+        slave = replica(namesrv, tmp_path / "b", **SLAVE, haMasterAddress=f"127.0.0.1:{port}")
+        async with running(slave):
+            sight = await until_seen(namesrv, lambda sight: "log of broker-a, slave 1" in sight.findings)
+            assert sight.findings["log of broker-a, slave 1"].startswith("bad: master and slave do not fit")
+            assert (await metrics(slave))["replica_diverged"] == 1
+            assert sight.rows[1]["in_sync"] is False
+
+
+async def test_9_a_slave_that_speaks_another_protocol_is_named_for_what_it_is(
+    tmp_path: Path, namesrv: str
+) -> None:
+    port = free_port("127.0.0.1")
+    master = replica(namesrv, tmp_path / "a", haListenPort=port)
+    async with running(master):
+        assert await send(master) == {OK}
+        # A scanner of ports is no slave.
+        assert await ended(port, b"GET / HTTP/1.1\r\n\r\n") == b""
+        assert await ended(port, struct.pack(">ihhq", 1, 0, 0, 2)) == b""
+        sight = await until_seen(namesrv, lambda sight: "log of broker-a" in sight.findings)
+        assert "enableControllerMode=false" in sight.findings["log of broker-a"]
+        assert (await metrics(master))["slaves_refused"] == 1
+        assert "what came is no replication stream" in log_of(master)
+
+
+async def ended(port: int, first: bytes) -> bytes:
+    """What a peer gets before its connection is closed that begins so."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(first)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+async def test_10_a_port_for_slaves_that_is_closed_is_named(tmp_path: Path, namesrv: str) -> None:
+    master = replica(namesrv, tmp_path / "a")
+    slave = replica(namesrv, tmp_path / "b", **SLAVE, haMasterAddress="127.0.0.1:1")
+    async with running(master, slave):
+        assert await send(master) == {OK}
+        sight = await until_seen(namesrv, lambda sight: bool(sight.rows[1]["fault"]))
+        assert "127.0.0.1:1: no connection: Connection refused" in sight.rows[1]["fault"]
+        assert "haListenPort" in sight.findings["slave 1 of broker-a"]
+        assert (await metrics(slave))["replica_connected"] == 0
+        assert "127.0.0.1:1: no connection" in log_of(slave)
