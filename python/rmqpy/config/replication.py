@@ -121,14 +121,6 @@ class ReplicationConfig(Settings):
         low=1,
         high=REPLICAS_MAX,
     )
-    adapts_copies: bool = key(
-        "enableAutoInSyncReplicas",
-        False,
-        "A SYNC_MASTER waits for no more copies than replicas are in sync, nor for fewer than minInSyncReplicas.",
-    )
-    waits_for_all: bool = key(
-        "allAckInSyncStateSet", False, "Replies of a SYNC_MASTER wait for every replica that is in sync."
-    )
     serves_reads: bool = key(
         "slaveReadEnable",
         False,

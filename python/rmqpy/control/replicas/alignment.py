@@ -51,6 +51,8 @@ class LogAlignment:
         self._task: asyncio.Task[None] | None = None
         #: The connection was let follow before there was anything to compare.
         self._is_uncompared = False
+        #: Where this log ended when Apache's master had less.
+        self._ahead_at: int | None = None
 
     def start(self) -> None:
         """Begin on the running loop."""
@@ -157,6 +159,14 @@ class LogAlignment:
             reason = (
                 f"this log ends at {own_end}, the master's at {end}: the master has lost its end; promote this slave, "
                 "or let it begin with an empty folder"
+            )
+            self._ahead_at = own_end
+            self._native.refuse(ticket, reason, is_diverged=True)
+            return
+        if self._ahead_at == own_end:
+            reason = (
+                f"the master's log ended before {own_end}, where this one ends, and goes beyond it now: it has other "
+                "bytes there; promote this slave, or let it begin with an empty folder"
             )
             self._native.refuse(ticket, reason, is_diverged=True)
             return
