@@ -18,15 +18,29 @@ class Files(NamedTuple):
     key: str
 
 
+class Authority:
+    """Makes certificates below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._made = make_certificate(["authority"], days=2, is_authority=True)
+        self.ca = folder / "ca.pem"
+        self.ca.write_text(self._made[0])
+
+    def issue(self, prefix: str = "", names: list[str] = LOCAL, *, days: int = 2) -> Files:
+        """A certificate in files whose names begin so; its common name is the first of `names`. With no days it has
+        expired."""
+        made = make_certificate(names, days=days, authority=self._made)
+        files = Files(str(self.ca), *(str(self._folder / f"{prefix}{kind}.pem") for kind in ("cert", "key")))
+        for path, text in zip(files[1:], made, strict=True):
+            Path(path).write_text(text)
+        return files
+
+
 def write(folder: Path, names: list[str] = LOCAL, *, days: int = 2) -> Files:
     """Files of a new authority; with no days, a certificate that has expired."""
-    folder.mkdir(parents=True, exist_ok=True)
-    authority = make_certificate(["authority"], days=2, is_authority=True)
-    certificate, key = make_certificate(names, days=days, authority=authority)
-    files = Files(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
-    for path, text in zip(files, (authority[0], certificate, key), strict=True):
-        Path(path).write_text(text)
-    return files
+    return Authority(folder).issue(names=names, days=days)
 
 
 def replace(files: Files, others: Files) -> None:

@@ -296,6 +296,16 @@ class Options:
     def _check(self, role: str | None) -> None:
         if not self.nameserver:
             raise OptionError("option 'nameserver' is missing: .option('nameserver', 'host:9876')")
+        if not self.tls and any(
+            (
+                self.tls_ca_file,
+                self.tls_cert_file,
+                self.tls_key_file,
+                self.tls_server_name,
+                self.tls_skip_verify,
+            )
+        ):
+            raise OptionError("options 'tls.…' are given, and connections would not be encrypted: add 'tls'")
         if role in (BATCH, STREAM):
             sources = sum(map(bool, (self.topics, self.subscribe_pattern, self.assign)))
             if not sources:
@@ -324,10 +334,7 @@ _SPARKS_OWN = frozenset({"checkpointlocation"})
 
 #: Options of other connectors and of RocketMQ's own clients that are not supported yet.
 NOT_YET: Mapping[str, str] = {
-    "accessKey": "access control",
-    "secretKey": "access control",
-    "securityToken": "access control",
-    "tls": "TLS",
+    "securityToken": "temporary credentials",
     "deliveryGuarantee": "a guarantee other than at least once with repeated ids",
     "txnAppId": "skipping a batch that was written before",
     "txnVersion": "skipping a batch that was written before",
