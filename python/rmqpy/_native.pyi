@@ -73,6 +73,7 @@ __all__ = [
     "Transactions",
     "__version__",
     "attach_count",
+    "certificate_expiry",
     "check_entry",
     "decide",
     "encode_record",
@@ -85,6 +86,7 @@ __all__ = [
     "sql_matches",
     "store_reply",
     "store_settings",
+    "tls_suites",
 ]
 
 __version__: str
@@ -502,7 +504,8 @@ class ServerTls:
     """The TLS of a server's ports: a certificate with its key, as PEM, and what is asked of clients.
 
     `client_auth` is none, optional or require; where it is not none, `trust` has the certificates of the authorities.
-    Connections that are not encrypted are served too, unless `is_enforced`. Raises `ConfigError`.
+    Connections that are not encrypted are served too, unless `is_enforced`. `protocols` and `ciphers` are lists as
+    `tls_suites` takes them. Raises `ConfigError`.
     """
 
     def __new__(
@@ -514,6 +517,8 @@ class ServerTls:
         password: str | None = None,
         client_auth: str = "none",
         trust: bytes | None = None,
+        protocols: str = "",
+        ciphers: str = "",
     ) -> Self: ...
     def replace(
         self,
@@ -524,8 +529,8 @@ class ServerTls:
         client_auth: str = "none",
         trust: bytes | None = None,
     ) -> None:
-        """Take another certificate for the connections to come; those there are keep theirs. Raises `ConfigError`, and
-        nothing has changed then."""
+        """Take another certificate for the connections to come, with the same suites; those there keep theirs. Raises
+        `ConfigError`, and nothing has changed then."""
     def take_failures(self) -> tuple[list[tuple[str, str]], int]:
         """Handshakes that failed since the last call: `ip:port` of who tried, and why; and how many more."""
 
@@ -534,7 +539,8 @@ class ClientTls:
     """The TLS of a client's connections: the authorities it trusts, as PEM, or any server without; and the certificate
     and key that it shows where it is asked for one.
 
-    With `server_name` every server's certificate is for that name, whatever its address. Raises `ConfigError`.
+    With `server_name` every server's certificate is for that name, whatever its address. `protocols` and `ciphers` are
+    lists as `tls_suites` takes them. Raises `ConfigError`.
     """
 
     def __new__(
@@ -545,9 +551,20 @@ class ClientTls:
         key: bytes | None = None,
         password: str | None = None,
         server_name: str | None = None,
+        protocols: str = "",
+        ciphers: str = "",
     ) -> Self: ...
     def replace(self, other: ClientTls) -> None:
         """Be as another one for the connections to come."""
+
+def tls_suites(protocols: str, ciphers: str) -> list[tuple[str, str]]:
+    """The suites of `tls.protocols` and `tls.ciphers`: protocol and OpenSSL's name of each. Names are those of rustls,
+    Java or OpenSSL, separated by commas, colons or blanks; an empty list is all there are. Raises `ConfigError` naming
+    what cannot be had."""
+
+def certificate_expiry(certificate: bytes) -> int:
+    """When the certificate that comes first in this PEM text ends to be valid, in seconds since 1970. Raises
+    `ConfigError`."""
 
 def make_certificate(
     names: Sequence[str], *, days: int, is_authority: bool = False, authority: tuple[str, str] | None = None
@@ -649,6 +666,7 @@ class Server:
         *,
         authenticates: bool,
         authorizes: bool,
+        takes_certificates: bool,
         unsigned_codes: Set[int],
         unguarded_codes: Set[int],
         cluster: str,
@@ -656,7 +674,8 @@ class Server:
         trusted: Sequence[str],
         limits: tuple[int, int, int],
     ) -> None:
-        """Put these checks and users in the place of those before; what connections were allowed is forgotten. A user:
+        """Put these checks and users in the place of those before; what connections were allowed is forgotten. With
+        `takes_certificates` a request without a signature is of the user its connection's certificate is for. A user:
         name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them, and an
         entry of a white list. `trusted` are entries for everybody; `limits` of each user: connections, requests and
         bytes a second. Raises `ValueError` for an entry that cannot be read."""

@@ -34,7 +34,7 @@ use rmqpy::remoting::{Server, ServerOptions};
 use rmqpy::store::disk::OsDisk;
 use rmqpy::store::{Options, RecoveryProgress, Store};
 use rmqpy::tls::{
-    BlockingStream, ClientCertificates, ClientTls, Identity as Certificate, ServerTls, Trust, make,
+    BlockingStream, ClientCertificates, ClientTls, Identity as Certificate, ServerTls, Suites, Trust, make,
 };
 
 const BURST: usize = 32;
@@ -107,7 +107,7 @@ fn measure(folder: &std::path::Path, what: &str, count: usize, way: Way) -> u64 
     let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let socket = TcpStream::connect(address).unwrap();
     let stream = if way.is_encrypted {
-        let tls = ClientTls::new(Trust::Anybody, None, None).unwrap();
+        let tls = ClientTls::new(Trust::Anybody, None, None, &Suites::default()).unwrap();
         BlockingStream::through(socket, &tls, &address.to_string()).unwrap()
     } else {
         BlockingStream::plain(socket)
@@ -270,7 +270,7 @@ fn sender() -> User {
 fn server_tls() -> Arc<ServerTls> {
     let made = make(&["127.0.0.1".to_owned()], 1, false, None).unwrap();
     let certificate = Certificate::read(made.certificate.as_bytes(), made.key.as_bytes(), None).unwrap();
-    Arc::new(ServerTls::new(true, certificate, ClientCertificates::Ignored).unwrap())
+    Arc::new(ServerTls::new(true, certificate, ClientCertificates::Ignored, &Suites::default()).unwrap())
 }
 
 fn identity() -> Identity {

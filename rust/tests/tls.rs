@@ -15,7 +15,9 @@ use echo::{BULK, BURST, ECHO, Echo, Peer, TIMEOUT, eventually, request, serve};
 use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
 use rmqpy::remoting::{CallError, Client, ClientOptions, Server, ServerOptions};
-use rmqpy::tls::{ClientCertificates, ClientTls, Identity, Made, ServerTls, Trust, authorities, make};
+use rmqpy::tls::{
+    ClientCertificates, ClientTls, Identity, Made, ServerTls, Suites, Trust, authorities, make,
+};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -39,7 +41,9 @@ fn identity(made: &Made) -> Identity {
 }
 
 fn serving(is_enforced: bool, by: &Made, clients: ClientCertificates) -> Arc<ServerTls> {
-    Arc::new(ServerTls::new(is_enforced, identity(&issued(by, &LOCAL, 2)), clients).unwrap())
+    Arc::new(
+        ServerTls::new(is_enforced, identity(&issued(by, &LOCAL, 2)), clients, &Suites::default()).unwrap(),
+    )
 }
 
 fn start(tls: &Arc<ServerTls>, options: ServerOptions) -> (Server<Echo>, SocketAddr) {
@@ -52,7 +56,7 @@ fn trusting(by: &Made) -> Trust {
 }
 
 fn client(trust: Trust, who: Option<&Made>) -> Client {
-    let tls = ClientTls::new(trust, who.map(identity), None).unwrap();
+    let tls = ClientTls::new(trust, who.map(identity), None, &Suites::default()).unwrap();
     Client::start(ClientOptions { tls: Some(Arc::new(tls)), ..ClientOptions::default() }, Arc::new(()))
         .unwrap()
 }
@@ -158,7 +162,9 @@ fn a_client_says_why_it_does_not_trust_a_server_and_what_to_do() {
         (issued(&by, &LOCAL, 2), trusting(&other), "nobody who is trusted vouches"),
     ];
     for (certificate, trust, told) in cases {
-        let tls = ServerTls::new(true, identity(&certificate), ClientCertificates::Ignored).unwrap();
+        let tls =
+            ServerTls::new(true, identity(&certificate), ClientCertificates::Ignored, &Suites::default())
+                .unwrap();
         let (_server, address) = start(&Arc::new(tls), ServerOptions::default());
         let error = echoed(&client(trust, None), address, b"").unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }), "nothing was sent: {error}");
@@ -171,12 +177,16 @@ fn a_client_says_why_it_does_not_trust_a_server_and_what_to_do() {
 #[test]
 fn a_name_given_by_the_user_is_checked_in_the_place_of_the_address() {
     let by = authority("ours");
-    let tls =
-        ServerTls::new(true, identity(&issued(&by, &["broker.example"], 2)), ClientCertificates::Ignored)
-            .unwrap();
+    let tls = ServerTls::new(
+        true,
+        identity(&issued(&by, &["broker.example"], 2)),
+        ClientCertificates::Ignored,
+        &Suites::default(),
+    )
+    .unwrap();
     let (_server, address) = start(&Arc::new(tls), ServerOptions::default());
     for (name, is_right) in [("broker.example", true), ("another.example", false)] {
-        let tls = ClientTls::new(trusting(&by), None, Some(name)).unwrap();
+        let tls = ClientTls::new(trusting(&by), None, Some(name), &Suites::default()).unwrap();
         let options = ClientOptions { tls: Some(Arc::new(tls)), ..ClientOptions::default() };
         let client = Client::start(options, Arc::new(())).unwrap();
         assert_eq!(echoed(&client, address, b"").is_ok(), is_right, "{name}");
@@ -213,9 +223,10 @@ fn a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on() {
     echoed(&old, address, b"").unwrap();
     let mismatched =
         Identity::read(next.certificate.as_bytes(), by.key.as_bytes(), None).expect("each by itself is one");
-    assert!(tls.replace(mismatched, ClientCertificates::Ignored).is_err());
+    assert!(tls.replace(mismatched, ClientCertificates::Ignored, &Suites::default()).is_err());
     echoed(&client(trusting(&by), None), address, b"").expect("what is wrong changes nothing");
-    tls.replace(identity(&issued(&next, &LOCAL, 2)), ClientCertificates::Ignored).unwrap();
+    tls.replace(identity(&issued(&next, &LOCAL, 2)), ClientCertificates::Ignored, &Suites::default())
+        .unwrap();
     echoed(&old, address, b"").unwrap();
     echoed(&client(trusting(&next), None), address, b"").unwrap();
     assert!(echoed(&client(trusting(&by), None), address, b"").is_err());
@@ -302,4 +313,37 @@ fn a_client_of_the_other_kind_is_told_what_may_be_wrong() {
     let (_plain, _, address) = serve(ServerOptions::default());
     let error = echoed(&client(trusting(&by), None), address, b"").unwrap_err();
     assert!(error.to_string().contains("may not speak TLS"), "{error}");
+}
+
+#[test]
+fn a_server_speaks_the_protocols_and_ciphers_it_was_given_and_no_others() {
+    let by = authority("ours");
+    let suites = |protocols, ciphers| Suites::named(protocols, ciphers).unwrap();
+    let answer = |server: &Suites, client: &Suites| {
+        let own = identity(&issued(&by, &LOCAL, 2));
+        let tls = Arc::new(ServerTls::new(true, own, ClientCertificates::Ignored, server).unwrap());
+        let (_server, address) = start(&tls, ServerOptions::default());
+        let tls = Arc::new(ClientTls::new(trusting(&by), None, None, client).unwrap());
+        let options = ClientOptions { tls: Some(tls), ..ClientOptions::default() };
+        echoed(&Client::start(options, Arc::new(())).unwrap(), address, b"x")
+            .map_err(|error| error.to_string())
+    };
+    let (old, new) = (suites("TLSv1.2", ""), suites("TLSv1.3", ""));
+    let aes = suites("", "TLS_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384");
+    let chacha = suites("", "ECDHE-ECDSA-CHACHA20-POLY1305:TLS_CHACHA20_POLY1305_SHA256");
+    for (server, client) in [(&old, &old), (&new, &new), (&aes, &old), (&aes, &new), (&chacha, &old)] {
+        assert_eq!(answer(server, client), Ok(b"x".to_vec()), "{server:?} {client:?}");
+    }
+    for (server, client) in [(&old, &new), (&new, &old), (&aes, &chacha)] {
+        let refusal = answer(server, client).unwrap_err();
+        assert!(refusal.contains("both sides take"), "{refusal}");
+    }
+}
+
+#[test]
+fn ciphers_that_do_not_go_with_the_key_are_refused_at_the_start() {
+    let own = identity(&issued(&authority("ours"), &LOCAL, 2));
+    let rsa = Suites::named("", "ECDHE-RSA-AES128-GCM-SHA256").unwrap();
+    let refusal = ServerTls::new(true, own, ClientCertificates::Ignored, &rsa).unwrap_err();
+    assert!(refusal.to_string().contains("the server's key, which is ECDSA"), "{refusal}");
 }

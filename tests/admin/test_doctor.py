@@ -14,6 +14,7 @@ import pytest
 
 import rmqpy
 from benchmarks.processes import free_ports
+from certificates import Authority
 from commandline import Run, runner
 from rmqpy._native import Client
 from rmqpy.broker import Broker
@@ -22,7 +23,7 @@ from rmqpy.config import broker as broker_config
 from rmqpy.protocol.requests.registration import RegisterBroker
 from rmqpy.remoting.client import BlockingCaller
 from rmqpy.remoting.client import run as run_blocking
-from rmqpy.server import Thread, written
+from rmqpy.server import Standalone, Thread, written
 from rmqpy.testing import Cluster
 from rmqpy.testing.cluster import SMALL
 
@@ -307,3 +308,28 @@ def test_a_broker_that_runs_from_this_file_is_no_fault(doctor: Any, conf: Any, c
     port = cluster.address("broker-a").rpartition(":")[2]
     file = conf(brokerName="broker-a", listenPort=port, storePathRootDir=cluster.folder / "broker-a")
     assert doctor("-c", file) == (0, {})
+
+
+def test_a_certificate_that_expires_within_a_month_is_warned_of(run: Run, conf: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    for days, level, told in ((2, "warn", "expires in 2 days"), (365, None, None), (0, "bad", "has expired")):
+        files = authority.issue(f"of-{days}", days=days)
+        settings = {
+            "tls.server.certPath": files.cert,
+            "tls.server.keyPath": files.key,
+            "tls.client.authServer": "false",
+        }
+
+        def findings(*arguments: str) -> dict[str, tuple[str, str]]:
+            _, out, _ = run("doctor", "--disk-free-min", "0", *arguments, "-o", "json")
+            rows = [row for row in json.loads(out) if row["check"].startswith("certificate")]
+            return {row["check"]: (row["level"], row["found"]) for row in rows}
+
+        with Standalone(tmp_path / f"data-{days}", namesrv_port=0, broker_port=0, **settings) as server:
+            found = findings("-n", server.namesrv, "--tls-insecure")
+            wanted = {f"certificate of {address}" for address in (server.namesrv, server.broker)}
+            assert {*found} == (wanted if level else set())
+            assert all(each[0] == level and told in each[1] for each in found.values())
+            of_file = findings("-c", conf(**settings), "-n", server.namesrv, "--tls-insecure")
+            own = of_file.get(f"certificate {files.cert}")
+            assert own is None if level is None else own is not None and own[0] == level

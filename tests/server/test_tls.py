@@ -1,6 +1,8 @@
 """TLS as a user sets it up: one port for both, certificates replaced under way, and errors that say what to do."""
 
 import http.client
+import re
+import socket
 import ssl
 import threading
 import time
@@ -13,6 +15,7 @@ import pytest
 import certificates
 import rmqpy
 from certificates import Files, write
+from client.live import until
 from rmqpy.config import broker, namesrv
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.server import Standalone
@@ -180,6 +183,19 @@ def test_keys_stand_in_a_file_of_their_own_and_nearer_ones_win(tmp_path: Path) -
         ({"tls.server.need.client.auth": "require", "tls.test.mode.enable": "true"}, "trustCertPath"),
         ({"tls.server.mode": "on"}, "must be one of"),
         ({"tls.config.file": "/nowhere/tls.properties"}, "nowhere"),
+        ({"tls.protocols": "TLSv1.1,TLSv1.2"}, '"TLSv1.1" cannot be had, but TLSv1.2 and TLSv1.3'),
+        ({"tls.ciphers": "HIGH:!aNULL"}, '"HIGH" cannot be had, but TLS_AES_256_GCM_SHA384'),
+        ({"tls.ciphers": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "TLS_RSA_WITH_AES_128_CBC_SHA"),
+        ({"tls.protocols": "TLSv1.3", "tls.ciphers": "ECDHE-RSA-AES128-GCM-SHA256"}, "none of its ciphers"),
+        (
+            {"tls.test.mode.enable": "true", "tls.ciphers": "TLS_AES_128_GCM_SHA256", "httpPort": "8082"},
+            "over HTTP one cannot choose",
+        ),
+        ({"certificateAuthenticationEnabled": "true"}, "nothing asks who clients are"),
+        (
+            {"certificateAuthenticationEnabled": "true", "authenticationEnabled": "true"},
+            "no client is asked for a certificate",
+        ),
     ],
 )
 def test_settings_that_cannot_work_stop_the_start_and_say_why(settings: dict[str, str], told: str) -> None:
@@ -198,3 +214,68 @@ def test_the_environment_and_a_profile_say_tls_too(tmp_path: Path, monkeypatch: 
     profiles.write_text(f'[profile.safe]\nnamesrv = "a:1"\ntls = {{ ca = "{files.ca}" }}\n')
     monkeypatch.setenv("RMQPY_PROFILES", str(profiles))
     assert rmqpy.ClientConfig.from_profile("safe").tls == rmqpy.TLS(ca=files.ca)
+
+
+def spoken(address: str, context: ssl.SSLContext) -> tuple[str | None, str]:
+    """Protocol and cipher of a connection."""
+    host, _, port = address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), 10) as plain,
+        context.wrap_socket(plain, server_hostname=host) as encrypted,
+    ):
+        cipher = encrypted.cipher()
+        assert cipher is not None
+        return encrypted.version(), cipher[0]
+
+
+@pytest.mark.parametrize(
+    ("protocols", "ciphers"),
+    [
+        ("TLSv1.2", ""),
+        ("", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ],
+)
+def test_protocols_and_ciphers_that_are_not_named_are_not_spoken_on_any_port(
+    tmp_path: Path, protocols: str, ciphers: str
+) -> None:
+    files = write(tmp_path)
+    with serving(tmp_path, files, tls_protocols=protocols, tls_ciphers=ciphers) as server:
+        exchange(config(server, rmqpy.TLS(ca=files.ca)), "spoken")
+        assert server.http is not None
+        for address in (server.namesrv, server.broker, server.http):
+            usual = ssl.create_default_context(cafile=files.ca)
+            version, cipher = spoken(address, usual)
+            assert version == "TLSv1.2"
+            assert not ciphers or cipher == "ECDHE-ECDSA-AES128-GCM-SHA256"
+            newest = ssl.create_default_context(cafile=files.ca)
+            newest.minimum_version = ssl.TLSVersion.TLSv1_3
+            with pytest.raises((ssl.SSLError, ConnectionResetError)):
+                spoken(address, newest)
+
+
+def test_a_certificate_that_has_expired_is_said_so_at_both_ends_and_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, old = write(tmp_path / "a"), write(tmp_path / "b", days=0)
+    told = "has expired.*replace"
+    with serving(tmp_path / "old", old, tls_client_authServer="false") as server:
+        assert re.search(told, caplog.text), "at the start"
+        with (
+            pytest.raises(RocketMQError, match=f"(?s){told}"),
+            rmqpy.Admin(config(server, rmqpy.TLS(ca=old.ca))) as admin,
+        ):
+            admin.topics()
+    caplog.clear()
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(Path(files.ca).read_text() + Path(old.ca).read_text())
+    required = {"tls_server_need_client_auth": "optional", "tls_server_trustCertPath": str(trusted)}
+    with serving(tmp_path / "new", files, **required) as server:
+        with (
+            pytest.raises(
+                RocketMQError, match=r"our certificate is not accepted \(CertificateExpired\): replace it"
+            ),
+            rmqpy.Admin(config(server, rmqpy.TLS(ca=files.ca, cert=old.cert, key=old.key))) as admin,
+        ):
+            admin.topics()
+        until(lambda: re.search(f"could not connect: .*{told}", caplog.text))

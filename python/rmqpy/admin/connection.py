@@ -43,6 +43,8 @@ class AdminConnection:
     def __init__(self, caller: Caller, config: ClientConfig) -> None:
         self.caller = caller
         self.timeout = config.request_timeout
+        #: How connections are encrypted; None where they are not.
+        self.tls = config.tls
         self.name_servers = NameServers(config.namesrv, timeout=self.timeout, unit=config.unit)
         self._addresses = dict(config.address_map)
 

@@ -7,10 +7,11 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Final
 
-from rmqpy.admin import machine
+from rmqpy.admin import certificates, machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
 from rmqpy.admin.cluster import free_bytes
 from rmqpy.admin.connection import Part, masters
@@ -70,6 +71,21 @@ class Health(Part):
         checks += _clusters(clusters)
         for state in await Replicas(self._cluster).states():
             checks += _replica_checks(state)
+        return [*checks, *await self._certificates({*views, *brokers.values()})]
+
+    async def _certificates(self, addresses: set[str]) -> list[CheckResult]:
+        """Certificates that expire soon."""
+        tls = self._cluster.tls
+        if tls is None:
+            return []
+        timeout, checks = self._cluster.timeout, []
+        with ThreadPoolExecutor(1, "rmqpy-certificates") as worker:
+            for address in sorted(map(self._cluster.reachable, addresses)):
+                shown = worker.submit(certificates.expiry, address, tls, timeout)
+                # It has a timeout of its own, for each of its steps.
+                while not await self._cluster.caller.until(shown, timeout):
+                    pass
+                checks += [found] if (found := shown.result()) is not None else []
         return checks
 
     async def topic(self, name: str) -> list[CheckResult]:

@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rmqpy import __version__, _native
 from rmqpy.admin.checks import CheckResult
@@ -20,6 +20,7 @@ from rmqpy.config import broker as broker_config
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
+from rmqpy.remoting.certificates import ends_soon
 
 #: `struct flock`: type, whence, start, length, process.
 _FLOCK: Final = "hhqqi"
@@ -61,7 +62,7 @@ def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[
     disks = [
         result for wire, folder in folders.items() for result in _disk(config, folder, wire, disk_free_min)
     ]
-    return [*own, *disks, *_advertised(config)]
+    return [*own, *disks, *_advertised(config), *_certificates(config)]
 
 
 def _folder(folder: Path, wire: str) -> Iterator[CheckResult]:
@@ -130,6 +131,24 @@ def _advertised(config: BrokerConfig) -> Iterator[CheckResult]:
         yield CheckResult(check, "warn", "is not an address of this machine", advice)
     else:
         yield CheckResult(check, "ok", "is this machine's")
+
+
+def _certificates(config: BrokerConfig) -> Iterator[CheckResult]:
+    for wire, path in (
+        ("tls.server.certPath", config.tls.cert_path if config.tls.is_served else ""),
+        ("tls.client.certPath", config.tls.client_cert_path if config.tls.is_client else ""),
+    ):
+        if not path:
+            continue
+        check = f"certificate {path}"
+        try:
+            found = ends_soon(Path(path).expanduser().read_bytes())
+        except (OSError, ConfigError) as error:
+            yield CheckResult(check, "bad", str(error), f"correct {wire}")
+            continue
+        if found is not None:
+            level: Literal["warn", "bad"] = "bad" if "has expired" in found else "warn"
+            yield CheckResult(check, level, found, "replace the file: it is read without a restart")
 
 
 def _bind(host: str, port: int) -> None:

@@ -86,6 +86,12 @@ class AccessConfig(Settings):
         secret=True,
     )
 
+    takes_certificates: bool = key(
+        "certificateAuthenticationEnabled",
+        False,
+        "A request without a signature is of the user whose name its connection's certificate has as common name; see "
+        "tls.server.need.client.auth. Apache's has no such key.",
+    )
     is_plain: bool = key(
         "aclEnable",
         False,
@@ -145,8 +151,21 @@ class AccessConfig(Settings):
                 "rocketmqHome is not set, in whose conf/plain_acl.yml the accounts are",
                 hint="set it, or ROCKETMQ_HOME, to the folder that conf/plain_acl.yml is in",
             )
+        if self.takes_certificates and not self.is_on:
+            raise ConfigError(
+                "certificateAuthenticationEnabled=true: nothing asks who clients are",
+                hint="set authenticationEnabled=true and authorizationEnabled=true",
+            )
         # Read once, so that a mistake stops the start and not a request.
         _ = self.codes_unsigned, self.codes_unguarded, self.first_user, self.inner_user
+
+    def check_certificates(self, asks_clients: bool) -> None:
+        """Raise `ConfigError` where users are known by certificates that no client is asked for."""
+        if self.takes_certificates and not asks_clients:
+            raise ConfigError(
+                "certificateAuthenticationEnabled=true: no client is asked for a certificate",
+                hint="set tls.server.need.client.auth=optional, or require, with tls.server.trustCertPath",
+            )
 
     @property
     def is_on(self) -> bool:

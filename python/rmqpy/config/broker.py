@@ -349,6 +349,10 @@ class BrokerConfig(Settings):
         super().__post_init__()
         if not self.name or not self.cluster:
             raise ConfigError("brokerName and brokerClusterName must not be empty")
+        self.access.check_certificates(self.tls.asks_clients)
+        if self.http_port != NO_HTTP and self.tls.is_served:
+            # Read once, so that a mistake stops the start.
+            _ = self.tls.http_suites
         if 0 < self.listen_port <= VIP_BELOW:
             raise ConfigError(f"listenPort={self.listen_port}: there is no port {VIP_BELOW} below it")
         for address in self.name_servers:

@@ -201,6 +201,13 @@ class NameServerConfig(Settings):
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.access.check_certificates(self.tls.asks_clients)
+        if self.http_port != NO_HTTP and self.tls.is_served:
+            # Read once, so that a mistake stops the start.
+            _ = self.tls.http_suites
+
     @property
     def open_codes(self) -> Collection[int]:
         """Codes of requests that access control leaves open."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rmqpy._native import ClientTls, tls_suites
 from rmqpy.config.keys import Settings, key, read_file
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
@@ -61,6 +62,15 @@ class TlsConfig(Settings):
         "A certificate that a client shows is always checked; here because Apache's default is false.",
     )
     trust_path: str = key("tls.server.trustCertPath", "", "Authorities of clients, PEM.")
+    protocols: str = key(
+        "tls.protocols", "", "TLSv1.2, TLSv1.3, or both, separated by commas; empty: both. HTTP included."
+    )
+    ciphers: str = key(
+        "tls.ciphers",
+        "",
+        "Ciphers by their names in Java, OpenSSL or rustls, separated by commas or colons, HTTP included; empty: all "
+        "that rustls has with ring. One that cannot be had stops the start.",
+    )
     is_client: bool = key(
         "tls.enable", False, "This server's own connections, to name servers and masters, are encrypted."
     )
@@ -83,6 +93,8 @@ class TlsConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # What cannot be had stops the start.
+        tls_suites(self.protocols, self.ciphers)
         if not self.checks_clients and self.client_auth != "none":
             raise ConfigError(
                 "tls.server.authClient=false: certificates of clients are always checked here; leave it out, or set "
@@ -95,7 +107,7 @@ class TlsConfig(Settings):
                 f"tls.server.mode={self.mode}: there is no certificate; set tls.server.certPath and "
                 "tls.server.keyPath, or tls.test.mode.enable=true for one to try things out"
             )
-        if self.is_served and self.client_auth != "none" and not self.trust_path:
+        if self.asks_clients and not self.trust_path:
             raise ConfigError(
                 f"tls.server.need.client.auth={self.client_auth}: nobody vouches for clients; set "
                 "tls.server.trustCertPath"
@@ -117,6 +129,15 @@ class TlsConfig(Settings):
         return self.is_served and self.mode in ("", "enforcing")
 
     @property
+    def asks_clients(self) -> bool:
+        """Whether clients may show a certificate."""
+        return self.is_served and self.client_auth != "none"
+
+    def native_client(self) -> ClientTls | None:
+        """The TLS of this server's own connections, as the native half takes it; None where they are not encrypted."""
+        return self.client.native(protocols=self.protocols, ciphers=self.ciphers) if self.client else None
+
+    @property
     def client(self) -> TLS | None:
         """How this server's own connections are encrypted; None where they are not."""
         if not self.is_client:
@@ -129,6 +150,22 @@ class TlsConfig(Settings):
             server_name=self.client_server_name or None,
             verify=self.checks_servers and not self.is_test,
         )
+
+    @property
+    def http_suites(self) -> tuple[list[str], bool]:
+        """OpenSSL's names of the ciphers of TLS 1.2, and whether TLS 1.3 is spoken over HTTP: Python cannot choose
+        among the ciphers of that. Raises `ConfigError` where neither is left."""
+        suites = tls_suites(self.protocols, self.ciphers)
+        of_12, of_13 = (
+            [name for spoken, name in suites if spoken == each] for each in ("TLSv1.2", "TLSv1.3")
+        )
+        has_13 = {*of_13} == {name for _, name in tls_suites("TLSv1.3", "")}
+        if not of_12 and not has_13:
+            raise ConfigError(
+                f"tls.ciphers={self.ciphers}: over HTTP one cannot choose among the ciphers of TLSv1.3",
+                hint="name all of them, or one of TLSv1.2 beside; or set httpPort=-1",
+            )
+        return of_12, has_13
 
     @property
     def remarks(self) -> list[str]:

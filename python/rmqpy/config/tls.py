@@ -73,8 +73,9 @@ class TLS:
             return None
         return cls(**given)
 
-    def native(self) -> ClientTls:
-        """As the native half takes it. Raises `ConfigError` naming the file that cannot be used."""
+    def native(self, *, protocols: str = "", ciphers: str = "") -> ClientTls:
+        """As the native half takes it, with lists as `tls_suites` takes them. Raises `ConfigError` naming the file that
+        cannot be used."""
         trust = (_read("ca", self.ca) if self.ca else _system_authorities()) if self.verify else None
         certificate = _read("cert", self.cert) if self.cert else None
         # Both may lie in one file.
@@ -86,6 +87,8 @@ class TLS:
                 key=key,
                 password=self.password,
                 server_name=self.server_name,
+                protocols=protocols,
+                ciphers=ciphers,
             )
         except ConfigError as error:
             files = ", ".join(path for path in (self.ca, self.cert, self.key) if path)

@@ -91,6 +91,14 @@ class Sessions:
         for token in list(self._visitors):
             await self.log_out(token)
 
+    @property
+    def _nobody(self) -> Credentials | None:
+        """Whom every broker refuses that asks who its clients are. The certificate of the console may be for a user, so
+        that what is not signed would be that user's."""
+        tls = self._config.tls
+        is_anonymous = tls is None or tls.cert is None
+        return None if is_anonymous else Credentials("nobody", secrets.token_urlsafe(_TOKEN_BYTES))
+
     async def _drop_old(self) -> None:
         now = self._now()
         for token, each in list(self._visitors.items()):
@@ -108,7 +116,7 @@ class Sessions:
             raise AuthError(told[0].refusal or "", hint="look at the name and the secret")
         now = self._now()
         if any(now - self._refused_at.get(each, -_REFUSES_S) >= _REFUSES_S for each in known):
-            async with AsyncAdmin(dataclasses.replace(self._config, credentials=None)) as nobody:
+            async with AsyncAdmin(dataclasses.replace(self._config, credentials=self._nobody)) as nobody:
                 refused = {each.broker for each in await nobody.authentication() if each.refusal is not None}
             if unguarded := known - refused:
                 raise AuthError(

@@ -12,11 +12,12 @@ import logging
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmqpy._native import ClientTls, ServerTls, make_certificate
+from rmqpy._native import ClientTls, ServerTls, certificate_expiry, make_certificate
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.errors import ConfigError
 
@@ -27,10 +28,23 @@ log = logging.getLogger(__name__)
 
 #: How often files are looked at, and failed handshakes written down.
 WATCH_SECONDS: Final = 1.0
+#: Days before its end from which on a certificate is warned of.
+EXPIRY_DAYS_MIN: Final = 30
 #: Days that the certificate of tls.test.mode.enable is valid.
 TEST_DAYS: Final = 365
 #: A file as it was: its number, size and time of change.
 _Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+def ends_soon(certificate: bytes) -> str | None:
+    """What is to be said of a certificate, as PEM, that has expired or soon does; None where nothing is. Raises
+    `ConfigError` where it cannot be read."""
+    end = certificate_expiry(certificate)
+    left = end - time.time()
+    if left > EXPIRY_DAYS_MIN * 86_400:
+        return None
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
+    return f"expires in {left / 86_400:.0f} days, {day}" if left > 0 else f"has expired, {day}"
 
 
 class Certificates:
@@ -45,7 +59,7 @@ class Certificates:
         #: Of the server's ports; None where connections are as they come.
         self.server: ServerTls | None = None
         #: Of the server's own connections.
-        self.client: ClientTls | None = config.client.native() if config.client else None
+        self.client: ClientTls | None = config.native_client()
         self._signature = self._look()
         self._failed: _Signature | None = None
         self._client_signature = self._look_client()
@@ -56,6 +70,14 @@ class Certificates:
             self.server = self._read()
         for remark in config.remarks:
             log.warning("%s", remark)
+        for path in (
+            config.cert_path if config.is_served else "",
+            config.client_cert_path if config.is_client else "",
+        ):
+            if path and (ending := ends_soon(_bytes("a certificate", path))) is not None:
+                log.warning(
+                    "the certificate %s %s: replace the file, which is read without a restart", path, ending
+                )
 
     @property
     def is_enforced(self) -> bool:
@@ -82,9 +104,20 @@ class Certificates:
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._limit(context)
         self._load(context)
         self._contexts.append(context)
         return context
+
+    def _limit(self, context: ssl.SSLContext) -> None:
+        """Allow the suites of the configuration and no others."""
+        from ssl import TLSVersion
+
+        of_12, has_13 = self._config.http_suites
+        context.minimum_version = TLSVersion.TLSv1_2 if of_12 else TLSVersion.TLSv1_3
+        context.maximum_version = TLSVersion.TLSv1_3 if has_13 else TLSVersion.TLSv1_2
+        if of_12:
+            context.set_ciphers(":".join(of_12))
 
     def _load(self, context: ssl.SSLContext) -> None:
         import ssl
@@ -114,6 +147,8 @@ class Certificates:
                 password=self._config.key_password or None,
                 client_auth=self._config.client_auth,
                 trust=trust,
+                protocols=self._config.protocols,
+                ciphers=self._config.ciphers,
             )
         except ConfigError as error:
             raise self._named(error) from None
@@ -166,11 +201,12 @@ class Certificates:
 
     def _refresh_client(self, client: ClientTls) -> None:
         signature = self._look_client()
-        if signature == self._client_signature or self._config.client is None:
+        if signature == self._client_signature:
             return
         self._client_signature = signature
         try:
-            client.replace(self._config.client.native())
+            if (fresh := self._config.native_client()) is not None:
+                client.replace(fresh)
         except ConfigError as error:
             log.warning("the certificate of this server's own connections stays as it was: %s", error)
 

@@ -1,7 +1,7 @@
 //! Access control: who sent a request, and whether they may do what it asks.
 //!
 //! Two questions, asked one after the other and each with a switch of its own. *Authentication*: a request names a user
-//! and carries a signature made with that user's secret, see `signature`. *Authorization*: what the request needs, an
+//! and carries a signature made with that user's secret, see `signature`; or its connection's certificate is for a user. *Authorization*: what the request needs, an
 //! action on a resource, is looked up in the user's policies, see `policy`; super users need none. The users, their
 //! policies and the switches are one immutable picture, `rules`, that is replaced whole; its generation number tells a
 //! connection that what it remembers, `permits`, is out of date. `failures` slows addresses that guess, `limits` users who

@@ -30,10 +30,18 @@ pub enum Refusal {
         /// As the request names it.
         user: Box<str>,
     },
+    /// The certificate of its connection is for nobody who is a user, and it is not signed.
+    #[error(
+        "User:{user}, whom the client's certificate is for, is unknown: make this user, or sign the request"
+    )]
+    Uncertified {
+        /// The common name of the certificate.
+        user: Box<str>,
+    },
     /// The user is there, and was disabled.
     #[error("User:{user} is disabled")]
     Disabled {
-        /// As the request names it.
+        /// As the request, or its connection's certificate, names it.
         user: Box<str>,
     },
     /// Too many of its header fields to be signed.

@@ -48,6 +48,8 @@ pub struct Checks {
     pub authenticates: bool,
     /// Users must have a policy for what they do.
     pub authorizes: bool,
+    /// A request without a signature is of the user its connection's certificate is for.
+    pub takes_certificates: bool,
     /// Codes of requests that need no signature.
     pub unsigned_codes: HashSet<i32>,
     /// Codes of requests that need no policy.
@@ -87,6 +89,8 @@ pub struct Signed<'a> {
     pub version: i32,
     /// The user's name; empty where there is none, as C++ clients have it.
     pub access_key: &'a str,
+    /// The common name of its connection's certificate, which an authority of the server vouches for.
+    pub certificate_name: Option<&'a str>,
     /// As it came.
     pub signature: &'a str,
     /// As it came.
@@ -150,7 +154,11 @@ impl Rules {
         let Signed { code, version, access_key, signature, body, .. } = signed;
         let is_checked = self.checks.authenticates && !self.checks.unsigned_codes.contains(&code);
         if access_key.is_empty() {
-            return if is_checked { Err(Refusal::Unsigned) } else { Ok(None) };
+            return match signed.certificate_name.filter(|_| self.checks.takes_certificates) {
+                Some(name) => self.certified(name, known, is_checked),
+                None if is_checked => Err(Refusal::Unsigned),
+                None => Ok(None),
+            };
         }
         let mismatch = || Refusal::Mismatch { user: shown(access_key) };
         let known = known.filter(|user| *user.name == *access_key);
@@ -171,6 +179,22 @@ impl Rules {
         match user {
             Some(user) if !user.is_enabled => Err(Refusal::Disabled { user: shown(access_key) }),
             user => Ok(user.map(Arc::clone)),
+        }
+    }
+
+    /// The user that a certificate is for.
+    fn certified(
+        &self,
+        name: &str,
+        known: Option<&Arc<User>>,
+        is_checked: bool,
+    ) -> Result<Option<Arc<User>>, Refusal> {
+        let known = known.filter(|user| *user.name == *name);
+        match known.or_else(|| self.users.get(name)) {
+            Some(user) if user.is_enabled => Ok(Some(Arc::clone(user))),
+            Some(_) => Err(Refusal::Disabled { user: shown(name) }),
+            None if is_checked => Err(Refusal::Uncertified { user: shown(name) }),
+            None => Ok(None),
         }
     }
 

@@ -120,6 +120,7 @@ fn checks() -> Checks {
     Checks {
         authenticates: true,
         authorizes: true,
+        takes_certificates: false,
         unsigned_codes: [105].into(),
         unguarded_codes: [34].into(),
         cluster: "c1".into(),
@@ -133,7 +134,15 @@ fn source() -> IpAddr {
 }
 
 fn asked<'a>(code: i32, access_key: &'a str, signature: &'a str) -> Signed<'a> {
-    Signed { code, version: 513, access_key, signature, body: b"body", source: source() }
+    Signed {
+        code,
+        version: 513,
+        access_key,
+        certificate_name: None,
+        signature,
+        body: b"body",
+        source: source(),
+    }
 }
 
 #[test]
@@ -382,6 +391,38 @@ fn white_lists_have_the_notation_of_the_first_kind() {
     ] {
         assert_eq!(WhiteList::parse(text), None, "{text}");
     }
+}
+
+#[test]
+fn a_request_without_a_signature_is_of_the_user_its_connection_s_certificate_is_for() {
+    let disabled = User { is_enabled: false, ..user("bob", "bobs", Policies::default()) };
+    let users =
+        || [user("alice", "alices", Policies::default()), user("carol", "carols", Policies::default())];
+    let rules =
+        Rules::new(Checks { takes_certificates: true, ..checks() }, 1, users().into_iter().chain([disabled]));
+    let ask = |rules: &Rules, signed: Signed<'_>, name: &'static str| {
+        let fields = [("AccessKey", signed.access_key)];
+        let signed = Signed { certificate_name: Some(name), ..signed };
+        let found = rules.authenticate(signed, None, fields.into_iter());
+        found.map(|sender| sender.user.map(|user| user.name.to_string()))
+    };
+    let named = |name: &str| Ok(Some(name.to_owned()));
+    assert_eq!(ask(&rules, asked(10, "", ""), "alice"), named("alice"));
+    assert_eq!(ask(&rules, asked(10, "", ""), "bob"), Err(Refusal::Disabled { user: "bob".into() }));
+    assert_eq!(
+        ask(&rules, asked(10, "", ""), "mallory"),
+        Err(Refusal::Uncertified { user: "mallory".into() })
+    );
+    assert_eq!(ask(&rules, asked(105, "", ""), "mallory"), Ok(None), "this code needs no user");
+
+    let fields = [("AccessKey", "carol")];
+    let signature = SigningKey::new("carols").sign(&signed_fields(fields.into_iter(), 513).unwrap(), b"body");
+    assert_eq!(ask(&rules, asked(10, "carol", &signature), "alice"), named("carol"), "its own user wins");
+    let mismatch = Err(Refusal::Mismatch { user: "carol".into() });
+    assert_eq!(ask(&rules, asked(10, "carol", "guessed"), "alice"), mismatch, "and nobody else is tried");
+
+    let switched_off = Rules::new(checks(), 1, users());
+    assert_eq!(ask(&switched_off, asked(10, "", ""), "alice"), Err(Refusal::Unsigned));
 }
 
 #[test]

@@ -63,6 +63,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
     module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;
     module.add_function(wrap_pyfunction!(tls::make_certificate, module)?)?;
+    module.add_function(wrap_pyfunction!(tls::tls_suites, module)?)?;
+    module.add_function(wrap_pyfunction!(tls::certificate_expiry, module)?)?;
     module.add_class::<tls::PyServerTls>()?;
     module.add_class::<tls::PyClientTls>()?;
     module.add_class::<hand_clock::PyHandClock>()?;

@@ -141,12 +141,13 @@ impl PyServer {
     /// name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them, and an
     /// entry of a white list. `trusted` are entries for everybody; `limits` of each user: connections, requests and
     /// bytes a second. Raises `ValueError` for an entry that cannot be read.
-    #[pyo3(signature = (*, authenticates, authorizes, unsigned_codes, unguarded_codes, cluster, users, trusted, limits))]
+    #[pyo3(signature = (*, authenticates, authorizes, takes_certificates, unsigned_codes, unguarded_codes, cluster, users, trusted, limits))]
     fn set_access(
         &self,
         py: Python<'_>,
         authenticates: bool,
         authorizes: bool,
+        takes_certificates: bool,
         unsigned_codes: HashSet<i32>,
         unguarded_codes: HashSet<i32>,
         cluster: &str,
@@ -164,6 +165,7 @@ impl PyServer {
         let checks = Checks {
             authenticates,
             authorizes,
+            takes_certificates,
             unsigned_codes,
             unguarded_codes,
             cluster,

@@ -142,6 +142,7 @@ impl Guard {
             code: header.code,
             version: header.version,
             access_key: header.get(ACCESS_KEY).unwrap_or_default(),
+            certificate_name: link.certificate_name(),
             signature: header.get(SIGNATURE).unwrap_or_default(),
             body: frame.body,
             source,

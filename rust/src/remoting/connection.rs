@@ -74,6 +74,9 @@ impl<S: Service> Connection<S> {
         tracker: Rc<IdleTracker>,
         stream: Stream,
     ) -> Option<Box<Self>> {
+        if let Some(name) = stream.peer_name() {
+            link.set_certificate_name(name);
+        }
         let session = catch_unwind(AssertUnwindSafe(|| thread.service.open(Arc::clone(&link)))).ok()?;
         let (large_frames, budget) = (thread.shared.large_frames.clone(), thread.shared.buffers.clone());
         let buffers = budget.share();

@@ -11,8 +11,8 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ pub struct Link<E> {
     peer: SocketAddr,
     local: SocketAddr,
     is_vip: bool,
+    /// Who the peer's certificate is for, once it has shown one.
+    certificate_name: OnceLock<Box<str>>,
     mailbox: Mutex<Mailbox<E>>,
     usage: MailboxUsage,
     is_signalled: AtomicBool,
@@ -61,7 +63,8 @@ impl<E> Link<E> {
         let mailbox = Mutex::new(Mailbox { events: VecDeque::new(), task: None });
         let usage = MailboxUsage::new(Arc::clone(mailboxes));
         let (is_signalled, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { id, peer, local, is_vip, mailbox, usage, is_signalled, is_closed }
+        let certificate_name = OnceLock::new();
+        Self { id, peer, local, is_vip, certificate_name, mailbox, usage, is_signalled, is_closed }
     }
 
     /// Which connection this is.
@@ -82,6 +85,17 @@ impl<E> Link<E> {
     /// Whether it came in on the VIP port, which serves no pulls.
     pub fn is_vip(&self) -> bool {
         self.is_vip
+    }
+
+    /// The common name of the peer's certificate, where it has shown one that the server's authorities vouch for.
+    pub fn certificate_name(&self) -> Option<&str> {
+        self.certificate_name.get().map(|name| &**name)
+    }
+
+    /// Says so, after the handshake and before the first frame.
+    pub(super) fn set_certificate_name(&self, name: Box<str>) {
+        let first = self.certificate_name.set(name);
+        debug_assert!(first.is_ok(), "a connection has one handshake");
     }
 
     /// Promises the peer a reply that comes later, with room for `bytes` that are kept until then. `None` when it is

@@ -14,8 +14,8 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 use tokio::net::TcpStream;
 
 use super::pem::{Identity, TlsError};
-use super::provider;
 use super::stream::Stream;
+use super::suites::Suites;
 
 /// Which servers a client talks to.
 #[derive(Debug, Clone)]
@@ -48,11 +48,12 @@ impl ClientTls {
         trust: Trust,
         identity: Option<Identity>,
         server_name: Option<&str>,
+        suites: &Suites,
     ) -> Result<Self, TlsError> {
         let server_name = server_name.map(named).transpose()?;
-        let provider = provider();
+        let provider = Arc::clone(&suites.provider);
         let begun = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(&suites.versions)
             .map_err(TlsError::refused)?;
         let trusting = match trust {
             Trust::Authorities(roots) => begun.with_root_certificates(roots),

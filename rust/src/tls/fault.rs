@@ -12,7 +12,9 @@ pub(super) fn explain(error: &Error) -> String {
         Error::NoCertificatesPresented => {
             "no certificate was shown, and one is required (tls.server.need.client.auth)".to_owned()
         }
-        Error::PeerIncompatible(why) => format!("TLS 1.2 or 1.3 with a usual cipher is needed: {why:?}"),
+        Error::PeerIncompatible(why) => format!(
+            "no protocol and cipher that both sides take (tls.protocols, tls.ciphers; TLS 1.2 or 1.3 is needed): {why:?}"
+        ),
         Error::InvalidMessage(why) => {
             format!("what came is not TLS ({why:?}): the other side may not have it switched on")
         }

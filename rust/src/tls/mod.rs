@@ -5,8 +5,8 @@
 //! (`stream`, and `blocking` for a thread without a runtime): a read of the socket for what one turn takes, a write for
 //! what one turn made.
 //!
-//! `pem` reads certificates and keys, `authority` makes them, `names` reads who a certificate is for, and `fault` says what
-//! went wrong and what to do.
+//! `pem` reads certificates and keys, `authority` makes them, `names` reads who a certificate is for, `suites` says which
+//! protocols and ciphers may be used, and `fault` what went wrong and what to do.
 //!
 //! Invariant: what a peer sends before its handshake is done costs a bounded buffer, and nothing of it reaches a frame.
 //! Threads: a stream stays on the thread of its connection; configurations are replaced whole, from any.
@@ -19,22 +19,16 @@ mod names;
 mod pem;
 mod server;
 mod stream;
+mod suites;
 
 pub use authority::{Made, make};
 pub use blocking::BlockingStream;
 pub use client::{ClientTls, Trust};
+pub use names::expiry;
 pub use pem::{Identity, TlsError, authorities};
 pub use server::{ClientCertificates, Failures, ServerTls};
 pub use stream::Stream;
-
-use std::sync::Arc;
-
-use rustls::crypto::CryptoProvider;
-
-/// The cryptography of every session.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
+pub use suites::Suites;
 
 /// The first byte of a TLS connection; as the first of a frame it would mean a length beyond any.
 pub const HELLO: u8 = 0x16;

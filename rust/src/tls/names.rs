@@ -1,13 +1,28 @@
-//! Names: who a client's certificate is for.
+//! Names: who a certificate is for, and until when.
+
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::der::Decode as _;
 use x509_cert::der::asn1::{PrintableStringRef, Utf8StringRef};
 use x509_cert::der::oid::ObjectIdentifier;
 
+use super::pem::{TlsError, certificates};
+
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 /// Longest name that is kept; others are as none.
 const NAME_CHARS_MAX: usize = 256;
+
+/// When the certificate that comes first in this PEM text ends to be valid, since 1970.
+///
+/// # Errors
+/// There is none, or one that cannot be read.
+pub fn expiry(text: &[u8]) -> Result<Duration, TlsError> {
+    let found = certificates(text)?;
+    let first = found.first().ok_or(TlsError::NoCertificate)?;
+    let parsed = x509_cert::Certificate::from_der(first).map_err(TlsError::refused)?;
+    Ok(parsed.tbs_certificate().validity().not_after.to_unix_duration())
+}
 
 /// The common name of a certificate's subject.
 pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<Box<str>> {

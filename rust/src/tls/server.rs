@@ -17,10 +17,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::HELLO;
 use super::fault::broken;
 use super::pem::{Identity, TlsError};
 use super::stream::Stream;
-use super::{HELLO, provider};
+use super::suites::Suites;
 
 /// What is asked of clients.
 #[derive(Debug, Clone)]
@@ -61,9 +62,14 @@ impl ServerTls {
     /// With this certificate; without `is_enforced`, connections that begin otherwise are served as they are.
     ///
     /// # Errors
-    /// Key and certificate do not belong together, or cannot be used.
-    pub fn new(is_enforced: bool, identity: Identity, clients: ClientCertificates) -> Result<Self, TlsError> {
-        let config = ArcSwap::new(config(identity, clients)?);
+    /// Key and certificate do not belong together, or cannot be used, or not with these suites.
+    pub fn new(
+        is_enforced: bool,
+        identity: Identity,
+        clients: ClientCertificates,
+        suites: &Suites,
+    ) -> Result<Self, TlsError> {
+        let config = ArcSwap::new(config(identity, clients, suites)?);
         Ok(Self { is_enforced, config, failures: Mutex::default() })
     }
 
@@ -71,8 +77,13 @@ impl ServerTls {
     ///
     /// # Errors
     /// As `new`; nothing has changed then.
-    pub fn replace(&self, identity: Identity, clients: ClientCertificates) -> Result<(), TlsError> {
-        self.config.store(config(identity, clients)?);
+    pub fn replace(
+        &self,
+        identity: Identity,
+        clients: ClientCertificates,
+        suites: &Suites,
+    ) -> Result<(), TlsError> {
+        self.config.store(config(identity, clients, suites)?);
         Ok(())
     }
 
@@ -131,7 +142,13 @@ async fn see_off(mut socket: TcpStream) {
     drop(timeout(FAREWELL, farewell).await);
 }
 
-fn config(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(
+    identity: Identity,
+    clients: ClientCertificates,
+    suites: &Suites,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    suites.fit(&identity.key)?;
+    let provider = || Arc::clone(&suites.provider);
     let verified = |roots: Arc<RootCertStore>| WebPkiClientVerifier::builder_with_provider(roots, provider());
     let verifier = match clients {
         ClientCertificates::Ignored => Ok(WebPkiClientVerifier::no_client_auth()),
@@ -139,7 +156,7 @@ fn config(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerC
         ClientCertificates::Required(roots) => verified(roots).build(),
     };
     let config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&suites.versions)
         .map_err(TlsError::refused)?
         .with_client_cert_verifier(verifier.map_err(TlsError::refused)?)
         .with_single_cert(identity.chain, identity.key)

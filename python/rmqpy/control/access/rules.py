@@ -120,6 +120,7 @@ class AccessRules:
         self._server.set_access(
             authenticates=config.authenticates or config.is_plain,
             authorizes=config.authorizes or config.is_plain,
+            takes_certificates=config.takes_certificates,
             unsigned_codes=self._open_codes | set(config.codes_unsigned),
             unguarded_codes=self._open_codes | set(config.codes_unguarded),
             cluster=self._cluster,
