@@ -5,19 +5,26 @@ known, and at the name server to everybody.
 """
 
 import json
+import logging
+import re
 import socket
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import rmqpy
+from apiclient import CHANGE, Answer, Ask, api_of
 from broker.signing import signature
 from hostile.cases import BYTES, REQUESTS
 from hostile.cases.case import GROUP, HONEST_TOPIC, QUIET_TOPIC, RESET_GROUP, TOPIC, Case
+from rmqpy import cli
 from rmqpy.config.namesrv import REGISTRATION_CODES, ROUTE_CODES
+from rmqpy.errors import AuthError
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request
 from rmqpy.server import Standalone
@@ -27,7 +34,13 @@ ON = {
     "authenticationEnabled": True,
     "authorizationEnabled": True,
     "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-secret"}),
+    "httpToken": "http-secret",
+    "tls.server.keyPassword": "key-secret",
+    "tls.client.keyPassword": "key-secret",
 }
+#: What is configured here, sent by clients, or made up by somebody who guesses.
+SECRET = re.compile(r"(root|inner|alice|http|key|next|guessed)-secret")
 TIMEOUT_S = 20.0
 NO_PERMISSION = 16
 #: What everybody may who is known: nothing is done by it unless the request names more.
@@ -41,7 +54,9 @@ FREE = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     folder = tmp_path_factory.mktemp("guarded")
-    with Standalone(folder, namesrv_port=0, broker_port=0, mappedFileSizeCommitLog=16 << 20, **ON) as server:
+    with Standalone(
+        folder, namesrv_port=0, broker_port=0, http_port=0, mappedFileSizeCommitLog=16 << 20, **ON
+    ) as server:
         with rmqpy.Admin(root(server)) as admin:
             for topic in (TOPIC, QUIET_TOPIC, HONEST_TOPIC):
                 admin.create_topic(topic)
@@ -49,7 +64,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
                 admin.create_group(group)
             admin.create_user("alice", "alice-secret")
         with rmqpy.Producer(root(server)) as producer:
-            producer.send(TOPIC, b"first")
+            sent = producer.send(TOPIC, b"first")
+        with rmqpy.PullConsumer(GROUP, root(server), auto_commit=False) as consumer:
+            consumer.assign([sent.queue])
+            consumer.seek(sent.queue, "begin")
+            assert consumer.poll(timeout=10)
+            consumer.commit()
         yield server
 
 
@@ -70,6 +90,10 @@ def kept(server: Standalone) -> dict[str, object]:
             "queues": [(queue.begin, queue.end) for queue in admin.topic(TOPIC)],
             "quiet queues": [(queue.begin, queue.end) for queue in admin.topic(QUIET_TOPIC)],
         }
+    for group in (GROUP, RESET_GROUP):
+        with rmqpy.PullConsumer(group, root(server), auto_commit=False) as consumer:
+            found[f"offsets of {group}"] = [consumer.committed(queue) for queue in consumer.queues(TOPIC)]
+    assert any(found[f"offsets of {GROUP}"]), "there is something to lose"
     for name in ("topics.json", "subscriptionGroup.json", "users.json"):
         found[name] = (server.data_dir / "store" / "config" / name).read_bytes()
     kv = server.data_dir / "namesrv" / "kvConfig.json"
@@ -134,11 +158,91 @@ def test_no_attack_has_an_effect(server: Standalone, user: str) -> None:
     assert {name: after[name] for name in before if after[name] != before[name]} == {}
 
 
-def test_no_secret_is_in_a_log(server: Standalone, caplog: pytest.LogCaptureFixture) -> None:
+def guesses(server: Standalone) -> Iterator[str]:
+    """What somebody is told who does not know the secret of a user, or has it changed."""
+    guessing = rmqpy.ClientConfig(
+        namesrv=server.namesrv, credentials=rmqpy.Credentials("root", "guessed-secret")
+    )
+    for work in (rmqpy.Admin.users, rmqpy.Admin.namesrv_config, lambda admin: admin.create_topic("x")):
+        with rmqpy.Admin(guessing) as admin, pytest.raises(AuthError) as refused:
+            work(admin)
+        yield repr(refused.value) + str(refused.value)
+    with rmqpy.Admin(root(server)) as admin:
+        admin.update_user("alice", secret="next-secret")
+        yield repr(admin.users()) + repr(admin.rules())
+        admin.update_user("alice", secret="alice-secret")
+
+
+def pages(server: Standalone) -> Iterator[tuple[str, str]]:
+    """What HTTP says to a super user: the pages, and each path of the console's API that reads."""
+    assert server.http is not None
+    for path in ("/metrics", "/healthz", "/readyz"):
+        asked = urllib.request.Request(
+            f"http://{server.http}{path}", headers={"Authorization": "Bearer http-secret"}
+        )
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as page:
+            yield path, page.read().decode()
+    ask = api_of(server.http)
+    yield "a wrong login", log_in(ask, "guessed-secret").text
+    entered = log_in(ask, "root-secret")
+    cookie = {"Cookie": entered.headers["set-cookie"].partition(";")[0]}
+    yield "the login", entered.text
+    named = {"topic": TOPIC, "group": GROUP, "broker": "broker-a", "name": "alice", "user": "alice"}
+    paths = ask("/openapi.json", headers=cookie).json["paths"]
+    for path, operations in sorted(paths.items()):
+        if "get" not in operations:
+            continue
+        if "text/event-stream" not in operations["get"]["responses"]["200"]["content"]:
+            filled = re.sub(r"\{(\w+)\}", lambda found: named.get(found[1], "1"), path)
+            needed = [each["name"] for each in operations["get"]["parameters"] if each["in"] == "query"]
+            query = "&".join(f"{name}={named[name]}" for name in needed if name in named)
+            answer = ask(f"{filled}?{query}", headers=cookie)
+            yield f"{answer.status} {path}", answer.text
+
+
+def log_in(ask: Ask, secret: str) -> Answer:
+    return ask("/session", method="POST", body={"user": "root", "secret": secret}, headers=CHANGE)
+
+
+def printed(server: Standalone, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
+    """What commands print of settings and users."""
+    own = ("-n", server.namesrv, "--access-key", "root", "--secret-key", "root-secret")
+    for command in (
+        ("config", "get", "broker-a"),
+        ("config", "get", "namesrv"),
+        ("acl", "user", "list"),
+        ("acl", "rule", "list"),
+        ("broker", "list"),
+        ("doctor",),
+        ("config", "get", "broker-a", "httpToken", "initAuthenticationUser"),
+    ):
+        for form in ("table", "json"):
+            cli.run([*command, *own, "-o", form])
+            written = capsys.readouterr()
+            yield " ".join(command), written.out + written.err
+
+
+def test_no_secret_is_in_logs_answers_settings_pages_or_files(
+    server: Standalone, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen = [("a refusal", text) for text in guesses(server)]
     for case in REQUESTS[:50]:
-        answers(server.broker, by_alice(case) or b"")
-    assert "alice-secret" not in caplog.text
-    assert "root-secret" not in caplog.text
+        told = answers(server.broker, by_alice(case) or b"")
+        seen.append((case.name, repr(told)))
+    seen += pages(server)
+    seen += printed(server, capsys)
+    seen.append(("the log", caplog.text))
+    assert len([what for what, _ in seen if what.startswith("200 ")]) > 10, "most of the API was read"
+    assert {what for what, text in seen if SECRET.search(text)} == set()
     for path in server.data_dir.rglob("*"):
         if path.is_file() and path.stat().st_size < 1 << 20 and not path.name.startswith("users.json"):
-            assert b"alice-secret" not in path.read_bytes(), path
+            assert not SECRET.search(path.read_bytes().decode("latin-1")), path
+
+
+def test_no_secret_is_in_the_log_of_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **ON):
+        pass
+    assert "authenticationEnabled" in caplog.text, "settings are logged"
+    assert not SECRET.search(caplog.text)
