@@ -48,6 +48,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
             "message",
             "positions",
             "clock",
+            "tls",
         }
     ),
     "bindings": frozenset(

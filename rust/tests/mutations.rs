@@ -9,7 +9,9 @@
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod vectors;
 
-use rmqpy::fuzzing::{columns, pull_header, receipt, send_back_header, send_header, store_files};
+use rmqpy::fuzzing::{
+    columns, pull_header, receipt, send_back_header, send_header, store_files, tls_hello, tls_session,
+};
 use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
 use vectors::golden_frames;
 
@@ -109,4 +111,22 @@ fn a_checkpoint_may_name_any_time() {
         let edits = [&[0, 0, 0, 0, 48], &times[..], &[0; 32], &[lost, 2, 0, 0, 0]].concat();
         store_files(&edits);
     }
+}
+
+#[test]
+fn nothing_that_was_changed_on_its_way_through_tls_is_taken_for_what_was_said() {
+    let mut rng = Rng(22);
+    let hello = [b"\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x03".to_vec(), vec![0; 37]].concat();
+    assert!((0..200).filter(|_| tls_hello(&rng.mutated(&hello))).count() > 100);
+    assert!(!tls_hello(b"\0\0\0\x10"), "a frame");
+    for read_bytes in [1, 97, 1 << 16] {
+        assert!(tls_session(b"what was said", 63, &[], read_bytes));
+        assert!(tls_session(&[7; 512], 63, &[], read_bytes), "two records");
+    }
+    let mut refused = 0;
+    for _ in 0..200 {
+        let edit = (rng.below(900) as u16, 1 + rng.below(255) as u8);
+        refused += u32::from(!tls_session(b"what was said", rng.below(64), &[edit], 1 + rng.below(2000)));
+    }
+    assert!(refused > 150, "most of its first bytes mean something: {refused}");
 }

@@ -6,8 +6,10 @@
 #![allow(clippy::expect_used, reason = "an assertion of a target says what must hold")]
 
 mod store_files;
+mod tls;
 
 pub use store_files::store_files;
+pub use tls::{tls_hello, tls_session};
 
 use crate::access::network::Network;
 use crate::access::resource::ResourcePattern;
