@@ -1,0 +1,101 @@
+"""Divergence beside Apache's broker, which compares nothing: a master comes back without its end, which its slave has.
+
+The slave is refused, or refuses; either is told, and nothing of the master's new end gets behind the slave's old one.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+from rmqpy.admin.replicas import ReplicaState
+
+from . import servers, wire
+from .folders import SMALL_FILES, Folder
+
+SECONDS_MAX = 60.0
+
+pytestmark = pytest.mark.timeout(200, func_only=True)
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    with servers.rmqpy_name_server(tmp_path) as (address, _):
+        yield address
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def send(namesrv: str, name: str, count: int) -> None:
+    config = rmqpy.ClientConfig(namesrv=namesrv, route_refresh=0.5)
+    with rmqpy.Producer(config, send_timeout=30.0) as producer:
+        until(lambda: takes_messages(producer))
+        for future in [producer.submit("orders", f"{name} {number}") for number in range(count)]:
+            future.result(timeout=SECONDS_MAX)
+
+
+def takes_messages(producer: rmqpy.Producer) -> bool:
+    """Whether the master is registered, beside its slave."""
+    try:
+        producer.send("orders", "one more")
+    except rmqpy.errors.NoWritableQueue:
+        return False
+    return True
+
+
+def log(folder: Folder) -> bytes:
+    """What was written, without the zeros behind it."""
+    files = sorted((folder.home / "store" / "commitlog").iterdir())
+    return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+
+def copy(master: Folder, slave: Folder) -> None:
+    until(lambda: log(slave) == log(master))
+
+
+def diverged(admin: rmqpy.Admin) -> ReplicaState | None:
+    return next((state for state in admin.replicas("broker-a") if state.is_diverged), None)
+
+
+@pytest.mark.parametrize(("leads", "follows"), [("apache", "rmqpy"), ("rmqpy", "apache")])
+def test_a_slave_that_has_what_its_master_lost_is_found_and_follows_nothing_else(
+    originals: Callable[[str], Path], namesrv: str, tmp_path: Path, leads: str, follows: str
+) -> None:
+    jars = originals("apache")
+    settings = {**SMALL_FILES, "haSendHeartbeatInterval": 500}
+    master = Folder.make(tmp_path / "master", namesrv, jars, **settings)
+    slave = Folder.make(
+        tmp_path / "slave", namesrv, jars, **settings, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"
+    )
+    with master.served_by(leads):
+        until(lambda: wire.knows(namesrv, "broker-a"))
+        send(namesrv, "first", 50)
+    shutil.copytree(master.home / "store", tmp_path / "earlier")
+    with master.served_by(leads), slave.served_by(follows):
+        send(namesrv, "lost", 20)
+        copy(master, slave)
+    had = log(slave)
+    shutil.rmtree(master.home / "store")
+    shutil.move(tmp_path / "earlier", master.home / "store")
+    with master.served_by(leads), slave.served_by(follows), rmqpy.Admin(namesrv) as admin:
+        until(lambda: diverged(admin) is not None)
+        found = diverged(admin)
+        assert found is not None
+        assert found.is_master == (leads == "rmqpy")
+        assert "lost" in (found.fault or "")
+        bad = [check for check in admin.health(disk_free_min=0) if check.level == "bad"]
+        assert any("do not fit together" in check.found for check in bad)
+        assert log(slave) == had
+        if follows == "rmqpy":
+            # The master has other bytes where the slave's are, and more of them: it still does not fit.
+            send(namesrv, "other", 100)
+            until(lambda: "goes beyond it now" in (((state := diverged(admin)) and state.fault) or ""))
+            assert log(slave) == had
