@@ -92,7 +92,9 @@ class Promotion(Part):
             is_told = True
             await self._caught_up(slave, ended or 0, time.monotonic() + wait)
         log_end = (await self._cluster.ask(slave, news)).log_end or own.max_offset
-        await self._leads(slave, epoch, time.monotonic() + wait)
+        deadline = time.monotonic() + wait
+        await self._leads(slave, epoch, deadline)
+        await self._is_known(broker, slave, deadline)
         return Promoted(broker, slave, epoch, log_end, master, is_told, time.monotonic() - began)
 
     async def _addresses(self, broker: str) -> Mapping[int, str]:
@@ -125,6 +127,14 @@ class Promotion(Part):
                 return
             if time.monotonic() > deadline:
                 raise RocketMQError(f"{address} was told to lead and does not yet", hint="see its log")
+            await self._cluster.caller.sleep(LOOK_SECONDS)
+
+    async def _is_known(self, broker: str, address: str, deadline: float) -> None:
+        """Wait until name servers tell clients of it; it leads whether they do or not."""
+        while time.monotonic() < deadline:
+            known = (await self._cluster.cluster_info()).broker_addr_table.get(broker)
+            if known is not None and known.broker_addrs.get(MASTER_ID) == address:
+                return
             await self._cluster.caller.sleep(LOOK_SECONDS)
 
 
