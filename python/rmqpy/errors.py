@@ -21,6 +21,7 @@ process.
     ├── GroupExists                          the same of a subscription group
     ├── SendError                            .attempts: what was tried, in order
     │   ├── NotStored                        a broker took the message and could not keep it
+    │   ├── SendDenied(AuthError)            its sender may not send it
     │   ├── BufferFull                       the client's own budget of unsent messages is used up
     │   └── MessageTooLarge(ValueError)
     ├── BrokerError                          a broker refused
@@ -194,6 +195,10 @@ class FlowControl(BrokerError):
 
 class AuthError(BrokerError, PermissionError):
     """Credentials, or the permission of a topic or broker, do not allow this."""
+
+
+class SendDenied(SendError, AuthError):
+    """A broker did not take the message, for its sender may not send it."""
 
 
 class GroupNotFound(BrokerError):

@@ -13,7 +13,7 @@ import rmqpy
 from apiclient import CHANGE, api_of
 from certificates import Authority, Files
 from client.live import until
-from rmqpy.errors import AuthError, SendError
+from rmqpy.errors import AuthError, SendDenied, SendError
 from rmqpy.server import Standalone
 
 ROOT = rmqpy.Credentials("root", "root-secret")
@@ -91,8 +91,9 @@ def test_a_user_needs_no_signature_with_a_certificate_and_does_what_its_policies
             consumer.seek(queue, "begin")
         assert [message.text() for message in consumer.poll(timeout=10)][:1] == ["x"]
     with caplog.at_level(logging.WARNING, "rmqpy.audit"):
-        with pytest.raises(SendError, match="User:alice has no permission to Pub Topic:bills"):
+        with pytest.raises(SendDenied, match="User:alice has no permission to Pub Topic:bills") as denied:
             certified.send("bills", "alice")
+        assert isinstance(denied.value, AuthError), "whoever handles what is not allowed hears of sends, too"
         with rmqpy.Admin(config) as admin, pytest.raises(AuthError, match="User:alice has no permission"):
             admin.create_topic("made")
         until(lambda: "User:alice has no permission to Pub Topic:bills" in caplog.text)

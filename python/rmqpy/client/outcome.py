@@ -47,6 +47,8 @@ def not_sent(topic: str, facts: Sequence[AttemptFacts]) -> errors.SendError:
     attempts = [attempt(topic, each) for each in facts]
     last = attempts[-1].error
     kind = type(last) if isinstance(last, errors.SendError) else errors.SendError
+    if isinstance(last, errors.AuthError):
+        kind = errors.SendDenied
     tried = "; ".join(f"{one.queue.broker}: {one.error}" for one in attempts)
     count = f"{len(attempts)} attempts" if len(attempts) > 1 else "1 attempt"
     error = kind(

@@ -137,7 +137,8 @@ impl PyServer {
         self.data_plane.declare_requests(bodies_bytes_max.into_iter().collect());
     }
 
-    /// Put these checks and users in the place of those before; what connections were allowed is forgotten. A user:
+    /// Put these checks and users in the place of those before; what connections were allowed is forgotten. With
+    /// `takes_certificates` a request without a signature is of the user its connection's certificate is for. A user:
     /// name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them, and an
     /// entry of a white list. `trusted` are entries for everybody; `limits` of each user: connections, requests and
     /// bytes a second. Raises `ValueError` for an entry that cannot be read.
