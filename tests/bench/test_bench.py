@@ -14,6 +14,7 @@ from commandline import Run, runner
 from rmqpy import cli
 from rmqpy.load import machine
 from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
 
 Result = dict[str, Any]
 
@@ -109,7 +110,7 @@ def test_a_guarded_and_encrypted_broker_takes_the_load_of_those_who_may(
         "tls.test.mode.enable": "true",
         "tls.server.mode": "enforcing",
     }
-    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **guarded) as server:
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL, **guarded) as server:
         run = runner(server.namesrv, monkeypatch, capfd, "bench")
         root = ("--tls-insecure", "--access-key", "root", "--secret-key", "root-secret")
         size = ("-c", "3", "-w", "7", "--count", "400", "--warm-up", "0", "--header", header, "-o", "json")

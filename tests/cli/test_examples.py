@@ -18,7 +18,7 @@ import rmqpy
 from commandline import Run, runner
 from rmqpy import cli
 from rmqpy.server import Standalone
-from rmqpy.testing import Cluster
+from rmqpy.testing import SMALL, Cluster
 
 #: What makes an example short, and independent of the machine's disk and ports.
 SHORTER = {
@@ -84,7 +84,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder of a broker that has been stopped."""
     folder = tmp_path_factory.mktemp("stopped")
     with (
-        Standalone(folder, namesrv_port=0, broker_port=0) as server,
+        Standalone(folder, namesrv_port=0, broker_port=0, **SMALL) as server,
         rmqpy.Producer(server.namesrv) as producer,
     ):
         producer.send("orders", b"first")

@@ -9,6 +9,7 @@ import pytest
 from certificates import Authority, Files
 from commandline import Run, runner
 from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
 
 
 class Encrypted(NamedTuple):
@@ -30,7 +31,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
         "tls.client.certPath": files.cert,
         "tls.client.keyPath": files.key,
     }
-    with Standalone(folder / "data", namesrv_port=0, broker_port=0, **settings) as server:
+    with Standalone(folder / "data", namesrv_port=0, broker_port=0, **SMALL, **settings) as server:
         yield Encrypted(server.namesrv, files)
 
 

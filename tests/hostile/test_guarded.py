@@ -28,6 +28,7 @@ from rmqpy.errors import AuthError
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request
 from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
 from wire import Frame
 
 ON = {
@@ -54,9 +55,7 @@ FREE = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     folder = tmp_path_factory.mktemp("guarded")
-    with Standalone(
-        folder, namesrv_port=0, broker_port=0, http_port=0, mappedFileSizeCommitLog=16 << 20, **ON
-    ) as server:
+    with Standalone(folder, namesrv_port=0, broker_port=0, http_port=0, **SMALL, **ON) as server:
         with rmqpy.Admin(root(server)) as admin:
             for topic in (TOPIC, QUIET_TOPIC, HONEST_TOPIC):
                 admin.create_topic(topic)
@@ -242,7 +241,7 @@ def test_no_secret_is_in_logs_answers_settings_pages_or_files(
 
 def test_no_secret_is_in_the_log_of_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **ON):
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL, **ON):
         pass
     assert "authenticationEnabled" in caplog.text, "settings are logged"
     assert not SECRET.search(caplog.text)

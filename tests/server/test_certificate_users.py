@@ -15,6 +15,7 @@ from certificates import Authority, Files
 from client.live import until
 from rmqpy.errors import AuthError, SendDenied, SendError
 from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
 
 ROOT = rmqpy.Credentials("root", "root-secret")
 
@@ -62,7 +63,7 @@ def serving(folder: Path, own: str = "server", **settings: object) -> Iterator[C
         ),
     }
     with Standalone(
-        folder / "data", namesrv_port=0, broker_port=0, http_port=0, **given | settings
+        folder / "data", namesrv_port=0, broker_port=0, http_port=0, **{**SMALL, **given, **settings}
     ) as server:
         made = Certified(server, authority)
         with rmqpy.Admin(made.config(None, ROOT)) as admin:

@@ -19,12 +19,13 @@ from client.live import until
 from rmqpy.config import broker, namesrv
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
 
 
 @contextmanager
 def serving(folder: Path, files: Files, **settings: str) -> Iterator[Standalone]:
     given = certificates.settings(files, **settings)
-    with Standalone(folder / "data", namesrv_port=0, broker_port=0, http_port=0, **given) as server:
+    with Standalone(folder / "data", namesrv_port=0, broker_port=0, http_port=0, **SMALL, **given) as server:
         yield server
 
 
@@ -156,7 +157,7 @@ def test_pages_are_served_by_https_and_by_http_where_that_is_permitted(tmp_path:
 
 def test_a_certificate_for_trying_things_out_is_made_at_the_start(tmp_path: Path) -> None:
     settings = {"tls.test.mode.enable": "true"}
-    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **settings) as server:
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL, **settings) as server:
         exchange(config(server, rmqpy.TLS(verify=False)), "tried")
 
 
