@@ -324,8 +324,8 @@ async def test_refusals_and_changes_are_written_down(
         r"User:root from 127\.0\.0\.1:\d+ changed the policies of User:alice: Custom Allow Pub on Topic:orders",
         r"User:root from 127\.0\.0\.1:\d+ UPDATE_BROKER_CONFIG: 'Update Cluster'",
         r"User:root from 127\.0\.0\.1:\d+ DELETE_TOPIC_IN_BROKER: 'Delete Topic:bills'",
-        r"refused request 310 from 127\.0\.0\.1:\d+: User:alice has no permission to Pub Topic:bills",
-        r"refused request 26 from 127\.0\.0\.1:\d+: User:alice has no permission to Get Cluster:c1",
+        r"refused SEND_MESSAGE_V2 from 127\.0\.0\.1:\d+: User:alice has no permission to Pub Topic:bills",
+        r"refused GET_BROKER_CONFIG from 127\.0\.0\.1:\d+: User:alice has no permission to Get Cluster:c1",
     ]
     async with asyncio.timeout(20):
         while not all(re.search(line, caplog.text) for line in expected):

@@ -51,6 +51,14 @@ def note_request(context: RequestContext, code: RequestCode, needed: Sequence[Ne
     note_change(context, f"{code.name}: {utf8(', '.join(named[:_NAMED_MAX]))!r}{more}")
 
 
+def note_refusal(code: int, peer: str, sentence: str) -> None:
+    """Write down that a request was refused: its code, where it came from, and why."""
+    known = code in RequestCode.__members__.values()
+    audit.warning(
+        "refused %s from %s: %s", RequestCode(code).name if known else f"request {code}", peer, sentence
+    )
+
+
 def note_change(context: RequestContext, what: str) -> None:
     """Write down that the sender of a request has changed something."""
     audit.info("%s from %s %s", f"User:{context.user}" if context.user else "somebody", context.address, what)

@@ -16,7 +16,7 @@ from typing import Final
 from rmqpy._native import Server
 from rmqpy.clock import Clock
 from rmqpy.config.access import AccessConfig, Secret
-from rmqpy.control.access.audit import audit
+from rmqpy.control.access.audit import audit, note_refusal
 from rmqpy.control.access.plain_files import PlainFiles
 from rmqpy.control.access.policies import SUBJECT_PREFIX, Policies, checked, rows
 from rmqpy.control.access.users import Users, is_enabled, is_super
@@ -160,7 +160,7 @@ class AccessRules:
             return
         refusals, more = self._server.take_refusals()
         for code, peer, sentence in refusals:
-            audit.warning("refused request %d from %s: %s", code, peer, sentence)
+            note_refusal(code, peer, sentence)
         if more:
             audit.warning("refused %d more requests", more)
 
