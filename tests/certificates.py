@@ -70,3 +70,15 @@ def settings(files: Files, **more: str) -> dict[str, str]:
         "tls.client.trustCertPath": files.ca,
     }
     return given | {name.replace("_", "."): value for name, value in more.items()}
+
+
+def mutual(files: Files) -> dict[str, str]:
+    """Of servers to which everybody shows a certificate of that authority, and which show this one to each other."""
+    return {
+        "tls.server.certPath": files.cert,
+        "tls.server.keyPath": files.key,
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": files.ca,
+        "tls.client.certPath": files.cert,
+        "tls.client.keyPath": files.key,
+    }

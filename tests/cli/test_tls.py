@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from certificates import Authority, Files
+from certificates import Authority, Files, mutual
 from commandline import Run, runner
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
@@ -23,15 +23,7 @@ class Encrypted(NamedTuple):
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     folder = tmp_path_factory.mktemp("encrypted")
     files = Authority(folder).issue("own")
-    settings = {
-        "tls.server.certPath": files.cert,
-        "tls.server.keyPath": files.key,
-        "tls.server.need.client.auth": "require",
-        "tls.server.trustCertPath": files.ca,
-        "tls.client.certPath": files.cert,
-        "tls.client.keyPath": files.key,
-    }
-    with Standalone(folder / "data", namesrv_port=0, broker_port=0, **SMALL, **settings) as server:
+    with Standalone(folder / "data", namesrv_port=0, broker_port=0, **SMALL, **mutual(files)) as server:
         yield Encrypted(server.namesrv, files)
 
 

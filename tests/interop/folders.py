@@ -147,3 +147,13 @@ class Folder:
     def by_id(self, physical_offset: int) -> Record:
         """The message at this position of the log."""
         return Record(wire.view(self.broker, physical_offset))
+
+
+def master_and_slave(place: Path, namesrv: str, jars: Path) -> tuple[Folder, Folder]:
+    """Folders of brokers of one name, whichever of them Apache's broker serves."""
+    settings = {**SMALL_FILES, "haSendHeartbeatInterval": 500}
+    master = Folder.make(place / "master", namesrv, jars, **settings)
+    slave = Folder.make(
+        place / "slave", namesrv, jars, **settings, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"
+    )
+    return master, slave

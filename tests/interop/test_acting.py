@@ -1,10 +1,10 @@
 """A slave of ours that acts for its master, ours or Apache's, at Apache's name server: all are processes, and the
 master is killed."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ import pytest
 import rmqpy
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, wire
+from . import servers, waiting, wire
 from .folders import Folder
 
 SECONDS_MAX = 60.0
+until = partial(waiting.until, seconds=SECONDS_MAX)
 ACTS = {
     "enableSlaveActingMaster": "true",
     "enableRemoteEscape": "true",
@@ -34,13 +35,6 @@ def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
     settings = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     with servers.apache_name_server(originals("apache"), tmp_path, **settings) as (address, _):
         yield address
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
 
 
 def slave_of(admin: rmqpy.Admin) -> ReplicaState | None:

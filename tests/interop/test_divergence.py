@@ -4,8 +4,8 @@ The slave is refused, or refuses; either is told, and nothing of the master's ne
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,11 @@ import pytest
 import rmqpy
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, wire
-from .folders import SMALL_FILES, Folder
+from . import servers, waiting, wire
+from .folders import Folder, master_and_slave
 
 SECONDS_MAX = 60.0
+until = partial(waiting.until, seconds=SECONDS_MAX)
 
 pytestmark = pytest.mark.timeout(200, func_only=True)
 
@@ -25,13 +26,6 @@ pytestmark = pytest.mark.timeout(200, func_only=True)
 def namesrv(tmp_path: Path) -> Iterator[str]:
     with servers.rmqpy_name_server(tmp_path) as (address, _):
         yield address
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
 
 
 def send(namesrv: str, name: str, count: int) -> None:
@@ -69,12 +63,7 @@ def diverged(admin: rmqpy.Admin) -> ReplicaState | None:
 def test_a_slave_that_has_what_its_master_lost_is_found_and_follows_nothing_else(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path, leads: str, follows: str
 ) -> None:
-    jars = originals("apache")
-    settings = {**SMALL_FILES, "haSendHeartbeatInterval": 500}
-    master = Folder.make(tmp_path / "master", namesrv, jars, **settings)
-    slave = Folder.make(
-        tmp_path / "slave", namesrv, jars, **settings, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"
-    )
+    master, slave = master_and_slave(tmp_path, namesrv, originals("apache"))
     with master.served_by(leads):
         until(lambda: wire.knows(namesrv, "broker-a"))
         send(namesrv, "first", 50)

@@ -6,20 +6,22 @@ namespace.
 """
 
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 import rmqpy
 from rmqpy import errors
 
+from . import waiting
 from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec, bodies, numbered
 from .servers import Cluster
 
 WAIT_S = 60.0
+until = partial(waiting.until, seconds=WAIT_S, pause=0.02)
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 NAMESPACE = "shop"
@@ -62,13 +64,6 @@ def shop(
     with rmqpy.Producer(config.namesrv) as producer:
         producer.send(topic, b"of no namespace")
     return Shop(client, config, topic)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 def polled(shop: Shop, topic: str, count: int) -> list[rmqpy.ReceivedMessage]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ import pytest
 import rmqpy
 from rmqpy import errors
 
-from . import wire
+from . import waiting, wire
 from .clients import InteropClient, Listener, ProcessClient
 from .messages import MessageSpec, numbered
 from .servers import Cluster
 
 WAIT_S = 120.0
+until = partial(waiting.until, seconds=WAIT_S, pause=0.02)
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 IS_ALL = os.environ.get("RMQPY_INTEROP_ALL") == "1"
@@ -77,14 +79,6 @@ class Setup:
         """Sent by them; where the messages are."""
         sent = self.client.send(self.namesrv, self.topic, messages, mode=mode)
         return [(one.queue_id, one.queue_offset) for one in sent]
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not come true")
-        time.sleep(0.02)
 
 
 class Member:

@@ -11,11 +11,12 @@ import pytest
 
 import rmqpy
 
-from . import servers, wire
-from .folders import SMALL_FILES, Folder, Record
+from . import servers, waiting, wire
+from .folders import Folder, Record, master_and_slave
 
 MESSAGES = 4_000
 COPIED_SECONDS_MAX = 60.0
+wait_until = partial(waiting.until, seconds=COPIED_SECONDS_MAX, pause=0.2)
 
 
 @pytest.fixture
@@ -64,13 +65,6 @@ def same_queue(master: Folder, slave: Folder, topic: str, queue_id: int) -> bool
     return served(slave, topic, queue_id) == served(master, topic, queue_id)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + COPIED_SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
-
-
 def copy(master: Folder, slave: Folder) -> None:
     """Wait until the slave has what the master had when this began."""
     end = end_of(log(master))
@@ -85,18 +79,7 @@ def copy(master: Folder, slave: Folder) -> None:
 def test_a_slave_that_finds_its_master_by_the_name_server_has_its_bytes_and_queues(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path, leads: str, follows: str
 ) -> None:
-    jars = originals("apache")
-    settings = {**SMALL_FILES, "haSendHeartbeatInterval": 500}
-    master = Folder.make(tmp_path / "master", namesrv, jars, **settings)
-    slave = Folder.make(
-        tmp_path / "slave",
-        namesrv,
-        jars,
-        **settings,
-        brokerRole="SLAVE",
-        brokerId=1,
-        slaveReadEnable="true",
-    )
+    master, slave = master_and_slave(tmp_path, namesrv, originals("apache"))
     with master.served_by(leads) as leading:
         with slave.served_by(follows):
             send(namesrv, "first")

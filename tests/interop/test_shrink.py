@@ -9,30 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pytest
 
 import rmqpy
 
-from . import wire
+from . import waiting, wire
 from .clients import InteropClient, Listener, ProcessClient
 from .messages import numbered
 from .servers import Cluster
 
 WAIT_S = 120.0
+until = partial(waiting.until, seconds=WAIT_S)
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 TOPIC = GROUP = "shrinks"
 BEFORE, AFTER = 16, 8
 #: Clients look routes up this often: Java's client as well.
 REFRESH_S = 2.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 class Queues:

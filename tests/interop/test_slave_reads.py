@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import rmqpy
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, wire
+from . import servers, waiting, wire
 from .clients import InteropClient, Listener, ProcessClient
 from .folders import Folder
 from .messages import Received
@@ -23,6 +24,7 @@ from .messages import Received
 MESSAGES = 20_000
 QUEUES = 2
 SECONDS_MAX = 60.0
+until = partial(waiting.until, seconds=SECONDS_MAX, pause=0.01)
 #: Between two routes, of either client.
 ROUTE_SECONDS = {"java-5.5.0": 2.0, "go": 30.0}
 READS = {"slaveReadEnable": "true"}
@@ -40,13 +42,6 @@ pytestmark = pytest.mark.timeout(200, func_only=True)
 def namesrv(tmp_path: Path) -> Iterator[str]:
     with servers.rmqpy_name_server(tmp_path, supportActingMaster="true") as (address, _):
         yield address
-
-
-def until(is_so: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.01)
 
 
 def slave_of(admin: rmqpy.Admin) -> ReplicaState | None:

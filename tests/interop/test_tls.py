@@ -5,9 +5,9 @@ server's log, since their own errors do not say it. Method: one JVM a version, a
 (`signed_java.py`); Go's client as it is after its last release, which has no TLS.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,13 @@ import certificates
 from certificates import Files, write
 from rmqpy.server import Standalone
 
+from . import waiting
 from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec
 from .signed_java import SignedJava
 from .test_access import ON, WAIT_S
+
+wait_until = partial(waiting.until, seconds=WAIT_S, pause=0.02)
 
 MODES: dict[str, dict[str, str]] = {
     "permissive": {"tls.server.mode": "permissive"},
@@ -42,13 +45,6 @@ def serving(folder: Path, files: Files, mode: str = "enforcing") -> Iterator[Sta
     given = certificates.settings(files) | own | MODES[mode]
     with Standalone(folder / "data", namesrv_port=0, broker_port=0, **given, **ON) as server:
         yield server
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,13 +10,13 @@ cluster, each pair of producers that hand over to each other, and a producer tha
 
 import itertools
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from . import wire
+from . import waiting, wire
 from .clients import InteropClient, ProcessClient
 from .exchange import QUEUES, Exchange
 from .folders import records
@@ -24,6 +24,7 @@ from .messages import MessageSpec, bodies, numbered
 from .servers import Cluster
 
 WAIT_S = 90.0
+until = partial(waiting.until, seconds=WAIT_S)
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 IS_ALL = os.environ.get("RMQPY_INTEROP_ALL") == "1"
@@ -37,13 +38,6 @@ if IS_ALL:
     SUCCESSIONS = [("rmqpy", every_pair), ("apache", every_pair)]
 
 ORDER = MessageSpec(b'{"order": 4711}', tag="paid", keys=("A-1",), properties={"region": "eu"}, flag=7)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 def stored(cluster: Cluster, topic: str) -> Counter[bytes]:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import rmqpy
-from certificates import Authority, Files
+from certificates import Authority, Files, mutual
 from pyspark_rocketmq.options import OptionError
 from pyspark_rocketmq.source import RocketMQSource
 from rmqpy.errors import AuthError, RocketMQError
@@ -33,12 +33,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     files = Authority(folder).issue("own")
     settings = {
-        "tls.server.certPath": files.cert,
-        "tls.server.keyPath": files.key,
-        "tls.server.need.client.auth": "require",
-        "tls.server.trustCertPath": files.ca,
-        "tls.client.certPath": files.cert,
-        "tls.client.keyPath": files.key,
+        **mutual(files),
         "authenticationEnabled": True,
         "authorizationEnabled": True,
         "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),

@@ -22,6 +22,15 @@ use crate::remoting::Encoding;
 use crate::remoting::codes::request;
 use crate::requests::credentials::Credentials;
 
+/// Access key, secret key and token.
+pub(super) type CredentialsTuple = (String, String, Option<String>);
+
+impl From<CredentialsTuple> for Credentials {
+    fn from((access_key, secret_key, token): CredentialsTuple) -> Self {
+        Self::new(&access_key, &secret_key, token.as_deref())
+    }
+}
+
 /// Connections to any number of addresses, made when first used, on one I/O thread that never enters Python.
 ///
 /// In a child process every method raises `ForkedError`.
@@ -67,13 +76,11 @@ impl Client {
         connect_timeout_ms: u64,
         binary: bool,
         namespace: &str,
-        credentials: Option<(String, String, Option<String>)>,
+        credentials: Option<CredentialsTuple>,
         tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
-        let credentials = credentials.map(|(access_key, secret_key, token)| {
-            Credentials::new(&access_key, &secret_key, token.as_deref())
-        });
+        let credentials = credentials.map(Credentials::from);
         let connections = Connections::start(
             Duration::from_millis(connect_timeout_ms),
             encoding,

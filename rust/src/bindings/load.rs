@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use super::client::CredentialsTuple;
 use super::errors::raise;
 use super::tls::PyClientTls;
 use super::waiting::{OwnerProcess, duration, wait};
@@ -58,7 +59,7 @@ impl Load {
         due_ms: Option<u64>,
         timeout: f64,
         pids: Vec<u32>,
-        credentials: Option<(String, String, Option<String>)>,
+        credentials: Option<CredentialsTuple>,
         tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let work = match work {
@@ -73,9 +74,7 @@ impl Load {
             topic,
             group,
             due_ms,
-            credentials: credentials.map(|(access_key, secret_key, token)| {
-                Credentials::new(&access_key, &secret_key, token.as_deref())
-            }),
+            credentials: credentials.map(Credentials::from),
             tls: tls.map(|tls| Arc::clone(&tls.tls)),
             encoding: if binary { Encoding::Binary } else { Encoding::Json },
             connections,

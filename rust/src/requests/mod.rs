@@ -4,7 +4,7 @@
 //! and the load generator send them. Decoders borrow from the header, in one pass; encoders write straight into the
 //! frame. Fields that only other brokers look at are written and not read.
 //!
-//! What each of them may do is asked of `access` with what `needs` says; `credentials` sign any request.
+//! `needs` is what each of them needs of `access`; `credentials` sign any request.
 //!
 //! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from rmqpy.control.tables.listed import listed
 from rmqpy.protocol.access import Needed
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import utf8
@@ -47,16 +48,17 @@ def note_request(context: RequestContext, code: RequestCode, needed: Sequence[Ne
     if code in _SILENT:
         return
     named = [f"{' or '.join(actions)} {kind}{f':{name}' if name else ''}" for kind, name, actions in needed]
-    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
-    note_change(context, f"{code.name}: {utf8(', '.join(named[:_NAMED_MAX]))!r}{more}")
+    names, more = listed(named, _NAMED_MAX)
+    note_change(context, f"{code.name}: {utf8(names)!r}{more}")
 
 
 def note_refusal(code: int, peer: str, sentence: str) -> None:
     """Write down that a request was refused: its code, where it came from, and why."""
-    known = code in RequestCode.__members__.values()
-    audit.warning(
-        "refused %s from %s: %s", RequestCode(code).name if known else f"request {code}", peer, sentence
-    )
+    try:
+        request = RequestCode(code).name
+    except ValueError:
+        request = f"request {code}"
+    audit.warning("refused %s from %s: %s", request, peer, sentence)
 
 
 def note_change(context: RequestContext, what: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from rmqpy.control.tables.attributes import MESSAGE_TYPE
+from rmqpy.control.tables.listed import listed
 from rmqpy.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroup
 from rmqpy.protocol.topics import TopicConfig
 
@@ -58,5 +59,4 @@ def warn(kind: str, entries: Mapping[str, T], unserved: Callable[[T], Iterable[s
         for reason in unserved(entry):
             named.setdefault(reason, []).append(name)
     for reason, names in named.items():
-        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        log.warning("%s %s%s: %s", kind, ", ".join(names[:_NAMED_MAX]), more, reason)
+        log.warning("%s %s%s: %s", kind, *listed(names, _NAMED_MAX), reason)

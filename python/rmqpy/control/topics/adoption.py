@@ -13,13 +13,14 @@ import logging
 from typing import Final
 
 from rmqpy._native import Store
+from rmqpy.control.tables.listed import listed
 from rmqpy.control.topics.table import QUEUES_MAX, Topics
 from rmqpy.protocol.topics import TopicConfig
 
 log = logging.getLogger(__name__)
 
 #: Names in one line of the log.
-_NAMES_MAX: Final = 20
+_NAMED_MAX: Final = 20
 
 
 async def adopt(topics: Topics, store: Store) -> None:
@@ -31,13 +32,10 @@ async def adopt(topics: Topics, store: Store) -> None:
     }
     adopted = await topics.put(*found.values())
     if adopted:
-        names = [topic.topic_name for topic in adopted]
-        more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
         log.warning(
             "the log has queues of topics whose configuration the last master did not pass on; they exist now, to be "
             "read and written: %s%s",
-            ", ".join(names[:_NAMES_MAX]),
-            more,
+            *listed([topic.topic_name for topic in adopted], _NAMED_MAX),
         )
 
 
