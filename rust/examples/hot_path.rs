@@ -19,7 +19,7 @@ use rmqpy::access::action::{Action, Actions};
 use rmqpy::access::policy::{Decision, Entry, Policies};
 use rmqpy::access::resource::ResourcePattern;
 use rmqpy::access::rules::{Checks, User};
-use rmqpy::access::signature::{ACCESS_KEY, SIGNATURE, SigningKey, signed_fields};
+use rmqpy::access::signature::{ACCESS_KEY, SIGNATURE, SigningKey};
 use rmqpy::access::white_list::WhiteList;
 use rmqpy::clock::SystemClock;
 use rmqpy::dataplane::data_plane::DataPlane;
@@ -229,8 +229,7 @@ fn frame(code: i32, fields: &[(&str, &str)], body: &[u8], way: Way) -> Vec<u8> {
     let signature;
     if way.is_signed {
         fields.push((ACCESS_KEY, "sender"));
-        let signed = signed_fields(fields.iter().copied(), VERSION).unwrap();
-        signature = SigningKey::new(SECRET).sign(&signed, body);
+        signature = SigningKey::new(SECRET).sign(fields.iter().copied(), VERSION, body).unwrap();
         fields.push((SIGNATURE, &signature));
     }
     for (name, value) in fields {

@@ -14,7 +14,7 @@ use super::permits::Permits;
 use super::policy::{Decision, Needed, Policies};
 use super::refusal::{Refusal, shown};
 use super::resource::{Resource, ResourceKind};
-use super::signature::{SigningKey, signed_fields};
+use super::signature::{SigningKey, TooManyFields};
 use super::white_list::WhiteList;
 
 /// Somebody who may sign requests.
@@ -164,8 +164,9 @@ impl Rules {
         let known = known.filter(|user| *user.name == *access_key);
         let user = known.or_else(|| self.users.get(access_key));
         if self.checks.authenticates {
-            let fields = signed_fields(fields, version).ok_or(Refusal::TooManyFields)?;
-            let is_signed = user.is_some_and(|user| user.key.verifies(signature, &fields, body));
+            let is_signed =
+                user.map_or(Ok(false), |user| user.key.verifies(signature, fields, version, body));
+            let is_signed = is_signed.map_err(|TooManyFields| Refusal::TooManyFields)?;
             match (user, is_signed) {
                 (Some(user), true) if !user.is_enabled => {
                     return Err(Refusal::Disabled { user: shown(access_key) });

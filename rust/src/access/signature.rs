@@ -36,26 +36,32 @@ const FIELDS_MAX: usize = 256;
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha1>);
 
-/// The fields of a request in the order in which they are signed. `None` where there are too many.
-pub type SignedFields<'a> = ArrayVec<(&'a str, &'a str), FIELDS_MAX>;
+/// More header fields than any frame has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyFields;
 
-/// Orders the fields of a request of release `version` for signing; `None` where there are too many of them. Where a name
-/// stands twice the later one counts, as it does for whoever reads the request.
-#[must_use]
-pub fn signed_fields<'a>(
+/// The fields of a request in the order in which they are signed. Filled where it lies: it is too large to be moved.
+type Ordered<'a> = ArrayVec<(&'a str, &'a str), FIELDS_MAX>;
+
+/// Puts the signed ones of a request of release `version` in order. Where a name stands twice the later one counts, as it
+/// does for whoever reads the request.
+fn order<'a>(
+    ordered: &mut Ordered<'a>,
     fields: impl Iterator<Item = (&'a str, &'a str)>,
     version: i32,
-) -> Option<SignedFields<'a>> {
-    let mut signed = SignedFields::new();
+) -> Result<(), TooManyFields> {
     for (name, value) in fields {
         let is_signed = name != SIGNATURE && (name != UNIQUE_KEY_QUERY || version > UNSIGNED_UP_TO);
-        if is_signed {
-            signed.try_push((name, value)).ok()?;
+        if !is_signed {
+            continue;
+        }
+        let at = ordered.partition_point(|(before, _)| *before < name);
+        match ordered.get_mut(at) {
+            Some(same) if same.0 == name => same.1 = value,
+            _ => ordered.try_insert(at, (name, value)).map_err(|_| TooManyFields)?,
         }
     }
-    // Stable: of equal names the later one stays behind.
-    signed.sort_by_key(|(name, _)| *name);
-    Some(signed)
+    Ok(())
 }
 
 impl SigningKey {
@@ -67,32 +73,46 @@ impl SigningKey {
         Self(schedule.expect("any length will do"))
     }
 
-    fn digest(&self, fields: &SignedFields<'_>, body: &[u8]) -> Hmac<Sha1> {
+    fn digest<'a>(
+        &self,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+        version: i32,
+        body: &[u8],
+    ) -> Result<Hmac<Sha1>, TooManyFields> {
+        let mut ordered = Ordered::new();
+        order(&mut ordered, fields, version)?;
         let mut mac = self.0.clone();
-        let mut rest = fields.iter().peekable();
-        while let Some((name, value)) = rest.next() {
-            if rest.peek().is_none_or(|(next, _)| next != name) {
-                mac.update(value.as_bytes());
-            }
+        for (_, value) in &ordered {
+            mac.update(value.as_bytes());
         }
         mac.update(body);
-        mac
+        Ok(mac)
     }
 
-    /// The signature of a request.
-    #[must_use]
-    pub fn sign(&self, fields: &SignedFields<'_>, body: &[u8]) -> String {
-        Base64::encode_string(&self.digest(fields, body).finalize().into_bytes())
+    /// The signature of a request of release `version`.
+    pub fn sign<'a>(
+        &self,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+        version: i32,
+        body: &[u8],
+    ) -> Result<String, TooManyFields> {
+        let mac = self.digest(fields, version, body)?;
+        Ok(Base64::encode_string(&mac.finalize().into_bytes()))
     }
 
     /// Whether `signature` is that of the request. The time it takes says nothing about where the two differ.
-    #[must_use]
-    pub fn verifies(&self, signature: &str, fields: &SignedFields<'_>, body: &[u8]) -> bool {
+    pub fn verifies<'a>(
+        &self,
+        signature: &str,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+        version: i32,
+        body: &[u8],
+    ) -> Result<bool, TooManyFields> {
         let mut given = [0; DIGEST_BYTES];
         let is_readable =
             Base64::decode(signature, &mut given).is_ok_and(|given| given.len() == DIGEST_BYTES);
-        let is_equal = self.digest(fields, body).verify_slice(&given).is_ok();
-        is_readable && is_equal
+        let is_equal = self.digest(fields, version, body)?.verify_slice(&given).is_ok();
+        Ok(is_readable && is_equal)
     }
 }
 

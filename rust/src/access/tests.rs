@@ -15,7 +15,7 @@ use super::policy::{Decision, Entry, Needed, Policies};
 use super::refusal::Refusal;
 use super::resource::{Resource, ResourceKind, ResourcePattern};
 use super::rules::{Checks, Rules, Signed, User};
-use super::signature::{SIGNATURE_CHARS, SigningKey, signed_fields};
+use super::signature::{SIGNATURE_CHARS, SigningKey, TooManyFields};
 use super::white_list::WhiteList;
 
 fn lines(vectors: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
@@ -33,11 +33,11 @@ fn requests_are_signed_as_the_original_signs_them() {
     for row in lines(include_str!("../../../tests/vectors/signatures.txt")) {
         let [secret, release, fields, body, signature] = row[..] else { panic!("{row:?}") };
         let fields = fields.split(' ').map(|field| field.split_once('=').unwrap());
-        let fields = signed_fields(fields, release.parse().unwrap()).unwrap();
-        let (key, body) = (SigningKey::new(secret), bytes_of(body));
-        assert_eq!(key.sign(&fields, &body), signature);
-        assert!(key.verifies(signature, &fields, &body));
-        assert!(!SigningKey::new("another").verifies(signature, &fields, &body));
+        let (release, body) = (release.parse().unwrap(), bytes_of(body));
+        let (key, another) = (SigningKey::new(secret), SigningKey::new("another"));
+        assert_eq!(key.sign(fields.clone(), release, &body).unwrap(), signature);
+        assert_eq!(key.verifies(signature, fields.clone(), release, &body), Ok(true));
+        assert_eq!(another.verifies(signature, fields, release, &body), Ok(false));
         count += 1;
     }
     assert!(count >= 9);
@@ -146,11 +146,29 @@ fn asked<'a>(code: i32, access_key: &'a str, signature: &'a str) -> Signed<'a> {
 }
 
 #[test]
+fn of_a_name_that_stands_twice_the_later_value_is_signed() {
+    let key = SigningKey::new("secret");
+    let sign = |fields: &[(&'static str, &'static str)]| key.sign(fields.iter().copied(), 513, b"").unwrap();
+    assert_eq!(sign(&[("a", "1"), ("b", "2"), ("a", "3")]), sign(&[("b", "2"), ("a", "3")]));
+    assert_ne!(sign(&[("a", "1"), ("b", "2"), ("a", "3")]), sign(&[("b", "2"), ("a", "1")]));
+}
+
+#[test]
+fn a_request_with_more_fields_than_are_read_is_not_signed() {
+    let names: Vec<_> = (0..257).map(|number| format!("{number:03}")).collect();
+    let sign = |count| {
+        SigningKey::new("secret").sign(names[..count].iter().map(|name| (name.as_str(), "")), 513, b"")
+    };
+    assert!(sign(256).is_ok());
+    assert_eq!(sign(257), Err(TooManyFields));
+}
+
+#[test]
 fn a_request_is_its_users_who_has_signed_it_and_is_enabled() {
     let disabled = User { is_enabled: false, ..user("bob", "bobs", Policies::default()) };
     let rules = Rules::new(checks(), 1, [user("alice", "alices", Policies::default()), disabled]);
     let fields = [("AccessKey", "alice"), ("topic", "T")];
-    let signature = SigningKey::new("alices").sign(&signed_fields(fields.into_iter(), 513).unwrap(), b"body");
+    let signature = SigningKey::new("alices").sign(fields.into_iter(), 513, b"body").unwrap();
     let ask = |code, access_key: &'static str, signature: &str| {
         let found = rules.authenticate(asked(code, access_key, signature), None, fields.into_iter());
         found.map(|sender| sender.user.map(|user| user.name.to_string()))
@@ -167,7 +185,7 @@ fn a_request_is_its_users_who_has_signed_it_and_is_enabled() {
         mismatch("bob"),
         "only who has the key learns that it is disabled"
     );
-    let bobs = SigningKey::new("bobs").sign(&signed_fields(fields.into_iter(), 513).unwrap(), b"body");
+    let bobs = SigningKey::new("bobs").sign(fields.into_iter(), 513, b"body").unwrap();
     assert_eq!(ask(10, "bob", &bobs), Err(Refusal::Disabled { user: "bob".into() }));
     // A code that needs no signature is served without, and in nobody's name with a wrong one.
     assert_eq!(ask(105, "", ""), Ok(None));
@@ -321,7 +339,7 @@ proptest! {
             names.into_iter().zip(values.iter().cloned()).collect()
         };
         let sign = |fields: &[(&'static str, String)], body: &[u8]| {
-            key.sign(&signed_fields(fields.iter().map(|(name, value)| (*name, value.as_str())), 513).unwrap(), body)
+            key.sign(fields.iter().map(|(name, value)| (*name, value.as_str())), 513, body).unwrap()
         };
         let signature = sign(&fields(&values), &body);
         prop_assert_eq!(signature.len(), SIGNATURE_CHARS);
@@ -416,7 +434,7 @@ fn a_request_without_a_signature_is_of_the_user_its_connection_s_certificate_is_
     assert_eq!(ask(&rules, asked(105, "", ""), "mallory"), Ok(None), "this code needs no user");
 
     let fields = [("AccessKey", "carol")];
-    let signature = SigningKey::new("carols").sign(&signed_fields(fields.into_iter(), 513).unwrap(), b"body");
+    let signature = SigningKey::new("carols").sign(fields.into_iter(), 513, b"body").unwrap();
     assert_eq!(ask(&rules, asked(10, "carol", &signature), "alice"), named("carol"), "its own user wins");
     let mismatch = Err(Refusal::Mismatch { user: "carol".into() });
     assert_eq!(ask(&rules, asked(10, "carol", "guessed"), "alice"), mismatch, "and nobody else is tried");

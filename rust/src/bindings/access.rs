@@ -11,7 +11,7 @@ use crate::access::network::Network;
 use crate::access::policy::{Decision, Entry, Needed, Policies};
 use crate::access::resource::{ResourceKind, ResourcePattern};
 use crate::access::rules::User;
-use crate::access::signature::{SigningKey, signed_fields};
+use crate::access::signature::{SigningKey, TooManyFields};
 use crate::access::white_list::WhiteList;
 use crate::message::record::RecordView;
 use crate::remoting::codes::VERSION;
@@ -130,8 +130,8 @@ pub(super) fn hot_needs(code: i32) -> Vec<HotNeed> {
 #[pyfunction]
 pub(super) fn signature(secret: &str, fields: Vec<(String, String)>, body: &[u8]) -> PyResult<String> {
     let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let fields = signed_fields(fields, VERSION).ok_or_else(|| bad("too many header fields"))?;
-    Ok(SigningKey::new(secret).sign(&fields, body))
+    let signature = SigningKey::new(secret).sign(fields, VERSION, body);
+    signature.map_err(|TooManyFields| bad("too many header fields"))
 }
 
 /// The topic of a record of the log; empty where it is none.
