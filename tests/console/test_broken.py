@@ -1,5 +1,6 @@
 """The console of a cluster in which something is wrong: what is there is shown, what is missing is named."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from rmqpy.testing import Cluster
 
 #: What the console waits for a broker: these tests have one that never answers.
 WAIT_S = 0.5
+#: What another one waits, if it has to.
+LONG_S = 10.0
 LISTS = ("/topics", "/groups", "/dead-letters", "/timers", "/clients")
 
 
@@ -80,6 +83,24 @@ def test_a_topic_and_a_group_are_shown_as_far_as_the_others_know_them(
     assert {each["broker"] for each in answer.json["missing"]} == {"broker-b"}
     assert "broker-a" in str(answer.json[part])
     assert "broker-b" not in str(answer.json[part])
+
+
+@pytest.mark.parametrize("path", ["/overview", "/health", "/topics/orders", "/groups/billing"])
+def test_a_broker_that_is_silent_is_not_waited_for_when_the_others_have_answered(
+    broken: Impaired, path: str
+) -> None:
+    config = ClientConfig(namesrv=broken.namesrv, request_timeout=LONG_S)
+    thread = Thread(dashboard := Dashboard(config, port=0))
+    thread.start()
+    try:
+        ask = api_of(dashboard.address)
+        began = time.monotonic()
+        answer = ask(path)
+        took = time.monotonic() - began
+    finally:
+        thread.stop()
+    assert "did not answer in time" in answer.text
+    assert took < LONG_S / 2
 
 
 def test_checks_tell_of_each_server_that_is_away_and_what_to_do(broken: Impaired) -> None:

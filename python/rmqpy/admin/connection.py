@@ -4,19 +4,29 @@ Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through 
 where an advertised address is replaced by the one to connect to. Threads: those of the caller.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
 
+from rmqpy._native import Call
 from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
 from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
 from rmqpy.remoting.client import Caller, check_transport
 from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
+
+#: Where brokers may be missing, and others have answered: how long those that have not are waited for, at least, and in
+#: times of what the slowest of the others took.
+_LATE_AFTER_S: Final = 0.4
+_LATE_AFTER_TIMES: Final = 4.0
+#: So long is a broker that was found silent not asked again there.
+_SILENT_S: Final = 5.0
 
 
 class Missing(NamedTuple):
@@ -47,10 +57,18 @@ class AdminConnection:
         self.tls = config.tls
         self.name_servers = NameServers(config.namesrv, timeout=self.timeout, unit=config.unit)
         self._addresses = dict(config.address_map)
+        #: Brokers that were silent where they may be missing: address → until when that counts, and what it is.
+        self._silent: dict[str, tuple[float, str]] = {}
 
     async def ask(self, address: str, ask: Request[R]) -> R:
         """The reply of one server."""
-        return await self.caller.ask(self.reachable(address), ask, timeout=self.timeout)
+        reachable = self.reachable(address)
+        self._check_silent(reachable)
+        try:
+            return await self.caller.ask(reachable, ask, timeout=self.timeout)
+        except RequestTimeout as silent:
+            self._note_silent(reachable, silent)
+            raise
 
     async def ask_unless(self, code: int, address: str, ask: Request[R]) -> R | None:
         """The reply of one server, or None where it answers with this code."""
@@ -64,21 +82,77 @@ class AdminConnection:
     async def outcomes(
         self, servers: Iterable[tuple[str, str]], ask: Request[R]
     ) -> list[tuple[str, str, R | ConnectError | RequestTimeout]]:
-        """The reply of each of these servers, names and addresses, or that it is away; all are asked at once."""
-        calls = []
+        """The reply of each of these servers, names and addresses, or that it is away; all are asked at once.
+
+        Where brokers may be missing, the answers of the others do not wait long for one that is silent.
+        """
+        began = time.monotonic()
+        calls: list[tuple[str, str, str, Call | None]] = []
         for name, address in servers:
             reachable = self.reachable(address)
-            calls.append((name, address, reachable, self.caller.begin(reachable, ask, timeout=self.timeout)))
+            is_silent = self._is_silent(reachable)
+            call = None if is_silent else self.caller.begin(reachable, ask, timeout=self.timeout)
+            calls.append((name, address, reachable, call))
+        await self._wait([call for *_, call in calls if call is not None], began)
         found: list[tuple[str, str, R | ConnectError | RequestTimeout]] = []
         for name, address, reachable, call in calls:
-            await self.caller.wait(call)
             try:
-                check_transport(call, reachable)
-            except (ConnectError, RequestTimeout) as away:
+                if call is None:
+                    self._check_silent(reachable)
+                elif not call.done():
+                    waited = time.monotonic() - began
+                    text = f"{reachable} did not answer in time: within {waited:.1f} s, as others did"
+                    raise RequestTimeout(text, broker=reachable)
+                else:
+                    check_transport(call, reachable)
+                    found.append((name, address, self.caller.read(ask, call, reachable)))
+            except RequestTimeout as silent:
+                self._note_silent(reachable, silent)
+                found.append((name, address, silent))
+            except ConnectError as away:
                 found.append((name, address, away))
-            else:
-                found.append((name, address, self.caller.read(ask, call, reachable)))
         return found
+
+    async def notice_silent(self, servers: Iterable[tuple[str, str]]) -> None:
+        """Where brokers may be missing: finds those of these that are silent, before they are asked one by one."""
+        if MISSING.get(None) is not None:
+            await self.outcomes(servers, GetBrokerRuntimeInfo())
+
+    async def _wait(self, calls: list[Call], began: float) -> None:
+        """Until all have an outcome, or, where brokers may be missing, only those have none that are silent."""
+        if MISSING.get(None) is None:
+            for call in calls:
+                await self.caller.wait(call)
+            return
+        late = [
+            call
+            for call in calls
+            if not await self.caller.wait(call, max(0.0, began + _LATE_AFTER_S - time.monotonic()))
+        ]
+        if len(late) == len(calls):
+            # Nobody is ahead of the others.
+            for call in calls:
+                await self.caller.wait(call)
+            return
+        until = time.monotonic() + (_LATE_AFTER_TIMES - 1) * max(
+            0.0, time.monotonic() - began - _LATE_AFTER_S
+        )
+        for call in late:
+            await self.caller.wait(call, max(0.0, until - time.monotonic()))
+
+    def _is_silent(self, reachable: str) -> bool:
+        return MISSING.get(None) is not None and self._silent.get(reachable, (0.0, ""))[0] > time.monotonic()
+
+    def _check_silent(self, reachable: str) -> None:
+        """Raises what is known of a broker that was silent a moment ago."""
+        if self._is_silent(reachable):
+            raise RequestTimeout(self._silent[reachable][1], broker=reachable)
+
+    def _note_silent(self, reachable: str, silent: RequestTimeout) -> None:
+        if MISSING.get(None) is not None and not self._is_silent(reachable):
+            now = time.monotonic()
+            self._silent = {at: known for at, known in self._silent.items() if known[0] > now}
+            self._silent[reachable] = (now + _SILENT_S, str(silent.args[0]))
 
     async def ask_each(self, servers: Iterable[tuple[str, str]], ask: Request[R]) -> list[tuple[str, str, R]]:
         """The reply of each of these servers. One that is away is an error, or missing: see `MISSING`."""

@@ -62,6 +62,7 @@ class Health(Part):
         if not brokers:
             advice = "start one with these name servers: rmqpy broker -n …"
             checks.append(CheckResult("brokers", "bad", "none is registered", advice))
+        await self._cluster.notice_silent((name, address) for (name, _), address in brokers.items())
         clusters: dict[str, dict[int, str]] = {}
         for (name, broker_id), address in sorted(brokers.items()):
             found, settings = await self._broker(name, address, disk_free_min)

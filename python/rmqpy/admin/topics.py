@@ -303,6 +303,7 @@ class Topics(Part):
     async def _settings_at(self, name: str, brokers: Mapping[str, str]) -> dict[str, TopicConfig]:
         """The settings of a topic at those of these brokers, name to address, that have it."""
         found = {}
+        await self._cluster.notice_silent(brokers.items())
         for broker, address in brokers.items():
             with suppress(TopicNotFound), self._cluster.may_miss(broker):
                 found[broker] = await self._settings_of(name, address)

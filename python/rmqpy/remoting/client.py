@@ -98,8 +98,9 @@ class Caller(ABC):
         return 0
 
     @abstractmethod
-    async def wait(self, call: Call) -> None:
-        """Until the call has an outcome: a reply, or the reason why there is none."""
+    async def wait(self, call: Call, timeout: float | None = None) -> bool:
+        """Until the call has an outcome: a reply, or the reason why there is none; False when `timeout` seconds passed
+        first."""
 
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
@@ -210,8 +211,8 @@ def blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 class BlockingCaller(Caller):
     """Waits by blocking the thread. Any thread may use one."""
 
-    async def wait(self, call: Call) -> None:
-        call.wait()
+    async def wait(self, call: Call, timeout: float | None = None) -> bool:
+        return call.wait(timeout)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - blocking is what this caller is for
@@ -242,7 +243,7 @@ class LoopCaller(Caller):
         self._announced = Completions()
         super().__init__(client, self._announced)
         self.loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
         self._token = 0
         self.loop.add_reader(self._announced.fileno(), self._complete)
 
@@ -250,14 +251,17 @@ class LoopCaller(Caller):
         self._token += 1
         return self._token
 
-    async def wait(self, call: Call) -> None:
+    async def wait(self, call: Call, timeout: float | None = None) -> bool:
         if call.done():
-            return
+            return True
         self._waiting[call.token] = arrival = self.loop.create_future()
+        timer = None if timeout is None else self.loop.call_later(timeout, _set, arrival, False)
         try:
-            await arrival
+            return await arrival
         finally:
             self._waiting.pop(call.token, None)
+            if timer is not None:
+                timer.cancel()
 
     async def sleep(self, seconds: float) -> None:
         import asyncio
@@ -291,7 +295,7 @@ class LoopCaller(Caller):
         for token, _ in self._announced.take(BURST_COUNT_MAX):
             arrival = self._waiting.get(token)
             if arrival is not None and not arrival.done():
-                arrival.set_result(None)
+                arrival.set_result(True)
 
 
 class _LoopInbox(Inbox):
