@@ -254,7 +254,8 @@ class LoopCaller(Caller):
     async def wait(self, call: Call, timeout: float | None = None) -> bool:
         if call.done():
             return True
-        self._waiting[call.token] = arrival = self.loop.create_future()
+        arrival: asyncio.Future[bool] = self.loop.create_future()
+        self._waiting[call.token] = arrival
         timer = None if timeout is None else self.loop.call_later(timeout, _set, arrival, False)
         try:
             return await arrival
