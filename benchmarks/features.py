@@ -110,6 +110,10 @@ class _Featured(Side):
         pids = [] if self.slave is None else ["--pid", str(self.pid), "--pid", str(self.slave.pid)]
         return super().load_command(work, topic, *options, *self.feature.options, *pids)
 
+    @property
+    def pids(self) -> list[int]:
+        return [*super().pids, *([] if self.slave is None else self.slave.pids)]
+
     def start(self, *, is_sync_flush: bool = False) -> None:
         super().start(is_sync_flush=is_sync_flush)
         if self.feature.has_users:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from benchmarks import wire
 from benchmarks.cells import Cell
 from benchmarks.interval import RunMetrics
+from benchmarks.processes import cpu_seconds
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Floor, Rmqpy, Side
 from rmqpy.load.report import broker_cpu_us, shares
@@ -25,7 +26,7 @@ TOPIC = "bench"
 _FILL_MESSAGES = 200_000
 _REST_SECONDS = 2.0
 _ACCEPTED_SECONDS_MAX = 60.0
-#: What everything but a broker and its load may take while one of them is measured.
+#: What everything but a broker and its load, and the sides that wait for their turn, may take while one is measured.
 OTHER_CORES_MAX = 0.1
 #: So often is a round measured at most; where all had company, the one that had least of it counts.
 _ATTEMPTS_MAX = 4
@@ -59,6 +60,11 @@ class Loaded(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Its processes."""
+        ...
 
     def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
         """Command that loads it and prints the result of `rmqpy bench`."""
@@ -133,7 +139,7 @@ def _quiet_round(
     for _ in range(_ATTEMPTS_MAX):
         runs = []
         for broker in brokers:
-            metrics = measure(broker)
+            metrics = _beside_idle([other for other in brokers if other is not broker], broker, measure)
             runs.append(metrics)
             tell(f"  {number} {broker.name:7} {_line(metrics)}")
             os.sync()
@@ -147,6 +153,20 @@ def _quiet_round(
         assert quietest is not None
         tell(f"  {number} is the quietest of {_ATTEMPTS_MAX}: others took {quietest[0]:.2f} cores")
     return quietest[1]
+
+
+def _beside_idle(
+    idle: Sequence[_Broker], broker: _Broker, measure: Callable[[_Broker], RunMetrics]
+) -> RunMetrics:
+    """One run. What the sides use that have no load is told apart from what others do: they are always there."""
+    pids = [pid for side in idle for pid in side.pids]
+    began, before = time.monotonic(), sum(map(cpu_seconds, pids))
+    metrics = measure(broker)
+    if "other_cores" in metrics:
+        idle_cores = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - began)
+        metrics["other_cores"] = max(0.0, metrics["other_cores"] - idle_cores)
+        metrics["idle_cores"] = idle_cores
+    return metrics
 
 
 def record(rounds: Sequence[Round]) -> dict[str, Any]:

@@ -59,6 +59,11 @@ class OtherSystem(ABC):
         """The client with its version."""
         return f"{self.client} {metadata.version(self.client)} at {self.name}"
 
+    @property
+    def pids(self) -> list[int]:
+        """Its processes, as far as they run."""
+        return [] if self._child is None else [self._child.pid]
+
     def start(self) -> None:
         """The broker, in an empty folder; returns when it listens."""
         self.folder.mkdir(parents=True)

@@ -46,6 +46,11 @@ class Side(ABC):
         assert self._broker is not None, "the side is started"
         return self._broker.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Its processes, as far as they run."""
+        return [child.pid for child in (self._namesrv, self._broker) if child is not None]
+
     def private_bytes(self) -> int:
         """The broker's own memory."""
         return machine.private_bytes(self.pid) or 0
