@@ -13,6 +13,7 @@ in order of arrival) or `async def` (a task each, within the bounds of `pending_
 """
 
 import asyncio
+import functools
 import inspect
 import logging
 import time
@@ -186,7 +187,9 @@ class Endpoint:
             self._note_change(upcall, handler, ask)
             self._reply(upcall, ResponseCode.SUCCESS, reply=result)
         elif self._admit(upcall, size := _size_of(ext, body)):
-            self._spawn(self._finish(upcall, self._wait_for(upcall, handler, ask), size))
+            # Made where it is awaited: a task that is cancelled before it begins leaves nothing behind.
+            work = functools.partial(self._wait_for, upcall, handler, ask)
+            self._spawn(self._finish(upcall, work, size))
 
     def _admit(self, upcall: "Upcall", size: int) -> bool:
         is_admitted = self._pending.admit(upcall.connection, size)
@@ -220,9 +223,9 @@ class Endpoint:
             needed = access.needed(handler.ask.needs, ask)
             self._changed(_context(upcall), RequestCode(upcall.code), needed)
 
-    async def _finish(self, upcall: "Upcall", result: Awaitable[object], size: int) -> None:
+    async def _finish(self, upcall: "Upcall", work: Callable[[], Awaitable[object]], size: int) -> None:
         try:
-            reply = await result
+            reply = await work()
         except asyncio.CancelledError:
             self._stopping(upcall)
             raise
@@ -243,7 +246,7 @@ class Endpoint:
             return await self._wait_for(upcall, handler, ask)
 
         try:
-            await self._finish(upcall, answer(), size)
+            await self._finish(upcall, answer, size)
         finally:
             self._resume_connection(upcall.connection)
 
