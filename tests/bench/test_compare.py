@@ -16,6 +16,7 @@ from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
 from benchmarks.peers import OTHER_SYSTEMS
+from benchmarks.processes import cpu_seconds
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
 from rmqpy.testing import broker
@@ -63,6 +64,7 @@ class Measurable:
     name: str
     others: list[float]
     is_stopped: bool = False
+    pids: tuple[int, ...] = ()
 
     def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
         raise AssertionError("its runs are made up")
@@ -93,6 +95,28 @@ def test_a_round_beside_which_others_worked_is_measured_again_a_few_times(
     assert sum("does not count" in line for line in told) == len(a) - (len(a) < 4)
     assert next(runs, None) is None, "and no more often than that"
     assert all(side.is_stopped for side in sides)
+
+
+def test_what_a_side_uses_while_another_one_is_loaded_is_not_that_of_others() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        sides = [Measurable("loaded", []), Measurable("idle", [], pids=(busy.pid,))]
+        pace = dataclasses.replace(QUICK, pairs=1)
+
+        def measure(side: Measurable) -> RunMetrics:
+            before = cpu_seconds(busy.pid)
+            while cpu_seconds(busy.pid) < before + 0.2:
+                pass
+            return {"other_cores": 1.0}
+
+        try:
+            [[beside_idle, beside_none]] = take_turns(
+                sides, lambda side: None, measure, pace, lambda line: None
+            )
+        finally:
+            busy.kill()
+    assert beside_idle["idle_cores"] > 0
+    assert beside_idle["other_cores"] == pytest.approx(max(0.0, 1 - beside_idle["idle_cores"]))
+    assert (beside_none["idle_cores"], beside_none["other_cores"]) == (0, 1)
 
 
 @pytest.mark.parametrize(
