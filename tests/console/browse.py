@@ -55,6 +55,9 @@ IMPAIRED: Final = {
 #: Seconds of traffic for the picture of the overview.
 TRAFFIC_S: Final = 24.0
 SERIOUS: Final = ("serious", "critical")
+#: How long a part of a page is waited for, and how often it is looked for meanwhile.
+WAIT_S = 30.0
+LOOK_MS = 10
 #: Topics and groups of the busy cluster.
 BUSY_TOPICS: Final = 100
 
@@ -78,10 +81,11 @@ class Visit:
     def open(self, name: str, view: str, wait: str = "main h1") -> Page:
         began = time.monotonic()
         self.page.goto(f"{self.address}#/{view}")
-        self.page.reload()
-        self.page.wait_for_selector(wait)
-        # A function that is waited for would be evaluated, which the pages forbid.
-        self.page.wait_for_selector("main:not(:has-text('Loading…'))")
+        if self.seconds:
+            # Only the part behind # has changed, which loads nothing.
+            self.page.reload()
+        self._await(wait)
+        self._await("main:not(:has-text('Loading…'))")
         self.seconds[name] = time.monotonic() - began
         self.page.wait_for_timeout(300)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,6 +96,14 @@ class Visit:
                 places = ", ".join(str(node["target"]) for node in each["nodes"][:3])
                 self.wrong.append(f"{name}: axe: {each['id']} ({each['impact']}): {places}")
         return self.page
+
+    def _await(self, selector: str) -> None:
+        """Playwright looks ever less often, which would be most of what is measured, and a function that is waited for
+        would be evaluated, which the pages forbid."""
+        until = time.monotonic() + WAIT_S
+        while not self.page.locator(selector).count():
+            assert time.monotonic() < until, f"{self.page.url} has no {selector}"
+            self.page.wait_for_timeout(LOOK_MS)
 
     def _told(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not any(each in message.text for each in self._allows):

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 #: Where brokers may be missing, and others have answered: how long those that have not are waited for, at least, and in
 #: times of what the slowest of the others took.
-_LATE_AFTER_S: Final = 0.4
+_LATE_AFTER_S: Final = 0.3
 _LATE_AFTER_TIMES: Final = 4.0
 #: So long is a broker that was found silent not asked again there.
 _SILENT_S: Final = 5.0

@@ -8,7 +8,7 @@ from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState
-from rmqpy.admin.connection import MISSING, Missing
+from rmqpy.admin.connection import MISSING, Missing, note_missing
 from rmqpy.admin.dead_letters import DeadLetterCount
 from rmqpy.console.api.groups import GroupRow, row_of, with_times
 from rmqpy.console.endpoints import events, value
@@ -81,6 +81,8 @@ async def overview(admin: AsyncAdmin) -> Overview:
 @events("/overview/events")
 async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
     """Messages a second and the state of brokers, every two seconds."""
+    # One that is silent does not hold up the figures of the others.
+    note_missing()
     while True:
         yield await _rates(admin)
         await asyncio.sleep(_EVERY_S)
