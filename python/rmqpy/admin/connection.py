@@ -21,10 +21,8 @@ from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
 
-#: Where brokers may be missing, and others have answered: how long those that have not are waited for, at least, and in
-#: times of what the slowest of the others took.
+#: Where brokers may be missing: so long are those waited for that have not answered when others have.
 _LATE_AFTER_S: Final = 0.3
-_LATE_AFTER_TIMES: Final = 4.0
 #: So long is a broker that was found silent not asked again there.
 _SILENT_S: Final = 5.0
 
@@ -63,7 +61,8 @@ class AdminConnection:
     async def ask(self, address: str, ask: Request[R]) -> R:
         """The reply of one server."""
         reachable = self.reachable(address)
-        self._check_silent(reachable)
+        if (known := self._known_silent(reachable)) is not None:
+            raise known
         try:
             return await self.caller.ask(reachable, ask, timeout=self.timeout)
         except RequestTimeout as silent:
@@ -87,30 +86,30 @@ class AdminConnection:
         Where brokers may be missing, the answers of the others do not wait long for one that is silent.
         """
         began = time.monotonic()
-        calls: list[tuple[str, str, str, Call | None]] = []
+        calls: list[tuple[str, str, str, Call | RequestTimeout]] = []
         for name, address in servers:
             reachable = self.reachable(address)
-            is_silent = self._is_silent(reachable)
-            call = None if is_silent else self.caller.begin(reachable, ask, timeout=self.timeout)
+            known = self._known_silent(reachable)
+            call = known or self.caller.begin(reachable, ask, timeout=self.timeout)
             calls.append((name, address, reachable, call))
-        await self._wait([call for *_, call in calls if call is not None], began)
+        await self._wait([call for *_, call in calls if isinstance(call, Call)], began)
         found: list[tuple[str, str, R | ConnectError | RequestTimeout]] = []
         for name, address, reachable, call in calls:
+            if isinstance(call, RequestTimeout):
+                found.append((name, address, call))
+                continue
             try:
-                if call is None:
-                    self._check_silent(reachable)
-                elif not call.done():
+                if not call.done():
                     waited = time.monotonic() - began
                     text = f"{reachable} did not answer in time: within {waited:.1f} s, as others did"
                     raise RequestTimeout(text, broker=reachable)
-                else:
-                    check_transport(call, reachable)
-                    found.append((name, address, self.caller.read(ask, call, reachable)))
-            except RequestTimeout as silent:
-                self._note_silent(reachable, silent)
-                found.append((name, address, silent))
-            except ConnectError as away:
+                check_transport(call, reachable)
+            except (ConnectError, RequestTimeout) as away:
+                if isinstance(away, RequestTimeout):
+                    self._note_silent(reachable, away)
                 found.append((name, address, away))
+            else:
+                found.append((name, address, self.caller.read(ask, call, reachable)))
         return found
 
     async def notice_silent(self, servers: Iterable[tuple[str, str]]) -> None:
@@ -120,36 +119,24 @@ class AdminConnection:
 
     async def _wait(self, calls: list[Call], began: float) -> None:
         """Until all have an outcome, or, where brokers may be missing, only those have none that are silent."""
-        if MISSING.get(None) is None:
-            for call in calls:
-                await self.caller.wait(call)
-            return
-        late = [
-            call
-            for call in calls
-            if not await self.caller.wait(call, max(0.0, began + _LATE_AFTER_S - time.monotonic()))
-        ]
-        if len(late) == len(calls):
+        if MISSING.get(None) is not None:
+            until = began + _LATE_AFTER_S
+            in_time = [await self.caller.wait(call, max(0.0, until - time.monotonic())) for call in calls]
+            if any(in_time):
+                return
             # Nobody is ahead of the others.
-            for call in calls:
-                await self.caller.wait(call)
-            return
-        until = time.monotonic() + (_LATE_AFTER_TIMES - 1) * max(
-            0.0, time.monotonic() - began - _LATE_AFTER_S
-        )
-        for call in late:
-            await self.caller.wait(call, max(0.0, until - time.monotonic()))
+        for call in calls:
+            await self.caller.wait(call)
 
-    def _is_silent(self, reachable: str) -> bool:
-        return MISSING.get(None) is not None and self._silent.get(reachable, (0.0, ""))[0] > time.monotonic()
-
-    def _check_silent(self, reachable: str) -> None:
-        """Raises what is known of a broker that was silent a moment ago."""
-        if self._is_silent(reachable):
-            raise RequestTimeout(self._silent[reachable][1], broker=reachable)
+    def _known_silent(self, reachable: str) -> RequestTimeout | None:
+        """Where brokers may be missing: what is known of one that was silent a moment ago."""
+        if MISSING.get(None) is None:
+            return None
+        until, text = self._silent.get(reachable, (0.0, ""))
+        return RequestTimeout(text, broker=reachable) if time.monotonic() < until else None
 
     def _note_silent(self, reachable: str, silent: RequestTimeout) -> None:
-        if MISSING.get(None) is not None and not self._is_silent(reachable):
+        if MISSING.get(None) is not None:
             now = time.monotonic()
             self._silent = {at: known for at, known in self._silent.items() if known[0] > now}
             self._silent[reachable] = (now + _SILENT_S, str(silent.args[0]))
