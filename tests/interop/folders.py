@@ -105,7 +105,9 @@ class Folder:
 
     @contextmanager
     def served_by(self, name: str) -> Iterator[Child]:
-        """The broker called `apache` or `rmqpy` on this folder; stopped in order unless the caller kills it."""
+        """The broker called `apache` or `rmqpy` on this folder, serving and registered; stopped in order unless the
+        caller kills it.
+        """
         if name == "apache":
             command = servers.apache_broker_command(self.jars, self.home)
         else:
@@ -125,7 +127,8 @@ class Folder:
             wire.max_offset(self.broker, "TBW102", 0)
         except OSError:
             return False
-        return True
+        # Apache's broker answers up to 10 s before it is registered: a slave of ours may be known sooner.
+        return wire.knows(self.namesrv, self.broker)
 
     def queue(self, topic: str, queue_id: int) -> list[Record]:
         """Every message of a queue."""

@@ -84,7 +84,7 @@ def has_route(namesrv: str, topic: str) -> bool:
 
 
 def knows(namesrv: str, broker: str) -> bool:
-    """Whether a broker of this name is registered; False as well when there is no name server."""
+    """Whether a broker of this name, or at this address, is registered; False as well when there is no name server."""
     try:
         _, info = request(namesrv, _CLUSTER, {})
     except (Refused, OSError):
