@@ -591,10 +591,17 @@ class Replication:
         client_tls: ClientTls | None = None,
     ) -> Self: ...
     def listen(
-        self, host: str, port: int, *, broker_id: int = 0, epoch: int | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        broker_id: int = 0,
+        epoch: int | None = None,
+        server: Server | None = None,
     ) -> tuple[str, int]:
         """Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or
-        begins `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept."""
+        begins `epoch`. Slaves that replies wait for are served by `server`'s thread while they keep up. Raises
+        `OSError`, or `StoreError` where the epochs cannot be kept."""
     def follow(self) -> None:
         """Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no
         replica."""

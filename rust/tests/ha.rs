@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rmqpy::clock::SystemClock;
 use rmqpy::ha::{Connector, ConnectorOptions, Listener, ListenerOptions};
 use rmqpy::positions::PhysicalOffset;
+use rmqpy::replication::epochs::Epochs;
 use rmqpy::replication::master::CopyFrom;
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{Durability, Options, Store};
@@ -239,6 +240,48 @@ fn a_slave_that_reads_nothing_keeps_nobody_waiting_and_is_closed_in_time() {
     wait_until("the silent one is gone", || listener.slaves().len() == 1);
     assert!(connector.status().is_connected, "signs of life keep the other one");
     drop(stuck);
+}
+
+#[test]
+fn a_slave_that_replies_wait_for_is_served_beside_senders_while_it_keeps_up() {
+    let senders = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a reactor");
+    let handle = senders.handle().clone();
+    std::thread::spawn(move || senders.block_on(std::future::pending::<()>()));
+    let served = || handle.metrics().num_alive_tasks();
+    let disk = SimDisk::new();
+    let master = store(&disk, Durability::PageCache, false);
+    let options = ListenerOptions { copies: 2, transfer_bytes_max: 1 << 20, ..MASTER };
+    let listener = Listener::start_with(
+        Arc::clone(&master),
+        anywhere(),
+        options,
+        Epochs::default(),
+        None,
+        Some(handle.clone()),
+    )
+    .expect("a free port");
+    let mut slave = begin(&listener, &0_u64.to_be_bytes());
+    wait_until("it has all there is", || served() == 1);
+    let (far, mut bytes) = (9 << 20, 0);
+    while master.range().1.0 < far {
+        fill(&master, &[LARGE]);
+    }
+    // It takes what comes, and does not say that it has it.
+    let mut buffer = vec![0; 1 << 16];
+    while bytes < far {
+        bytes += slave.read(&mut buffer).expect("the log") as u64;
+    }
+    wait_until("it is far behind", || served() == 0);
+    slave.write_all(&master.range().1.0.to_be_bytes()).expect("room");
+    wait_until("it has all there is", || served() == 1);
+    fill(&master, &[SMALL]);
+    assert!(slave.read(&mut buffer).expect("what came") > 0);
+    let end = master.range().1;
+    slave.write_all(&end.0.to_be_bytes()).expect("room");
+    wait_until("that is confirmed", || master.confirmed() == end);
+    listener.stop();
+    wait_until("nobody serves it", || served() == 0);
+    while slave.read(&mut buffer).expect("its end") > 0 {}
 }
 
 #[test]

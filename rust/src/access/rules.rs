@@ -137,17 +137,20 @@ impl Rules {
         if self.checks.trusted_from.has(signed.source) {
             return Ok(Sender { user: None, is_trusted: true });
         }
-        let listed = self.users.get(signed.access_key).filter(|user| user.trusted_from.has(signed.source));
-        if let Some(user) = listed {
+        let named = known.filter(|user| *user.name == *signed.access_key);
+        let named = named.or_else(|| self.users.get(signed.access_key));
+        if let Some(user) = named.filter(|user| user.trusted_from.has(signed.source)) {
             return Ok(Sender { user: Some(Arc::clone(user)), is_trusted: true });
         }
-        let user = self.signer(signed, known, fields)?;
+        let user = self.signer(signed, named, known, fields)?;
         Ok(Sender { user, is_trusted: false })
     }
 
+    /// Whose request it is: of `user`, whom it names, or who its certificate is for.
     fn signer<'a>(
         &self,
         signed: Signed<'a>,
+        user: Option<&Arc<User>>,
         known: Option<&Arc<User>>,
         fields: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Option<Arc<User>>, Refusal> {
@@ -161,8 +164,6 @@ impl Rules {
             };
         }
         let mismatch = || Refusal::Mismatch { user: shown(access_key) };
-        let known = known.filter(|user| *user.name == *access_key);
-        let user = known.or_else(|| self.users.get(access_key));
         if self.checks.authenticates {
             let is_signed =
                 user.map_or(Ok(false), |user| user.key.verifies(signature, fields, version, body));

@@ -1,5 +1,6 @@
 //! Tests of access control: vectors as text, and properties.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::policy::{Decision, Entry, Needed, Policies};
 use super::refusal::Refusal;
 use super::resource::{Resource, ResourceKind, ResourcePattern};
 use super::rules::{Checks, Rules, Signed, User};
-use super::signature::{SIGNATURE_CHARS, SigningKey, TooManyFields};
+use super::signature::{SIGNATURE_CHARS, SigningKey, TooManyFields, signed_text};
 use super::white_list::WhiteList;
 
 fn lines(vectors: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
@@ -35,7 +36,9 @@ fn requests_are_signed_as_the_original_signs_them() {
         let fields = fields.split(' ').map(|field| field.split_once('=').unwrap());
         let (release, body) = (release.parse().unwrap(), bytes_of(body));
         let (key, another) = (SigningKey::new(secret), SigningKey::new("another"));
-        assert_eq!(key.sign(fields.clone(), release, &body).unwrap(), signature);
+        assert_eq!(&*key.sign(fields.clone(), release, &body).unwrap(), signature);
+        let text = signed_text(fields.clone(), release, &body).unwrap();
+        assert_eq!(&*key.sign_text(&text), signature);
         assert_eq!(key.verifies(signature, fields.clone(), release, &body), Ok(true));
         assert_eq!(another.verifies(signature, fields, release, &body), Ok(false));
         count += 1;
@@ -327,6 +330,16 @@ proptest! {
         let mut policies = Policies { custom, default: vec![] };
         policies.custom.push(entry("Deny", "Pub", &format!("Topic:{asked}"), ""));
         prop_assert_eq!(policies.deciding(needed, source()).unwrap().decision, Decision::Deny);
+    }
+
+    #[test]
+    fn values_are_signed_in_the_order_of_their_names(
+        fields in prop::collection::vec(("(consumer|\u{0}|é){0,2}[a-z\u{0}]{0,3}", "[0-9]{0,3}"), 0..20),
+    ) {
+        let signed = || fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let sorted: BTreeMap<_, _> = signed().collect();
+        let expected: String = sorted.into_values().collect();
+        prop_assert_eq!(signed_text(signed(), 513, b"").unwrap(), expected.into_bytes());
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub(super) fn hot_needs(code: i32) -> Vec<HotNeed> {
 pub(super) fn signature(secret: &str, fields: Vec<(String, String)>, body: &[u8]) -> PyResult<String> {
     let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let signature = SigningKey::new(secret).sign(fields, VERSION, body);
-    signature.map_err(|TooManyFields| bad("too many header fields"))
+    signature.map(|signature| signature.to_string()).map_err(|TooManyFields| bad("too many header fields"))
 }
 
 /// The topic of a record of the log; empty where it is none.

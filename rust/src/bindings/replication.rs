@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::errors::raise;
+use super::server::PyServer;
 use super::store::PyStore;
 use super::tls::{PyClientTls, PyServerTls};
 use super::waiting::OwnerProcess;
@@ -91,8 +92,9 @@ impl PyReplication {
     }
 
     /// Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or
-    /// begins `epoch`. Raises `OSError`, or `StoreError` where the epochs cannot be kept.
-    #[pyo3(signature = (host, port, *, broker_id=0, epoch=None))]
+    /// begins `epoch`. Slaves that replies wait for are served by `server`'s thread while they keep up. Raises
+    /// `OSError`, or `StoreError` where the epochs cannot be kept.
+    #[pyo3(signature = (host, port, *, broker_id=0, epoch=None, server=None))]
     fn listen(
         &self,
         py: Python<'_>,
@@ -100,15 +102,17 @@ impl PyReplication {
         port: u16,
         broker_id: u64,
         epoch: Option<u32>,
+        server: Option<&PyServer>,
     ) -> PyResult<(String, u16)> {
         self.owner.check("replication")?;
+        let senders = server.and_then(PyServer::first_thread);
         let bound = py.detach(|| -> PyResult<SocketAddr> {
             let epochs = ha::lead(&self.store, broker_id, epoch)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
             let (store, tls) = (Arc::clone(&self.store), self.server_tls.clone());
-            let listener =
-                Listener::start_with(store, address, self.listener, epochs, tls).map_err(|error| {
+            let listener = Listener::start_with(store, address, self.listener, epochs, tls, senders)
+                .map_err(|error| {
                     let what = format!(
                         "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
                     );

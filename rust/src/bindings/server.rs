@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
+use tokio::runtime::Handle;
 
 use super::access;
 use super::errors::raise;
@@ -63,6 +64,13 @@ type Latency = (i32, i32, bool, Vec<u64>, u64, u64);
 pub struct PyServer {
     pub(super) data_plane: Arc<DataPlane>,
     server: Mutex<Option<Server<DataPlane>>>,
+}
+
+impl PyServer {
+    /// The runtime of the first I/O thread; `None` once it has stopped.
+    pub(super) fn first_thread(&self) -> Option<Handle> {
+        self.server.lock().as_ref().and_then(|server| server.first_thread().cloned())
+    }
 }
 
 #[pymethods]

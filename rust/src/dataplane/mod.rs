@@ -13,7 +13,7 @@
 //! |---|---|
 //! | one request | `request`, `rejection`, `event`, `principal` |
 //! | what the broker knows | `filter`, `role`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
-//! | what waits | `deadlines`, `escapes`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `client_requests`, `upcall` |
+//! | what waits | `deadlines`, `escapes`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `held_replies`, `client_requests`, `upcall` |
 //! | state | `session` of one connection, `guard`, `broker`, `data_plane` |
 //! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `store_reply`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
 //! | service | `table` |
@@ -36,6 +36,7 @@ pub(crate) mod escapes;
 pub(crate) mod event;
 pub mod filter;
 pub(crate) mod guard;
+mod held_replies;
 pub(crate) mod latency;
 mod long_poll;
 pub mod metadata;

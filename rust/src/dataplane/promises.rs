@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use super::broker::{Broker, Deadline};
+use super::held_replies::Wait;
 use super::rejection::ErrorReply;
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::role::CopyRules;
-use super::session::{Session, Wait};
+use super::session::Session;
 use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
@@ -61,8 +62,8 @@ impl Broker {
     ) {
         let wait = self.wait_of_reply();
         if wait.is_held && !context.is_oneway {
-            session.held.hold(end, context, wait, |out, code| {
-                reply::write(out, context, code, None, &[]);
+            session.held.hold(end, context, wait, |out| {
+                reply::write(out, context, wait.code, None, &[]);
             });
             self.wait_for_promises(session, end, out);
         } else {

@@ -3,7 +3,8 @@
 use super::metadata::Identity;
 use super::request::RequestContext;
 use crate::remoting::codes::flag;
-use crate::remoting::header::{ExtBlock, HeaderWriter};
+use crate::remoting::frame::{FrameLimits, split};
+use crate::remoting::header::{ExtBlock, Header, HeaderWriter};
 
 /// Begins a reply at the end of `out`; `finish` it.
 pub(super) fn begin<'a>(
@@ -35,6 +36,23 @@ pub(super) fn write(
     }
     let mut reply = begin(out, context, code, remark);
     for (name, value) in ext {
+        reply.ext(name, value);
+    }
+    finish(reply, 0);
+}
+
+/// Writes a reply without a body that was written before, with another code.
+pub(super) fn write_with_code(out: &mut Vec<u8>, frame: &[u8], code: i32) {
+    let mut header = Header::new();
+    let whole = split(frame, &FrameLimits::default()).ok().flatten();
+    let Some(encoding) =
+        whole.filter(|(frame, _)| header.decode(frame).is_ok()).map(|(frame, _)| frame.encoding)
+    else {
+        debug_assert!(false, "it is ours");
+        return;
+    };
+    let mut reply = HeaderWriter::begin(out, encoding, code, header.opaque, header.flag, header.remark());
+    for (name, value) in header.ext() {
         reply.ext(name, value);
     }
     finish(reply, 0);

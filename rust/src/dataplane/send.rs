@@ -19,12 +19,13 @@ use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
+use super::held_replies::HeldReplies;
 use super::latency::LatencyBuffer;
 use super::metadata::Topic;
 use super::rejection::{ErrorReply, Rejection, no_room, put_refused, unavailable};
 use super::reply;
 use super::request::RequestContext;
-use super::session::{HeldReplies, Session};
+use super::session::Session;
 use super::timers::schedule;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -216,9 +217,9 @@ impl Broker {
             Ok(stored) if staged.attributes.is_waiting_for_store => {
                 let wait = self.wait_of_reply();
                 if wait.is_held {
-                    let write =
-                        |reply: &mut Vec<u8>, code| self.accept(reply, staged, puts, unique_key, code);
-                    held.hold(stored.end, context, wait, write);
+                    held.hold(stored.end, context, wait, |reply| {
+                        self.accept(reply, staged, puts, unique_key, wait.code);
+                    });
                     return Some(stored.end);
                 }
                 latency.note(context, wait.code);

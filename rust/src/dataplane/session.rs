@@ -13,124 +13,14 @@ use super::deadlines::DeadlineKey;
 use super::deliveries::{Delivery, KeptDeliveries};
 use super::event::{KnownHeartbeat, Link};
 use super::filter::Filter;
+use super::held_replies::HeldReplies;
 use super::latency::LatencyBuffer;
 use super::metadata::{Group, Topic};
 use super::principal::{Principal, Waiter};
 use super::request::{OwnedFrame, RequestContext};
-use crate::positions::PhysicalOffset;
-use crate::remoting::codes::response;
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::Header;
 use crate::store::{ConsumeQueue, Get, GetResult};
-
-/// What a reply waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wait {
-    /// What it says when it need not wait any longer.
-    pub(super) code: i32,
-    /// Whether it is held.
-    pub(super) is_held: bool,
-    /// Until when it waits for copies, where it does.
-    pub(super) until: Option<Duration>,
-}
-
-/// A reply to a stored message that waits for the disk, for slaves, or for both.
-#[derive(Debug)]
-struct Held {
-    end: PhysicalOffset,
-    context: RequestContext,
-    wait: Wait,
-    bytes: usize,
-    /// Bytes of the one that says that slaves were late, behind the other.
-    late_bytes: usize,
-}
-
-/// Replies in the order of their records, so that one look at the front tells whether any may go.
-#[derive(Debug, Default)]
-pub(super) struct HeldReplies {
-    replies: VecDeque<Held>,
-    bytes: VecDeque<u8>,
-    /// Builds one reply.
-    scratch: Vec<u8>,
-    /// When a deadline looks at them.
-    pub(super) due: Option<Duration>,
-}
-
-impl HeldReplies {
-    pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty()
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Keeps the reply that `write` appends with a code, until what it waits for has the log up to `end`.
-    pub(super) fn hold(
-        &mut self,
-        end: PhysicalOffset,
-        context: RequestContext,
-        wait: Wait,
-        write: impl Fn(&mut Vec<u8>, i32),
-    ) {
-        write(&mut self.scratch, wait.code);
-        let bytes = self.scratch.len();
-        if wait.until.is_some() {
-            write(&mut self.scratch, response::FLUSH_SLAVE_TIMEOUT);
-        }
-        let late_bytes = self.scratch.len() - bytes;
-        self.replies.push_back(Held { end, context, wait, bytes, late_bytes });
-        self.bytes.extend(&self.scratch);
-        self.scratch.clear();
-    }
-
-    /// The first position that slaves are waited for, and until when.
-    pub(super) fn first_wait(&self) -> Option<(PhysicalOffset, Duration)> {
-        self.replies.iter().find_map(|held| Some((held.end, held.wait.until?)))
-    }
-
-    /// Moves every reply that waits for nothing any more into `out`, and says whose each was, and its code.
-    pub(super) fn release(
-        &mut self,
-        on_disk: PhysicalOffset,
-        confirmed: PhysicalOffset,
-        now: Duration,
-        out: &mut Vec<u8>,
-        mut released: impl FnMut(RequestContext, i32),
-    ) {
-        let is_late = |held: &Held| held.wait.until.is_some_and(|until| held.end > confirmed && until <= now);
-        let is_ready =
-            |held: &Held| held.wait.until.is_none_or(|until| held.end <= confirmed || until <= now);
-        while let Some(held) = self.replies.pop_front_if(|held| held.end <= on_disk && is_ready(held)) {
-            let (in_time, late) = (held.bytes, held.late_bytes);
-            if is_late(&held) {
-                self.bytes.drain(..in_time);
-                out.extend(self.bytes.drain(..late));
-                released(held.context, response::FLUSH_SLAVE_TIMEOUT);
-            } else {
-                out.extend(self.bytes.drain(..in_time));
-                self.bytes.drain(..late);
-                released(held.context, held.wait.code);
-            }
-        }
-    }
-
-    fn kept_bytes(&self) -> usize {
-        self.replies.capacity() * size_of::<Held>() + self.bytes.capacity() + self.scratch.capacity()
-    }
-
-    fn shrink(&mut self) {
-        self.replies.shrink_to_fit();
-        self.bytes.shrink_to_fit();
-        self.scratch.shrink_to_fit();
-    }
-
-    /// Takes back every promise: what `release` left will never be durable.
-    pub(super) fn revoke(&mut self) -> impl Iterator<Item = RequestContext> + '_ {
-        self.bytes.clear();
-        self.replies.drain(..).map(|held| held.context)
-    }
-}
 
 /// A pull that passed admission: what it takes to execute it, now or later.
 #[derive(Debug)]

@@ -90,7 +90,7 @@ pub fn signature(encoding: Encoding, content: &[u8], body: &[u8]) -> bool {
     };
     assert!(verifies(&signature, body));
     assert!(!verifies(&signature, &[body, &[0]].concat()));
-    header.ext().any(|(_, value)| value != signature && verifies(value, body))
+    header.ext().any(|(_, value)| value != &*signature && verifies(value, body))
 }
 
 /// Reads what a policy is about; what is written of it is read the same.

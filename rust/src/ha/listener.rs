@@ -1,7 +1,7 @@
 //! Listener: a master waits for slaves, and sends each what it lacks.
 //!
 //! Invariant: no more slaves than `slaves_max` are connected; who comes then is closed, and that is told.
-//! Threads: its own; `slaves` and `take_notes` from any.
+//! Threads: its own, and one of senders for slaves that have caught up (`transfers`); `slaves` and `take_notes` from any.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -20,7 +21,7 @@ use crate::tls::{ServerTls, Stream};
 use super::notes::Note;
 use super::runtime::HaThread;
 use super::slaves::{ListenerOptions, SlaveStatus, Slaves};
-use super::transfers::{self, Ended};
+use super::transfers::{Ended, Transfers};
 
 /// Pause after a connection could not be accepted, as when there is no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -45,10 +46,10 @@ impl Listener {
         options: ListenerOptions,
         tls: Option<Arc<ServerTls>>,
     ) -> io::Result<Self> {
-        Self::start_with(store, address, options, Epochs::default(), tls)
+        Self::start_with(store, address, options, Epochs::default(), tls, None)
     }
 
-    /// The same, of a log of these epochs.
+    /// The same, of a log of these epochs, with the runtime of the I/O thread that stores messages.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -58,11 +59,12 @@ impl Listener {
         options: ListenerOptions,
         epochs: Epochs,
         tls: Option<Arc<ServerTls>>,
+        senders: Option<Handle>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let slaves = Arc::new(Slaves::new(store, options, epochs));
+        let slaves = Arc::new(Slaves::new(store, options, epochs, senders));
         let serving = Arc::clone(&slaves);
         let thread = HaThread::start(move || accept(listener, serving, tls))?;
         Ok(Self { slaves, address, thread })
@@ -136,7 +138,7 @@ async fn serve(
 ) {
     slaves.notes.add(false, format!("a slave has connected from {address}"));
     let ended = match welcome(&slaves, tls, socket, address).await {
-        Ok(stream) => transfers::serve(&slaves, stream, id, address.ip(), &wakeup).await,
+        Ok(stream) => Transfers::new(Arc::clone(&slaves), id, address.ip(), wakeup).serve(stream).await,
         Err(error) => Ended::Io(error),
     };
     slaves.disconnect(id);

@@ -6,7 +6,8 @@
 //! - `listener`: a master waits for slaves, and sends each what it lacks.
 //! - `connector`: a slave stays with its master, or tries again and again.
 //!
-//! Either has one thread of its own (`rmqpy-ha`), where all of its connections are. Senders and readers of messages never
+//! Either has one thread of its own (`rmqpy-ha`), where its connections are, but for slaves that have caught up and that
+//! replies wait for: these are served by the I/O thread that stores messages. Senders and readers of messages never
 //! wait for it: an append tells it that the log has grown, and only where somebody copies it. Bare TCP, as the original's,
 //! belongs on loopback or in a network that is trusted; between two of ours it may go through TLS.
 

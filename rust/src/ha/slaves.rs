@@ -1,6 +1,6 @@
 //! Slaves: those that are connected to a master, what it knows of each, and what the log tells their writers.
 //!
-//! Threads: the listener's; `status` from any.
+//! Threads: the listener's, and the I/O thread of senders; `status` from any.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::positions::PhysicalOffset;
@@ -68,6 +69,8 @@ pub(super) struct Slaves {
     refused: Mutex<VecDeque<(IpAddr, String)>>,
     started: Instant,
     pub(super) notes: Notes,
+    /// The I/O thread that stores messages, where slaves are served that have caught up.
+    pub(super) senders: Option<Handle>,
 }
 
 #[derive(Debug)]
@@ -79,7 +82,12 @@ struct Connected {
 
 impl Slaves {
     /// None yet, of the master of this store.
-    pub(super) fn new(store: Arc<Store>, options: ListenerOptions, epochs: Epochs) -> Self {
+    pub(super) fn new(
+        store: Arc<Store>,
+        options: ListenerOptions,
+        epochs: Epochs,
+        senders: Option<Handle>,
+    ) -> Self {
         let rules = MasterRules {
             copies: options.copies,
             gap_bytes_max: options.gap_bytes_max,
@@ -98,6 +106,7 @@ impl Slaves {
             refused: Mutex::default(),
             started: Instant::now(),
             notes: Notes::default(),
+            senders,
         }
     }
 

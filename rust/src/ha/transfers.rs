@@ -1,16 +1,25 @@
 //! Transfers: one slave's connection at its master, bytes of the log out, reports in.
 //!
 //! The bytes go from where the log lies to the socket. A slave that takes none of them keeps none but itself waiting.
+//!
+//! Where replies wait for slaves, one that has caught up is served on the I/O thread that stores most messages: what was
+//! stored leaves without another thread being woken, and a report releases replies where it is read. It goes back to the
+//! listener's own thread once it is so far behind that its bytes may have to come from the disk. A connection through TLS
+//! stays there.
 
 use std::fmt;
 use std::io;
 use std::io::IoSlice;
 use std::mem;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::positions::PhysicalOffset;
@@ -27,6 +36,8 @@ const LINGER: Duration = Duration::from_millis(1);
 /// How often a connection is looked at on which nothing comes, in parts of the silence that is too much, and at least.
 const LOOKS: u32 = 8;
 const LOOK_MAX: Duration = Duration::from_millis(500);
+/// What a slave may lack that is served beside senders: still in memory, and written in a few milliseconds.
+const NEAR_BYTES_MAX: u64 = 8 << 20;
 
 /// Why a connection has ended.
 #[derive(Debug)]
@@ -38,38 +49,120 @@ pub(super) enum Ended {
     Distrust(Distrust),
     /// What it needs next is not in the log any more.
     Gone(PhysicalOffset),
+    /// The thread that served it has.
+    Stopped,
 }
 
-/// Serves a slave until its connection ends; why it has.
-pub(super) async fn serve(
-    slaves: &Slaves,
-    stream: Stream,
-    id: ConnectionId,
-    address: IpAddr,
-    wakeup: &Notify,
-) -> Ended {
-    if let Err(error) = stream.socket().set_nodelay(true) {
-        return Ended::Io(error);
+/// Why a thread serves a connection no longer.
+enum Left<S> {
+    Ended(Ended),
+    /// The other thread goes on with it.
+    Moves(S),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thread {
+    Own,
+    Senders,
+}
+
+/// One slave's connection.
+pub(super) struct Transfers {
+    pub(super) slaves: Arc<Slaves>,
+    pub(super) id: ConnectionId,
+    pub(super) address: IpAddr,
+    pub(super) wakeup: Arc<Notify>,
+    reports: ReportReader,
+    /// It has reported something that can be.
+    fits: bool,
+}
+
+impl Transfers {
+    pub(super) fn new(slaves: Arc<Slaves>, id: ConnectionId, address: IpAddr, wakeup: Arc<Notify>) -> Self {
+        Self { slaves, id, address, wakeup, reports: ReportReader::default(), fits: false }
     }
-    let (reader, writer) = split(stream);
-    tokio::select! {
-        ended = read_reports(slaves, reader, id, address, wakeup) => ended,
-        ended = write_log(slaves, writer, id, wakeup) => ended,
-        () = silence(slaves, id) => Ended::Silence,
+
+    /// Serves the slave until its connection ends; why it has.
+    pub(super) async fn serve(mut self, mut stream: Stream) -> Ended {
+        if let Err(error) = stream.socket().set_nodelay(true) {
+            return Ended::Io(error);
+        }
+        loop {
+            stream = match self.serve_on(Thread::Own, stream).await {
+                Left::Ended(ended) => return ended,
+                Left::Moves(stream) => stream,
+            };
+            let (Stream::Plain(socket), Some(senders)) = (stream, self.slaves.senders.clone()) else {
+                return Ended::Stopped;
+            };
+            let socket = match socket.into_std() {
+                Ok(socket) => socket,
+                Err(error) => return Ended::Io(error),
+            };
+            match self.serve_beside_senders(socket, &senders).await {
+                Ok((transfers, socket)) => {
+                    self = transfers;
+                    stream = match TcpStream::from_std(socket) {
+                        Ok(socket) => Stream::Plain(socket),
+                        Err(error) => return Ended::Io(error),
+                    };
+                }
+                Err(ended) => return ended,
+            }
+        }
+    }
+
+    /// Serves it on the thread of senders until it falls behind.
+    async fn serve_beside_senders(
+        mut self,
+        socket: std::net::TcpStream,
+        senders: &Handle,
+    ) -> Result<(Self, std::net::TcpStream), Ended> {
+        let serving = async move {
+            let stream = Stream::Plain(TcpStream::from_std(socket).map_err(Ended::Io)?);
+            match self.serve_on(Thread::Senders, stream).await {
+                Left::Moves(Stream::Plain(socket)) => Ok((self, socket.into_std().map_err(Ended::Io)?)),
+                Left::Moves(Stream::Tls(_)) => Err(Ended::Stopped),
+                Left::Ended(ended) => Err(ended),
+            }
+        };
+        // Aborts it when it is dropped: it ends with the listener, too.
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(serving, senders);
+        let served = tasks.join_next().await.and_then(Result::ok);
+        served.unwrap_or(Err(Ended::Stopped))
+    }
+
+    /// Serves it on this thread until it ends, or another should.
+    async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Left<Stream> {
+        let Self { slaves, id, address, wakeup, reports, fits } = self;
+        let can_move =
+            slaves.senders.is_some() && slaves.options.copies > 1 && matches!(stream, Stream::Plain(_));
+        let (mut reader, mut writer) = split(stream);
+        let left = tokio::select! {
+            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, fits) => Left::Ended(ended),
+            left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left,
+            () = silence(slaves, *id) => Left::Ended(Ended::Silence),
+        };
+        match left {
+            Left::Moves(()) => Left::Moves(reader.unsplit(writer)),
+            Left::Ended(ended) => Left::Ended(ended),
+        }
     }
 }
 
 async fn read_reports(
     slaves: &Slaves,
-    mut socket: ReadHalf<Stream>,
+    socket: &mut ReadHalf<Stream>,
     id: ConnectionId,
     address: IpAddr,
     wakeup: &Notify,
+    reports: &mut ReportReader,
+    fits: &mut bool,
 ) -> Ended {
-    let mut fits = false;
-    let mut reports = ReportReader::default();
     let mut buffer = [0; READ_BYTES];
     loop {
+        // The one place where this is left when the connection moves: what was read is counted.
         let mut bytes = match socket.read(&mut buffer).await {
             Ok(0) => return Ended::ByPeer,
             Ok(count) => buffer.get(..count).unwrap_or_default(),
@@ -85,7 +178,7 @@ async fn read_reports(
                         slaves.fits(address, Some(distrust.to_string()));
                         return Ended::Distrust(distrust);
                     }
-                    if !mem::replace(&mut fits, true) {
+                    if !mem::replace(fits, true) {
                         slaves.fits(address, None);
                     }
                 }
@@ -98,22 +191,32 @@ async fn read_reports(
     }
 }
 
+/// Sends what the slave lacks; `thread` is where, for a connection that moves.
 async fn write_log(
     slaves: &Slaves,
-    mut socket: WriteHalf<Stream>,
+    socket: &mut WriteHalf<Stream>,
     id: ConnectionId,
     wakeup: &Notify,
-) -> Ended {
+    thread: Option<Thread>,
+) -> Left<()> {
     let waits_for_more = slaves.options.copies <= 1;
     loop {
         slaves.grown();
-        let next = slaves.core.lock().next(id, slaves.now());
+        let (next, lacks) = {
+            let mut core = slaves.core.lock();
+            let lacks = core.state(id).and_then(|state| state.lag_bytes);
+            if thread == Some(Thread::Senders) && lacks.is_some_and(|bytes| bytes > NEAR_BYTES_MAX) {
+                return Left::Moves(());
+            }
+            (core.next(id, slaves.now()), lacks)
+        };
         match next {
             Some(header) => {
-                if let Err(ended) = write_transfer(slaves, &mut socket, header).await {
-                    return ended;
+                if let Err(ended) = write_transfer(slaves, socket, header).await {
+                    return Left::Ended(ended);
                 }
             }
+            None if thread == Some(Thread::Own) && lacks == Some(0) => return Left::Moves(()),
             None => {
                 tokio::select! {
                     () = wakeup.notified() => {}
@@ -181,6 +284,7 @@ impl fmt::Display for Ended {
             Self::Io(error) => error.fmt(out),
             Self::Stream(error) => error.fmt(out),
             Self::Distrust(distrust) => distrust.fmt(out),
+            Self::Stopped => write!(out, "this broker stops"),
             Self::Gone(at) => {
                 write!(out, "position {at} of the log cannot be read any more; the slave has to begin anew")
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
@@ -29,6 +29,7 @@ pub struct Server<S: Service> {
     shared: Arc<Shared<S::Event>>,
     /// One for each I/O thread; the first one listens.
     commands: Vec<UnboundedSender<ThreadCommand>>,
+    first_thread: Option<Handle>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -41,9 +42,10 @@ impl<S: Service> Server<S> {
         let shared = Arc::new(Shared::new(&options));
         let (commands, receivers): (Vec<_>, Vec<_>) =
             (0..options.io_threads()).map(|_| unbounded_channel()).unzip();
-        let server = Self { shared, commands, threads: Mutex::default() };
+        let mut server = Self { shared, commands, first_thread: None, threads: Mutex::default() };
         for (index, receiver) in receivers.into_iter().enumerate() {
             let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+            server.first_thread.get_or_insert_with(|| runtime.handle().clone());
             let (service, shared) = (Arc::clone(&service), Arc::clone(&server.shared));
             let (options, threads) = (options.clone(), server.commands.clone());
             let thread = std::thread::Builder::new()
@@ -77,6 +79,12 @@ impl<S: Service> Server<S> {
     /// The handle of a connection; `None` when it is gone.
     pub fn link(&self, id: LinkId) -> Option<Arc<Link<S::Event>>> {
         self.shared.find(id)
+    }
+
+    /// Where work of another part runs on the first I/O thread, among its connections and as brief as theirs. It ends with
+    /// the thread. `None` for a server without threads.
+    pub fn first_thread(&self) -> Option<&Handle> {
+        self.first_thread.as_ref()
     }
 
     /// Counters, now.

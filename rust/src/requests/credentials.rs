@@ -7,7 +7,9 @@ use std::fmt;
 
 use memchr::memmem;
 
-use crate::access::signature::{ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNATURE_CHARS, SigningKey};
+use crate::access::signature::{
+    ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNATURE_CHARS, Signature, SigningKey, signed_text,
+};
 use crate::remoting::FrameError;
 use crate::remoting::codes::VERSION;
 use crate::remoting::frame::{Encoding, Frame, PREFIX_BYTES};
@@ -45,36 +47,47 @@ impl Credentials {
     /// # Errors
     /// When it has more fields than a server reads. Nothing of the frame is left in the buffer then.
     pub(crate) fn sign(&self, out: &mut Vec<u8>, start: usize, body: &[u8]) -> Result<(), FrameError> {
-        let signed = self.sign_head(out.get_mut(start..).unwrap_or_default(), body);
-        if signed.is_err() {
+        let head = out.get_mut(start..).unwrap_or_default();
+        let signature = read(head, |header| self.key.sign(header.ext(), VERSION, body).ok());
+        let room = room(head).and_then(|at| head.get_mut(at..at + SIGNATURE_CHARS));
+        if let (Some(signature), Some(room)) = (signature, room)
+            && signature.len() == SIGNATURE_CHARS
+        {
+            room.copy_from_slice(signature.as_bytes());
+            Ok(())
+        } else {
             out.truncate(start);
+            Err(FrameError::Unsignable)
         }
-        signed
     }
 
-    /// Signs a frame in place: `head` is all of it that stands before `body`.
+    /// What has to be known to sign many frames that differ in a few characters: where in `head`, all of a frame that
+    /// stands before `body`, the signature goes, and what is signed.
     ///
     /// # Errors
-    /// When it has more fields than a server reads, or no room for a signature.
-    pub(crate) fn sign_head(&self, head: &mut [u8], body: &[u8]) -> Result<(), FrameError> {
-        let signature = self.signature(head, body);
-        let at = memmem::rfind(head, ROOM.as_bytes());
-        let room = at.and_then(|at| head.get_mut(at..at + SIGNATURE_CHARS));
-        match (signature, room) {
-            (Some(signature), Some(room)) if signature.len() == SIGNATURE_CHARS => {
-                room.copy_from_slice(signature.as_bytes());
-                Ok(())
-            }
-            _ => Err(FrameError::Unsignable),
-        }
+    /// As `sign`.
+    pub(crate) fn prepare(&self, head: &[u8], body: &[u8]) -> Result<(usize, Vec<u8>), FrameError> {
+        let text = read(head, |header| signed_text(header.ext(), VERSION, body).ok());
+        room(head).zip(text).ok_or(FrameError::Unsignable)
     }
 
-    fn signature(&self, frame: &[u8], body: &[u8]) -> Option<String> {
-        let encoding = Encoding::from_byte(*frame.get(4)?)?;
-        let mut header = Header::new();
-        header.decode(&Frame { encoding, header: frame.get(PREFIX_BYTES..)?, body: &[] }).ok()?;
-        self.key.sign(header.ext(), VERSION, body).ok()
+    /// The signature over a text that was prepared.
+    pub(crate) fn sign_text(&self, text: &[u8]) -> Signature {
+        self.key.sign_text(text)
     }
+}
+
+/// Where a frame has room for its signature.
+fn room(head: &[u8]) -> Option<usize> {
+    memmem::rfind(head, ROOM.as_bytes())
+}
+
+/// What `work` makes of the header as a server will read it.
+fn read<T>(head: &[u8], work: impl FnOnce(&Header) -> Option<T>) -> Option<T> {
+    let encoding = Encoding::from_byte(*head.get(4)?)?;
+    let mut header = Header::new();
+    header.decode(&Frame { encoding, header: head.get(PREFIX_BYTES..)?, body: &[] }).ok()?;
+    work(&header)
 }
 
 impl fmt::Debug for Credentials {

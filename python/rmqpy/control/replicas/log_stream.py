@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from rmqpy._native import Replication, Store
+from rmqpy._native import Replication, Server, Store
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
@@ -46,20 +46,23 @@ class LogStream:
             client_tls=certificates.client if certificates else None,
         )
 
-    def listen(self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None) -> int:
+    def listen(
+        self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None, server: Server
+    ) -> int:
         """Wait for slaves; the port that is listened on. Where `port` is in use and `takes_any_port`, it is another.
 
-        The log goes on in its last epoch, or in `epoch` where the broker was promoted to lead that.
+        The log goes on in its last epoch, or in `epoch` where the broker was promoted to lead that. `server` stores
+        the messages, and serves slaves that keep up.
 
         Raises `OSError`, or `StoreError` where the epochs cannot be kept.
         """
         host = self._config.listen_host
         try:
-            _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch)
+            _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch, server=server)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or not takes_any_port:
                 raise
-            _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch)
+            _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch, server=server)
         return bound
 
     def follow(

@@ -6,6 +6,7 @@ open transactions are known, and nothing is delivered before it is known how far
 
 from __future__ import annotations
 
+from rmqpy._native import Server
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.replicas.hand_over import HandOver
 from rmqpy.control.replicas.succession import refuse_older_epoch
@@ -35,7 +36,7 @@ async def start_as_master(
     # It takes over from another master, now and not at an earlier start.
     if leadership.has_followed or (leadership.epoch or 0) > replicas.stream.epoch():
         await adopt(recovered.topics, recovered.store)
-    await _listen(context, replicas)
+    await _listen(context, replicas, services.server)
     if replicas.members is not None and not context.config.replication.skips_hand_over:
         hand_over = HandOver(
             context.identity(),
@@ -52,7 +53,7 @@ async def start_as_master(
     replicas.succession.start(str(context.addresses))
 
 
-async def _listen(context: StartContext, replicas: Replicas) -> None:
+async def _listen(context: StartContext, replicas: Replicas, server: Server) -> None:
     """Wait for slaves, in the epoch that this broker leads."""
     leadership, stream, addresses = context.leadership, replicas.stream, context.addresses
     known = max(stream.epoch(), leadership.epoch or 0)
@@ -65,5 +66,6 @@ async def _listen(context: StartContext, replicas: Replicas) -> None:
         takes_any_port=not chosen,
         broker_id=context.given_broker_id,
         epoch=next_epoch(stream.epoch(), MASTER_ID) if leadership.has_followed else leadership.epoch,
+        server=server,
     )
     await leadership.lead()

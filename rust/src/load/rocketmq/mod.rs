@@ -2,6 +2,7 @@
 //! header encoding.
 
 mod answers;
+mod prepared;
 mod requests;
 
 use std::cell::Cell;
@@ -13,7 +14,8 @@ use crate::remoting::codes::response;
 use crate::remoting::frame::{self, Frame, FrameLimits};
 use crate::tls::BlockingStream;
 use answers::{AnswerReader, records};
-use requests::{Commit, Numbers, OPAQUE_BASE, Template};
+use prepared::OPAQUE_BASE;
+use requests::{Commit, Numbers, Template};
 
 /// One connection's requests, and where its readers are.
 #[derive(Debug)]

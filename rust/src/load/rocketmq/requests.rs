@@ -1,28 +1,17 @@
 //! Requests made once: a template knows where its numbers stand, and sending one is a copy and a few digits.
 //!
-//! Numbers have a fixed width, so that a frame never changes its size: opaque values have ten digits, offsets are
-//! padded with zeros, unique ids end in a counter of eight hexadecimal digits. Where requests are signed, each copy is
-//! read again for its signature, which does allocate.
-
-use memchr::memmem;
+//! Offsets are padded with zeros; unique ids end in a counter of eight hexadecimal digits.
 
 use super::super::plan::{LoadError, Plan, Position, Target, Work};
 use super::answers::StoredHalf;
+use super::prepared::{Place, Prepared, decimal};
 use crate::message::batch::InnerMessage;
 use crate::message::sysflag::PREPARED;
-use crate::remoting::codes::{language, request};
-use crate::remoting::frame::PREFIX_BYTES;
-use crate::remoting::header::HeaderWriter;
-use crate::remoting::{Encoding, FrameError};
-use crate::requests::credentials::Credentials;
+use crate::remoting::codes::request;
 use crate::requests::end_transaction::{COMMIT, EndTransactionHeader};
 use crate::requests::pull::{PullHeader, SUBSCRIPTION};
 use crate::requests::send::{SendHeader, SendOrigin};
 
-/// Opaque of slot 0. JSON numbers have no leading zeros, so values are chosen that all have ten digits.
-pub(super) const OPAQUE_BASE: u32 = 1_000_000_000;
-/// Where a binary header has its opaque: behind code, language and version.
-const BINARY_OPAQUE_AT: usize = PREFIX_BYTES + 5;
 /// Stands where the offset of a pull will be, and has as many digits as any offset may have.
 const OFFSET_MARK: i64 = i64::MAX;
 const OFFSET_DIGITS: usize = 19;
@@ -34,68 +23,13 @@ const ID_MARK: &str = "!!!!!!!!";
 /// Queues of a connection have messages of their own millisecond of the second in which all are due.
 const SECOND_MS: u64 = 1_000;
 
-/// A frame, written once; what is sent are copies with other numbers, signed where the plan has credentials.
-#[derive(Debug)]
-struct Prepared {
-    bytes: Vec<u8>,
-    encoding: Encoding,
-    opaque_at: usize,
-    /// Where its body begins.
-    body_at: usize,
-    credentials: Option<Credentials>,
-}
-
-impl Prepared {
-    /// Fails when it does not fit a frame, or has more fields than can be signed.
-    fn new(
-        plan: &Plan,
-        code: i32,
-        body: &[u8],
-        encode: impl FnOnce(&mut HeaderWriter<'_>),
-    ) -> Result<Self, LoadError> {
-        let refused = |error: FrameError| LoadError::TooLarge(error.to_string());
-        let mut bytes = Vec::new();
-        let opaque = OPAQUE_BASE as i32;
-        let mut header =
-            HeaderWriter::begin_as(language::JAVA, &mut bytes, plan.encoding, code, opaque, 0, None);
-        encode(&mut header);
-        if let Some(credentials) = &plan.credentials {
-            credentials.announce(&mut header);
-        }
-        header.finish(body.len()).map_err(refused)?;
-        let body_at = bytes.len();
-        if let Some(credentials) = &plan.credentials {
-            credentials.sign_head(&mut bytes.clone(), body).map_err(refused)?;
-        }
-        bytes.extend_from_slice(body);
-        let opaque_at = opaque_at(&bytes, plan.encoding);
-        let (encoding, credentials) = (plan.encoding, plan.credentials.clone());
-        Ok(Self { bytes, encoding, opaque_at, body_at, credentials })
-    }
-
-    /// Appends a copy that `change` has given its numbers.
-    fn put(&self, out: &mut Vec<u8>, opaque: u32, change: impl FnOnce(&mut [u8])) {
-        let start = out.len();
-        out.extend_from_slice(&self.bytes);
-        let Some(frame) = out.get_mut(start..) else { return };
-        write_opaque(frame, self.encoding, self.opaque_at, opaque);
-        change(frame);
-        if let (Some(credentials), Some((head, body))) =
-            (&self.credentials, frame.split_at_mut_checked(self.body_at))
-        {
-            // It has as many fields as the one that was signed at first; a server that misses the signature says so.
-            let _ = credentials.sign_head(head, body);
-        }
-    }
-}
-
 /// One request, ready but for its numbers.
 #[derive(Debug)]
 pub(super) struct Template {
     frame: Prepared,
     /// Counters of unique ids: one for a message, one for a batch and each message in it.
-    ids_at: Vec<usize>,
-    offset_at: Option<usize>,
+    ids_at: Vec<Place>,
+    offset_at: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +73,7 @@ impl Template {
                 };
                 let origin = SendOrigin { group: &plan.group, template_queues: 4, broker: &target.broker };
                 let frame = Prepared::new(plan, send.code(), &body, |header| send.encode(&origin, header))?;
-                let ids_at = memmem::find_iter(&frame.bytes, ID_MARK.as_bytes()).collect();
+                let ids_at = frame.places(ID_MARK.as_bytes());
                 Ok(Self { frame, ids_at, offset_at: None })
             }
             Work::Consume { messages_max } => {
@@ -157,21 +91,21 @@ impl Template {
                 };
                 let frame = Prepared::new(plan, request::PULL_MESSAGE, &[], |header| pull.encode(header))?;
                 // The last: a topic that is called like the mark stands before it.
-                let offset_at = memmem::rfind(&frame.bytes, OFFSET_MARK.to_string().as_bytes());
+                let offset_at = frame.places(OFFSET_MARK.to_string().as_bytes()).pop();
                 Ok(Self { frame, ids_at: Vec::new(), offset_at })
             }
         }
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>, numbers: Numbers<'_>) {
-        self.frame.put(out, numbers.opaque, |frame| {
+        self.frame.put(out, numbers.opaque, |copy| {
             for &at in &self.ids_at {
                 let id = numbers.id.get();
                 numbers.id.set(id.wrapping_add(1));
-                write_at(frame, at, &hexadecimal(id));
+                copy.write(at, &hexadecimal(id));
             }
             if let Some(at) = self.offset_at {
-                write_at(frame, at, &decimal::<OFFSET_DIGITS>(numbers.offset));
+                copy.write(at, &decimal::<OFFSET_DIGITS>(numbers.offset));
             }
         });
     }
@@ -181,8 +115,8 @@ impl Template {
 #[derive(Debug)]
 pub(super) struct Commit {
     frame: Prepared,
-    queue_offset_at: usize,
-    position_at: usize,
+    queue_offset_at: Option<Place>,
+    position_at: Option<Place>,
 }
 
 impl Commit {
@@ -201,34 +135,19 @@ impl Commit {
         // Brokers want an id, and do not look at it.
         let frame =
             Prepared::new(plan, request::END_TRANSACTION, &[], |header| end.encode(ID_PREFIX, header))?;
-        let [queue_offset_at, position_at] = marks.map(|mark| {
-            memmem::rfind(&frame.bytes, mark.to_string().as_bytes()).unwrap_or(frame.bytes.len())
-        });
+        let [queue_offset_at, position_at] =
+            marks.map(|mark| frame.places(mark.to_string().as_bytes()).pop());
         Ok(Self { frame, queue_offset_at, position_at })
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>, opaque: u32, half: StoredHalf) {
-        self.frame.put(out, opaque, |frame| {
-            write_at(frame, self.queue_offset_at, &decimal::<OFFSET_DIGITS>(half.queue_offset));
-            write_at(frame, self.position_at, &decimal::<OFFSET_DIGITS>(half.position));
+        self.frame.put(out, opaque, |copy| {
+            for (place, number) in
+                [(self.queue_offset_at, half.queue_offset), (self.position_at, half.position)]
+            {
+                place.into_iter().for_each(|place| copy.write(place, &decimal::<OFFSET_DIGITS>(number)));
+            }
         });
-    }
-}
-
-fn opaque_at(frame: &[u8], encoding: Encoding) -> usize {
-    match encoding {
-        Encoding::Binary => BINARY_OPAQUE_AT,
-        Encoding::Json => {
-            let key = b"\"opaque\":";
-            memmem::find(frame, key).map_or(0, |at| at + key.len())
-        }
-    }
-}
-
-fn write_opaque(frame: &mut [u8], encoding: Encoding, at: usize, opaque: u32) {
-    match encoding {
-        Encoding::Binary => write_at(frame, at, &opaque.to_be_bytes()),
-        Encoding::Json => write_at(frame, at, &decimal::<10>(opaque.into())),
     }
 }
 
@@ -252,21 +171,6 @@ fn produce_body(plan: &Plan, id: &str) -> Vec<u8> {
         InnerMessage { flag: 0, body: &body, properties: properties(id).as_bytes() }.encode(&mut whole);
     }
     whole
-}
-
-fn write_at(frame: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(place) = frame.get_mut(at..at + bytes.len()) {
-        place.copy_from_slice(bytes);
-    }
-}
-
-fn decimal<const DIGITS: usize>(mut number: u64) -> [u8; DIGITS] {
-    let mut text = [b'0'; DIGITS];
-    for digit in text.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-    }
-    text
 }
 
 fn hexadecimal(mut number: u32) -> [u8; 8] {

@@ -64,7 +64,8 @@ impl Header {
     /// Value of the extension field `name`, exactly as written; the last one where a name stands twice.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        let field = self.fields.iter().rev().find(|field| self.cut(&field.name) == name)?;
+        let is_asked = |field: &&Field| field.name.len() == name.len() && self.cut(&field.name) == name;
+        let field = self.fields.iter().rev().find(is_asked)?;
         Some(self.cut(&field.value))
     }
 
