@@ -7,7 +7,9 @@ broker more.
 """
 
 import json
+import signal
 import statistics
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,6 +200,8 @@ def main(features: Sequence[str], quick: bool, folder: Path | None) -> None:
         lib = java.jars("apache")
     except java.Missing as missing:
         raise click.ClickException(str(missing)) from None
+    # As Ctrl-C: servers are stopped and their folders removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     by_name = {cell.name: cell for cell in CELLS}
     results: dict[str, Mapping[str, Sequence[RunMetrics]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:

@@ -230,6 +230,10 @@ def load(broker: Loaded, cell: Cell, pace: Pace) -> RunMetrics:
     if cell.count is not None:
         how_long = ["-d", "60", "--warm-up", "0", "--count", str(round(cell.count * pace.burst))]
     result = bench(broker, cell.kind, *cell.options, *how_long)
+    if not result["messages_per_s"]:
+        raise RuntimeError(
+            f"{broker.name} served nothing of {cell.name}, as with a full disk: {result['refused']}"
+        )
     latency, share = result["latency_us"], shares(result)
     metrics = {
         "throughput": result["messages_per_s"],

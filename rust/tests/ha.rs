@@ -242,6 +242,27 @@ fn a_slave_that_reads_nothing_keeps_nobody_waiting_and_is_closed_in_time() {
     drop(stuck);
 }
 
+/// A slave is woken once for what is sent together: it comes with its header, in one segment.
+#[test]
+fn a_transfer_comes_in_one_piece() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    let listener = listen(&master, ListenerOptions { copies: 2, ..MASTER });
+    let mut slave = begin(&listener, &0_u64.to_be_bytes());
+    let mut buffer = vec![0; 1 << 16];
+    for _ in 0..20 {
+        let begin = master.range().1.0;
+        fill(&master, &[SMALL]);
+        let bytes = (master.range().1.0 - begin) as usize;
+        let mut came = 12;
+        // Signs of life are headers that announce nothing.
+        while came == 12 && buffer[8..12] == [0; 4] {
+            came = slave.read(&mut buffer).expect("a transfer");
+        }
+        assert!(came >= 12 + bytes, "{came} of {bytes}");
+        buffer[8..12].fill(0);
+    }
+}
+
 #[test]
 fn a_slave_that_replies_wait_for_is_served_beside_senders_while_it_keeps_up() {
     let senders = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a reactor");
