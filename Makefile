@@ -41,7 +41,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -199,8 +199,11 @@ bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the fl
 bench-kinds: build ## transactions, and a burst of 500,000 timed messages, beside Apache's broker, in turn (10 min); BENCH=quick: 3 min
 	$(BIN)/python -m benchmarks.kinds $(if $(filter quick,$(BENCH)),--quick --timers 50000,)
 
-bench-features: build ## what signed requests, TLS and a slave that confirms cost, beside Apache's broker with the same, in turn (15 min); BENCH=quick: 5 min; FEATURES="acl tls sync-master": only these
+bench-features: build ## what signed requests, TLS and a slave that confirms cost, beside Apache's broker with the same, in turn (15 min); BENCH=quick: 5 min; FEATURES="acl tls async-master sync-master": only these
 	$(BIN)/python -m benchmarks.features $(if $(filter quick,$(BENCH)),--quick,) $(FEATURES)
+
+bench-catch-up: build ## how long a slave that begins with nothing takes for GB (5) of messages, beside Apache's pair (5 min; 3 x GB of disk)
+	$(BIN)/python -m benchmarks.catch_up --gigabytes $(GB)
 
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)

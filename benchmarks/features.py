@@ -23,7 +23,7 @@ from benchmarks import java, memory, wire
 from benchmarks.cells import CELLS, Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, load, take_turns, warm
-from benchmarks.servers import Apache, Rmqpy, Side
+from benchmarks.servers import Apache, ApacheSlave, Rmqpy, RmqpySlave, Side
 from rmqpy.load import machine
 from rmqpy.load.report import duration
 
@@ -85,6 +85,12 @@ FEATURES: Final[Mapping[str, Feature]] = {
         of_both_servers=True,
         options=("--tls-insecure",),
     ),
+    "async-master": Feature(
+        "ASYNC_MASTER and one slave",
+        ("4x64-1k",),
+        settings={"brokerRole": "ASYNC_MASTER"},
+        has_slave=True,
+    ),
     "sync-master": Feature(
         "SYNC_MASTER and one slave",
         ("1x1", "64x1", "4x64"),
@@ -121,7 +127,6 @@ class _Featured(Side):
         if self.feature.has_users:
             self._make_user()
         if self.slave is not None:
-            self.slave.folder.mkdir()
             self.slave.start_broker()
             assert self._broker is not None
             # Stored at both: without the slave the answer is that there is none.
@@ -144,21 +149,13 @@ class _Featured(Side):
         super().stop_broker()
 
 
-class _Slave(Side):
-    """The slave of a side, which has its name server: put before `Rmqpy` or `Apache`."""
-
-    def settings(self, is_sync_flush: bool) -> str:
-        # The later line counts.
-        return super().settings(is_sync_flush) + _lines({"brokerId": "1", "brokerRole": "SLAVE"})
-
-
 class _FeaturedRmqpy(_Featured, Rmqpy):
     def __init__(self, place: Path, feature: Feature) -> None:
         super().__init__(place)
         self.feature, self.only = feature, feature.ours
         if feature.has_slave:
-            self.slave = _RmqpySlave(self.folder)
-            self.slave.namesrv = self.namesrv
+            self.slave = RmqpySlave(self.folder)
+            self.slave.follow(self)
 
     name = "rmqpy-with"
 
@@ -168,18 +165,10 @@ class _FeaturedApache(_Featured, Apache):
         super().__init__(place, lib)
         self.feature, self.only = feature, feature.theirs
         if feature.has_slave:
-            self.slave = _ApacheSlave(self.folder, lib)
-            self.slave.namesrv = self.namesrv
+            self.slave = ApacheSlave(self.folder, lib)
+            self.slave.follow(self)
 
     name = "apache-with"
-
-
-class _RmqpySlave(_Slave, Rmqpy):
-    name = "slave"
-
-
-class _ApacheSlave(_Slave, Apache):
-    name = "slave"
 
 
 def _lines(settings: Mapping[str, str]) -> str:

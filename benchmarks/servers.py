@@ -169,6 +169,32 @@ class Apache(Side):
         return java.command(self.lib, self.folder, main, "-c", "broker.conf", options=java.BROKER_OPTIONS)
 
 
+class Slave(Side):
+    """The slave of another side, which has its name server: put before `Rmqpy` or `Apache`."""
+
+    name = "slave"
+
+    def follow(self, master: Side) -> None:
+        """What it is a slave of, from the next start on."""
+        self.namesrv = master.namesrv
+
+    def settings(self, is_sync_flush: bool) -> str:
+        # The later line counts.
+        return super().settings(is_sync_flush) + "brokerId=1\nbrokerRole=SLAVE\n"
+
+    def start_broker(self, *, is_sync_flush: bool = False) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        super().start_broker(is_sync_flush=is_sync_flush)
+
+
+class RmqpySlave(Slave, Rmqpy):
+    """Ours."""
+
+
+class ApacheSlave(Slave, Apache):
+    """Apache's."""
+
+
 class Floor(Rmqpy):
     """What a send costs one thread that only appends and answers: no broker, the least there can be."""
 

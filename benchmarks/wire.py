@@ -8,8 +8,10 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from typing import Any
 
 _REGISTER_BROKER = 103
+_GET_MAX_OFFSET = 30
 _GET_ROUTE = 105
 _SEND_MESSAGE_V2 = 310
 _ANSWER_SECONDS_MAX = 5.0
@@ -38,6 +40,16 @@ def is_accepted(broker: str, topic: str) -> bool:
     return _code(broker, _SEND_MESSAGE_V2, fields, b"x" * 128) == 0
 
 
+def max_offset(broker: str, topic: str, queue_id: int) -> int:
+    """Messages that a queue of a broker ever had; 0 where it has no such queue, or does not answer."""
+    try:
+        with _connect(broker) as connection:
+            answer = _ask(connection, _GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)}, b"")
+    except OSError:
+        return 0
+    return int((answer.get("extFields") or {}).get("offset", 0))
+
+
 def register(namesrv: str, name: str, address: str, topics: Iterable[str], queues: int) -> socket.socket:
     """Register a broker with these topics: the connection on which it is registered, until that is closed."""
     fields = {
@@ -51,7 +63,7 @@ def register(namesrv: str, name: str, address: str, topics: Iterable[str], queue
     wrapper = {"topicConfigTable": table, "dataVersion": {"timestamp": int(time.time() * 1000), "counter": 1}}
     body = json.dumps({"topicConfigSerializeWrapper": wrapper, "filterServerList": []}).encode()
     connection = _connect(namesrv)
-    code = _ask(connection, _REGISTER_BROKER, fields, body)
+    code = int(_ask(connection, _REGISTER_BROKER, fields, body)["code"])
     if code != 0:
         connection.close()
         raise RuntimeError(f"{namesrv} refused to register {name}: code {code}")
@@ -62,18 +74,20 @@ def _code(address: str, code: int, fields: dict[str, str], body: bytes) -> int |
     """The code of the answer; None when there is none."""
     try:
         with _connect(address) as connection:
-            return _ask(connection, code, fields, body)
+            return int(_ask(connection, code, fields, body)["code"])
     except OSError:
         return None
 
 
-def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> int:
+def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> dict[str, Any]:
+    """The header of the answer."""
     header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 513, "extFields": fields}
     encoded = json.dumps(header).encode()
     connection.sendall(struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body)
     size, header_size = struct.unpack(">II", _read(connection, 8))
     answer = _read(connection, size - 4)
-    return int(json.loads(answer[: header_size & 0xFFFFFF])["code"])
+    header = json.loads(answer[: header_size & 0xFFFFFF])
+    return dict(header)
 
 
 def _connect(address: str) -> socket.socket:

@@ -1,0 +1,115 @@
+"""`python -m benchmarks.catch_up`: a new slave and a master with gigabytes, ours beside Apache's.
+
+Each pair has the machine to itself. What is timed: from the start of the slave until its queues have what its master's
+have, and the processor time that both took meanwhile.
+"""
+
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import java, report, wire
+from benchmarks.interval import RunMetrics
+from benchmarks.measure import TOPIC, bench
+from benchmarks.processes import cpu_seconds
+from benchmarks.servers import QUEUES, ROOT, Apache, ApacheSlave, Rmqpy, RmqpySlave, Side, Slave
+from rmqpy.load import machine
+
+OUT = ROOT / "target" / "benchmarks"
+NAMES = {"rmqpy": "rmqpy", "apache": "Apache 5.5.0"}
+COLUMNS = ("", "seconds", "MB/s", "master, ms of CPU a MB", "slave, ms of CPU a MB")
+_BODY_BYTES = 1_000
+_SECONDS_MAX = 600.0
+_LOOK_SECONDS = 0.02
+
+#: Side → its runs.
+Runs = Mapping[str, Sequence[RunMetrics]]
+
+
+@click.command()
+@click.option("--gigabytes", default=5.0, show_default=True, help="Of bodies, each of 1,000 bytes.")
+@click.option("--rounds", default=3, show_default=True)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the stores lie; /tmp if not given. It must be a real disk with room for three times as much.",
+)
+def main(gigabytes: float, rounds: int, folder: Path | None) -> None:
+    """How long a slave takes that begins with nothing."""
+    try:
+        lib = java.jars("apache")
+    except java.Missing as missing:
+        raise click.ClickException(str(missing)) from None
+    # As Ctrl-C: servers are stopped and their folders removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    runs: dict[str, list[RunMetrics]] = {name: [] for name in NAMES}
+    with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:
+        place = Path(name)
+        for number in range(rounds):
+            pairs: Sequence[tuple[Side, Slave]] = (
+                (ours := Rmqpy(place), RmqpySlave(ours.folder)),
+                (theirs := Apache(place, lib), ApacheSlave(theirs.folder, lib)),
+            )
+            for master, slave in pairs:
+                metrics = _caught_up(master, slave, round(gigabytes * 1e9 / _BODY_BYTES))
+                runs[master.name].append(metrics)
+                click.echo(f"  {number + 1}/{rounds} {master.name}: " + ", ".join(_cells(metrics)))
+    OUT.mkdir(parents=True, exist_ok=True)
+    whole = {"machine": machine.facts(), "gigabytes": gigabytes, "runs": runs}
+    (OUT / "catch-up.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    click.echo(table(runs))
+
+
+def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
+    """One run, of new stores."""
+    slave.follow(master)
+    try:
+        master.start()
+        fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BODY_BYTES), "--queues", str(QUEUES))
+        bench(master, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
+        stored = [wire.max_offset(master.address, TOPIC, queue) for queue in range(QUEUES)]
+        before, began = cpu_seconds(master.pid), time.monotonic()
+        slave.start_broker()
+        while [wire.max_offset(slave.address, TOPIC, queue) for queue in range(QUEUES)] != stored:
+            if time.monotonic() - began > _SECONDS_MAX:
+                raise RuntimeError(f"the slave of {master.name} lacks messages after {_SECONDS_MAX:.0f} s")
+            time.sleep(_LOOK_SECONDS)
+        seconds, megabytes = time.monotonic() - began, sum(stored) * _BODY_BYTES / 1e6
+        return {
+            "seconds": seconds,
+            "mb_s": megabytes / seconds,
+            "master_ms": (cpu_seconds(master.pid) - before) * 1e3 / megabytes,
+            "slave_ms": cpu_seconds(slave.pid) * 1e3 / megabytes,
+        }
+    finally:
+        slave.stop_broker()
+        master.stop()
+
+
+def _cells(metrics: RunMetrics) -> list[str]:
+    return [
+        f"{metrics['seconds']:.1f} s",
+        f"{metrics['mb_s']:,.0f} MB/s",
+        f"{metrics['master_ms']:.2f} ms",
+        f"{metrics['slave_ms']:.2f} ms",
+    ]
+
+
+def table(runs: Runs) -> str:
+    """Medians in Markdown."""
+    rows = [
+        [NAMES[side], *_cells({name: statistics.median(run[name] for run in metrics) for name in metrics[0]})]
+        for side, metrics in runs.items()
+    ]
+    return report.table(COLUMNS, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
