@@ -4,6 +4,7 @@ Each pair has the machine to itself. What is timed: from the start of the slave 
 have, and the processor time that both took meanwhile.
 """
 
+import itertools
 import json
 import signal
 import statistics
@@ -19,7 +20,7 @@ from benchmarks import java, report, wire
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import TOPIC, bench
 from benchmarks.processes import cpu_seconds
-from benchmarks.servers import QUEUES, ROOT, Apache, ApacheSlave, Rmqpy, RmqpySlave, Side, Slave
+from benchmarks.servers import ROOT, Apache, ApacheSlave, Rmqpy, RmqpySlave, Side, Slave
 from rmqpy.load import machine
 
 OUT = ROOT / "target" / "benchmarks"
@@ -72,16 +73,20 @@ def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
     slave.follow(master)
     try:
         master.start()
-        fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BODY_BYTES), "--queues", str(QUEUES))
-        bench(master, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
-        stored = [wire.max_offset(master.address, TOPIC, queue) for queue in range(QUEUES)]
+        fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BODY_BYTES))
+        filled = bench(master, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
+        megabytes = filled["bytes"] / 1e6
+        queues = range(_queues(master.address))
+        stored = [wire.max_offset(master.address, TOPIC, queue) for queue in queues]
+        if sum(stored) < messages:
+            raise RuntimeError(f"{master.name} has {sum(stored)} of {messages} messages")
         before, began = cpu_seconds(master.pid), time.monotonic()
         slave.start_broker()
-        while [wire.max_offset(slave.address, TOPIC, queue) for queue in range(QUEUES)] != stored:
+        while [wire.max_offset(slave.address, TOPIC, queue) for queue in queues] != stored:
             if time.monotonic() - began > _SECONDS_MAX:
                 raise RuntimeError(f"the slave of {master.name} lacks messages after {_SECONDS_MAX:.0f} s")
             time.sleep(_LOOK_SECONDS)
-        seconds, megabytes = time.monotonic() - began, sum(stored) * _BODY_BYTES / 1e6
+        seconds = time.monotonic() - began
         return {
             "seconds": seconds,
             "mb_s": megabytes / seconds,
@@ -91,6 +96,11 @@ def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
     finally:
         slave.stop_broker()
         master.stop()
+
+
+def _queues(broker: str) -> int:
+    """How many queues of the topic have messages: all of them."""
+    return next(queue for queue in itertools.count() if not wire.max_offset(broker, TOPIC, queue))
 
 
 def _cells(metrics: RunMetrics) -> list[str]:
