@@ -199,7 +199,7 @@ bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the fl
 bench-kinds: build ## transactions, and a burst of 500,000 timed messages, beside Apache's broker, in turn (10 min); BENCH=quick: 3 min
 	$(BIN)/python -m benchmarks.kinds $(if $(filter quick,$(BENCH)),--quick --timers 50000,)
 
-bench-features: build ## what signed requests, TLS and a slave that confirms cost, beside Apache's broker with the same, in turn (15 min); BENCH=quick: 5 min; FEATURES="acl tls async-master sync-master": only these
+bench-features: build ## what signed requests, TLS and a slave cost, beside Apache's broker with the same, in turn (15 min); BENCH=quick: 5 min; FEATURES="acl tls async-master sync-master": only these
 	$(BIN)/python -m benchmarks.features $(if $(filter quick,$(BENCH)),--quick,) $(FEATURES)
 
 bench-catch-up: build ## how long a slave that begins with nothing takes for GB (5) of messages, beside Apache's pair (5 min; 3 x GB of disk)

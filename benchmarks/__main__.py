@@ -5,7 +5,6 @@ and --cells replaces single ones.
 """
 
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from benchmarks.cells import CELLS, Cell, named
 from benchmarks.chart import chart
 from benchmarks.clients import run_clients
 from benchmarks.measure import FULL, QUICK, Pace, run_cell
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.revision import revision
 from benchmarks.servers import Apache, Rmqpy
 from rmqpy import __version__
@@ -54,12 +54,8 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
         for cell in chosen:
             click.echo(f"{cell.name:16} {cell.title:38} {'; '.join(bar.text() for bar in cell.bars)}")
         return
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lib = java.jars("apache")
+    exit_on_sigterm()
     pace = QUICK if quick else FULL
     out = HERE.parent / "target" / "benchmarks" if quick else HERE
     out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ and counts in the second rate.
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from benchmarks import java, memory, report
 from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import QUICK, bench, warm
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.servers import ROOT, Apache, Floor, Rmqpy, Side, SpooledRmqpy
 from rmqpy.load import machine
 from rmqpy.load.report import broker_cpu_us, duration
@@ -60,12 +60,8 @@ Runs = Mapping[str, Sequence[RunMetrics]]
 def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) -> None:
     """Batches of 1,000 × 1,000 B for a minute: rmqpy, Apache's broker, the floor, and a program that only writes."""
     seconds = seconds or (_SECONDS_QUICK if quick else _SECONDS)
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lib = java.jars("apache")
+    exit_on_sigterm()
     runs: dict[str, list[RunMetrics]] = {name: [] for name in NAMES}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:
         place = Path(name)

@@ -6,7 +6,6 @@ have, and the processor time that both took meanwhile.
 
 import itertools
 import json
-import signal
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import click
 from benchmarks import java, report, wire
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import TOPIC, bench
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, exit_on_sigterm
 from benchmarks.servers import ROOT, Apache, ApacheSlave, Rmqpy, RmqpySlave, Side, Slave
 from rmqpy.load import machine
 
@@ -44,12 +43,8 @@ Runs = Mapping[str, Sequence[RunMetrics]]
 )
 def main(gigabytes: float, rounds: int, folder: Path | None) -> None:
     """How long a slave takes that begins with nothing."""
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lib = java.jars("apache")
+    exit_on_sigterm()
     runs: dict[str, list[RunMetrics]] = {name: [] for name in NAMES}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:
         place = Path(name)

@@ -7,9 +7,7 @@ broker more.
 """
 
 import json
-import signal
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from benchmarks import java, memory, wire
 from benchmarks.cells import CELLS, Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, load, take_turns, warm
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.servers import Apache, ApacheSlave, Rmqpy, RmqpySlave, Side
 from rmqpy.load import machine
 from rmqpy.load.report import duration
@@ -185,12 +184,8 @@ def _lines(settings: Mapping[str, str]) -> str:
 )
 def main(features: Sequence[str], quick: bool, folder: Path | None) -> None:
     """What each of these features costs, or all of them, beside Apache's broker."""
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lib = java.jars("apache")
+    exit_on_sigterm()
     by_name = {cell.name: cell for cell in CELLS}
     results: dict[str, Mapping[str, Sequence[RunMetrics]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
+import click
+
 HERE = Path(__file__).parent
 CACHE = HERE.parent / ".tools" / "benchmarks"
 _FETCH_SECONDS_MAX = 600
@@ -21,8 +23,8 @@ BROKER_OPTIONS = (
 )
 
 
-class Missing(Exception):
-    """A tool is not on this machine; the text names the package that brings it."""
+class Missing(click.ClickException):
+    """A tool is not on this machine; the text, with which a command ends, names the package that brings it."""
 
 
 def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:

@@ -16,6 +16,7 @@ import click
 from benchmarks import java, memory
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, Pace, bench, take_turns
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.servers import Apache, Rmqpy, Side
 from rmqpy.load.report import broker_cpu_us, duration, shares
 
@@ -47,10 +48,8 @@ Rounds = Sequence[Sequence[RunMetrics]]
 )
 def main(timers: int, quick: bool, folder: Path | None) -> None:
     """Transactions and timed messages beside Apache's broker."""
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
+    lib = java.jars("apache")
+    exit_on_sigterm()
     pace = QUICK if quick else FULL
     results: dict[str, Rounds] = {}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:

@@ -4,7 +4,6 @@ Cells of the comparison, with brokers that do another job: what they promise wit
 the results. rmqpy, Kafka and NATS take turns, A B C A B C in one run; those that are not installed are left out.
 """
 
-import signal
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import Pace, load, take_turns, warm
 from benchmarks.peers import OTHER_SYSTEMS, Kafka, OtherSystem
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.revision import revision
 from benchmarks.servers import Rmqpy, example
 from rmqpy import __version__
@@ -50,8 +50,7 @@ def main(quick: bool, cells: str, folder: Path | None) -> None:
     if not kinds:
         raise click.ClickException("there is no other broker on this machine")
     generator = example("peer_load")
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    exit_on_sigterm()
     began = time.monotonic()
     results: dict[Cell, Runs] = {}
     settings: dict[str, str] = {}

@@ -86,8 +86,8 @@ def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: byt
     connection.sendall(struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body)
     size, header_size = struct.unpack(">II", _read(connection, 8))
     answer = _read(connection, size - 4)
-    header = json.loads(answer[: header_size & 0xFFFFFF])
-    return dict(header)
+    answered: dict[str, Any] = json.loads(answer[: header_size & 0xFFFFFF])
+    return answered
 
 
 def _connect(address: str) -> socket.socket:

@@ -7,7 +7,6 @@ a virtual machine's host has to find each page again.
 """
 
 import json
-import signal
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from benchmarks import java, memory
 from benchmarks.cells import CELLS, Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, run_in_turn
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.servers import Apache, Floor, MappedRmqpy, Rmqpy, Side, SpooledRmqpy
 from rmqpy.load import machine
 from rmqpy.load.report import duration
@@ -50,12 +50,8 @@ Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
 )
 def main(flush: Flush, state: memory.State, cells: str, quick: bool, folder: Path | None) -> None:
     """The cells of sends by each write path of rmqpy, beside Apache's broker."""
-    try:
-        lib = java.jars("apache")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lib = java.jars("apache")
+    exit_on_sigterm()
     names = [name for name in cells.split(",") if name]
     chosen = [cell for cell in _cells(flush) if not names or cell.name in names]
     if not chosen:

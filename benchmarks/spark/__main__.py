@@ -1,7 +1,6 @@
 """`python -m benchmarks.spark`: reads, writes and latency of the connector, and the bars they are held to."""
 
 import os
-import signal
 import statistics
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from benchmarks import java, memory
+from benchmarks.processes import exit_on_sigterm
 from benchmarks.spark import runs
 from benchmarks.spark.generator import Generator
 from benchmarks.spark.runs import Latency, Run
@@ -41,13 +41,9 @@ def main(
     messages: int, sizes: str, pairs: int, latencies: int, folder: Path | None, report: Path | None
 ) -> None:
     """Read and write topics with Spark: ours, Kafka's and none, in turns, in one run."""
-    try:
-        jars = java.jars("spark-kafka")
-        java.jars("kafka")
-    except java.Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    # As Ctrl-C: servers are stopped and their folders removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    jars = java.jars("spark-kafka")
+    java.jars("kafka")
+    exit_on_sigterm()
     # As many for every queue, in a write, too.
     messages -= messages % (QUEUES * 4)
     lines = _head(messages, pairs)

@@ -66,13 +66,14 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Puts the signed ones of a request of release `version` in order. Where a name stands twice the later one counts, as it
-/// does for whoever reads the request.
-fn order<'a>(
-    ordered: &mut Ordered<'a>,
+/// Puts the signed ones of a request of release `version` in order, for `work`. Where a name stands twice the later one
+/// counts, as it does for whoever reads the request.
+fn in_order<'a, T>(
     fields: impl Iterator<Item = (&'a str, &'a str)>,
     version: i32,
-) -> Result<(), TooManyFields> {
+    work: impl FnOnce(&[Field<'a>]) -> T,
+) -> Result<T, TooManyFields> {
+    let mut ordered = Ordered::new();
     for (name, value) in fields {
         let is_signed = name != SIGNATURE && (name != UNIQUE_KEY_QUERY || version > UNSIGNED_UP_TO);
         if !is_signed {
@@ -89,7 +90,7 @@ fn order<'a>(
             _ => ordered.try_insert(at, Field { place, value }).map_err(|_| TooManyFields)?,
         }
     }
-    Ok(())
+    Ok(work(&ordered))
 }
 
 /// What is signed of a request of release `version`, in one piece.
@@ -98,10 +99,10 @@ pub fn signed_text<'a>(
     version: i32,
     body: &[u8],
 ) -> Result<Vec<u8>, TooManyFields> {
-    let mut ordered = Ordered::new();
-    order(&mut ordered, fields, version)?;
-    let values = ordered.iter().map(|field| field.value.as_bytes());
-    Ok(values.chain([body]).flatten().copied().collect())
+    in_order(fields, version, |ordered| {
+        let values = ordered.iter().map(|field| field.value.as_bytes());
+        values.chain([body]).flatten().copied().collect()
+    })
 }
 
 fn encoded(mac: Hmac<Sha1>) -> Signature {
@@ -126,14 +127,14 @@ impl SigningKey {
         version: i32,
         body: &[u8],
     ) -> Result<Hmac<Sha1>, TooManyFields> {
-        let mut ordered = Ordered::new();
-        order(&mut ordered, fields, version)?;
-        let mut mac = self.0.clone();
-        for field in &ordered {
-            mac.update(field.value.as_bytes());
-        }
-        mac.update(body);
-        Ok(mac)
+        in_order(fields, version, |ordered| {
+            let mut mac = self.0.clone();
+            for field in ordered {
+                mac.update(field.value.as_bytes());
+            }
+            mac.update(body);
+            mac
+        })
     }
 
     /// The signature of a request of release `version`.

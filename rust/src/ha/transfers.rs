@@ -2,11 +2,12 @@
 //!
 //! The bytes go from where the log lies to the socket. A slave that takes none of them keeps none but itself waiting.
 //!
-//! Where replies wait for slaves, one that has caught up is served on the I/O thread that stores most messages: what was
-//! stored leaves without another thread being woken, and a report releases replies where it is read. It goes back to the
+//! A slave that replies wait for is served, once it has caught up, on the I/O thread of senders: new bytes of the log leave
+//! without another thread being woken, and a report releases replies on the thread that reads it. It goes back to the
 //! listener's own thread once it is so far behind that its bytes may have to come from the disk. A connection through TLS
 //! stays there.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::io::IoSlice;
@@ -17,7 +18,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -53,13 +53,6 @@ pub(super) enum Ended {
     Stopped,
 }
 
-/// Why a thread serves a connection no longer.
-enum Left<S> {
-    Ended(Ended),
-    /// The other thread goes on with it.
-    Moves(S),
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
     Own,
@@ -83,72 +76,62 @@ impl Transfers {
     }
 
     /// Serves the slave until its connection ends; why it has.
-    pub(super) async fn serve(mut self, mut stream: Stream) -> Ended {
-        if let Err(error) = stream.socket().set_nodelay(true) {
-            return Ended::Io(error);
-        }
+    pub(super) async fn serve(self, stream: Stream) -> Ended {
+        self.serve_in_turn(stream).await.map_or_else(|ended| ended, |never| match never {})
+    }
+
+    /// Serves it on one thread and on the other.
+    async fn serve_in_turn(mut self, mut stream: Stream) -> Result<Infallible, Ended> {
+        stream.socket().set_nodelay(true).map_err(Ended::Io)?;
         loop {
-            stream = match self.serve_on(Thread::Own, stream).await {
-                Left::Ended(ended) => return ended,
-                Left::Moves(stream) => stream,
-            };
-            let (Stream::Plain(socket), Some(senders)) = (stream, self.slaves.senders.clone()) else {
-                return Ended::Stopped;
-            };
-            let socket = match socket.into_std() {
-                Ok(socket) => socket,
-                Err(error) => return Ended::Io(error),
-            };
-            match self.serve_beside_senders(socket, &senders).await {
-                Ok((transfers, socket)) => {
-                    self = transfers;
-                    stream = match TcpStream::from_std(socket) {
-                        Ok(socket) => Stream::Plain(socket),
-                        Err(error) => return Ended::Io(error),
-                    };
-                }
-                Err(ended) => return ended,
-            }
+            let near = self.serve_on(Thread::Own, stream).await?;
+            (self, stream) = self.serve_beside_senders(near).await?;
         }
     }
 
     /// Serves it on the thread of senders until it falls behind.
-    async fn serve_beside_senders(
-        mut self,
-        socket: std::net::TcpStream,
-        senders: &Handle,
-    ) -> Result<(Self, std::net::TcpStream), Ended> {
+    async fn serve_beside_senders(mut self, stream: Stream) -> Result<(Self, Stream), Ended> {
+        // None else moves.
+        let Some(senders) = self.slaves.senders.clone() else { return Err(Ended::Stopped) };
+        let socket = leave(stream)?;
         let serving = async move {
-            let stream = Stream::Plain(TcpStream::from_std(socket).map_err(Ended::Io)?);
-            match self.serve_on(Thread::Senders, stream).await {
-                Left::Moves(Stream::Plain(socket)) => Ok((self, socket.into_std().map_err(Ended::Io)?)),
-                Left::Moves(Stream::Tls(_)) => Err(Ended::Stopped),
-                Left::Ended(ended) => Err(ended),
-            }
+            let far = self.serve_on(Thread::Senders, enter(socket)?).await?;
+            Ok((self, leave(far)?))
         };
         // Aborts it when it is dropped: it ends with the listener, too.
         let mut tasks = JoinSet::new();
-        tasks.spawn_on(serving, senders);
-        let served = tasks.join_next().await.and_then(Result::ok);
-        served.unwrap_or(Err(Ended::Stopped))
+        tasks.spawn_on(serving, &senders);
+        let served = tasks.join_next().await.and_then(Result::ok).unwrap_or(Err(Ended::Stopped));
+        served.and_then(|(transfers, socket)| Ok((transfers, enter(socket)?)))
     }
 
-    /// Serves it on this thread until it ends, or another should.
-    async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Left<Stream> {
+    /// Serves it on this thread until the other should, or it ends.
+    async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Result<Stream, Ended> {
         let Self { slaves, id, address, wakeup, reports, fits } = self;
         let can_move =
             slaves.senders.is_some() && slaves.options.copies > 1 && matches!(stream, Stream::Plain(_));
         let (mut reader, mut writer) = split(stream);
-        let left = tokio::select! {
-            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, fits) => Left::Ended(ended),
-            left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left,
-            () = silence(slaves, *id) => Left::Ended(Ended::Silence),
-        };
-        match left {
-            Left::Moves(()) => Left::Moves(reader.unsplit(writer)),
-            Left::Ended(ended) => Left::Ended(ended),
+        tokio::select! {
+            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, fits) => return Err(ended),
+            left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left?,
+            () = silence(slaves, *id) => return Err(Ended::Silence),
         }
+        Ok(reader.unsplit(writer))
     }
+}
+
+/// A connection that leaves its thread.
+fn leave(stream: Stream) -> Result<std::net::TcpStream, Ended> {
+    match stream {
+        Stream::Plain(socket) => socket.into_std().map_err(Ended::Io),
+        // It does not move.
+        Stream::Tls(_) => Err(Ended::Stopped),
+    }
+}
+
+/// One that has come to this thread.
+fn enter(socket: std::net::TcpStream) -> Result<Stream, Ended> {
+    TcpStream::from_std(socket).map(Stream::Plain).map_err(Ended::Io)
 }
 
 async fn read_reports(
@@ -191,14 +174,14 @@ async fn read_reports(
     }
 }
 
-/// Sends what the slave lacks; `thread` is where, for a connection that moves.
+/// Sends what the slave lacks, until the other thread should; `thread` is where, for a connection that moves.
 async fn write_log(
     slaves: &Slaves,
     socket: &mut WriteHalf<Stream>,
     id: ConnectionId,
     wakeup: &Notify,
     thread: Option<Thread>,
-) -> Left<()> {
+) -> Result<(), Ended> {
     let waits_for_more = slaves.options.copies <= 1;
     loop {
         slaves.grown();
@@ -206,17 +189,15 @@ async fn write_log(
             let mut core = slaves.core.lock();
             let lacks = core.state(id).and_then(|state| state.lag_bytes);
             if thread == Some(Thread::Senders) && lacks.is_some_and(|bytes| bytes > NEAR_BYTES_MAX) {
-                return Left::Moves(());
+                return Ok(());
             }
             (core.next(id, slaves.now()), lacks)
         };
         match next {
             Some(header) => {
-                if let Err(ended) = write_transfer(slaves, socket, header).await {
-                    return Left::Ended(ended);
-                }
+                write_transfer(slaves, socket, header).await?;
             }
-            None if thread == Some(Thread::Own) && lacks == Some(0) => return Left::Moves(()),
+            None if thread == Some(Thread::Own) && lacks == Some(0) => return Ok(()),
             None => {
                 tokio::select! {
                     () = wakeup.notified() => {}
