@@ -10,6 +10,7 @@ BENCH   ?= full
 SEEDS   ?= 3
 REPLICA_SEEDS ?= 1000000
 REPLICA_ROUNDS ?= 100
+REPLICA_POWER_LOSSES ?= 20
 REPLICA_MESSAGES ?= 1000000
 KILLS   ?= 100
 TRANSACTIONS ?= 100000
@@ -41,7 +42,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,8 +152,8 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 simulate-replicas: ## REPLICA_SEEDS (1000000) lives of replicas over a simulated disk, network and operator; no promise may be broken
 	RMQPY_REPLICA_SEEDS=$(REPLICA_SEEDS) cargo test --locked --release --test replication -- --nocapture
 
-campaign-replicas: build ## masters killed and their folders deleted under 64 senders, slaves that stand still, die, or are cut off in namespaces, REPLICA_ROUNDS (100) each, and a pair with REPLICA_MESSAGES (1000000) compared byte for byte (root)
-	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) RMQPY_REPLICA_FILE_BYTES=67108864 $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_processes.py -s
+campaign-replicas: build ## masters killed and their folders deleted under 64 senders, slaves that stand still, die, or are cut off in namespaces, REPLICA_ROUNDS (100) each, machines of a pair without power, REPLICA_POWER_LOSSES (20) in either flush mode, and a pair with REPLICA_MESSAGES (1000000) compared byte for byte (root, loop devices)
+	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_POWER_LOSSES=$(REPLICA_POWER_LOSSES) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) RMQPY_REPLICA_FILE_BYTES=67108864 $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_power.py tests/crash/test_replica_processes.py -s
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
@@ -163,7 +164,7 @@ campaign-transactions: build ## brokers and producers killed in turn, KILLS (100
 campaign-timers: build ## brokers killed, KILLS (100) times, and power losses, TIMER_POWER_LOSSES (20), while TIMERS (1000000) messages wait for their times: none may be lost or early; how late they come is printed (root, loop devices)
 	RMQPY_TIMERS=$(TIMERS) RMQPY_TIMER_KILLS=$(KILLS) RMQPY_TIMER_POWER_LOSSES=$(TIMER_POWER_LOSSES) $(BIN)/pytest tests/crash/test_killed_timers.py -s
 
-campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
+campaign-power: build ## ROUNDS (200) power losses by each write path, on an ext4 image that is shut down under load (root, loop devices)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s
 
 campaign-hostile: build ## every attack on a broker and a name server: answer, growth of memory, and the 99th percentile of a good client beside it (45 min); ONLY=words of a name, EVERY (1)th case; report in target/reports/campaign-hostile.txt
@@ -175,8 +176,8 @@ campaign-disk: build ## ROUNDS (200) in all of a program that eats the disk of a
 failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYNC_FLUSH while every flush fails (strace)
 	$(BIN)/pytest tests/interop/failed_flush.py -s
 
-unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes GB + 3 gigabytes of disk
-	UNCLEAN_START_GB=$(GB) $(BIN)/pytest tests/interop/unclean_start.py -s
+unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes GB + 3 gigabytes of disk; WRITE_PATH (mapping), or spool
+	UNCLEAN_START_GB=$(GB) RMQPY_WRITE_PATH=$(or $(WRITE_PATH),mapping) $(BIN)/pytest tests/interop/unclean_start.py -s
 
 model: ## every interleaving of the store's threads (loom), with MODEL_PREEMPTIONS (2) preemptions at most
 	LOOM_MAX_PREEMPTIONS=$(MODEL_PREEMPTIONS) cargo test --locked --features loom --lib store::models
@@ -204,6 +205,9 @@ bench-features: build ## what signed requests, TLS and a slave cost, beside Apac
 
 bench-catch-up: build ## how long a slave that begins with nothing takes for GB (5) of messages, beside Apache's pair (5 min; 3 x GB of disk)
 	$(BIN)/python -m benchmarks.catch_up --gigabytes $(GB)
+
+bench-growth: build ## curves over queues, idle connections, producers, groups, backlog, size, log and timers, beside Apache's broker (1 h; 60 GB of disk); CURVES="queues size": only these; BENCH=quick: 8 min
+	$(BIN)/python -m benchmarks.growth $(if $(filter quick,$(BENCH)),--quick,) $(CURVES)
 
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from socket import socket
 from typing import Literal
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BROKER_NAME = "broker-a"
 QUEUES = 4
 _READY_SECONDS_MAX = 90.0
+#: Apache's broker takes more than ten to stop in order.
+_STOPPED_SECONDS_MAX = 120.0
 Profile = Literal["dev", "release"]
 
 
@@ -33,6 +36,8 @@ class Side(ABC):
         self.folder = folder / self.name
         self.namesrv = f"127.0.0.1:{free_ports(1)}"
         self.port = free_ports(4) + 2
+        #: Of the broker, beside those that every side has.
+        self.more_settings: Mapping[str, str] = {}
         self._namesrv: Child | None = None
         self._broker: Child | None = None
 
@@ -67,6 +72,7 @@ class Side(ABC):
             "namesrvAddr": self.namesrv,
             "storePathRootDir": self.folder / "store",
             "flushDiskType": "SYNC_FLUSH" if is_sync_flush else "ASYNC_FLUSH",
+            **self.more_settings,
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
@@ -99,6 +105,18 @@ class Side(ABC):
         shutil.rmtree(self.folder / "store", ignore_errors=True)
         (self.folder / "broker.conf").write_text(self.settings(is_sync_flush))
         self._broker = Child("broker", self._broker_command(), self.folder)
+
+    def start_broker_again(self) -> None:
+        """The broker, without waiting for it, with the store there is: behind `end_broker`."""
+        self._broker = Child("broker", self._broker_command(), self.folder)
+
+    def end_broker(self, *, in_order: bool) -> None:
+        """The broker alone, stopped or killed; its store stays."""
+        assert self._broker is not None, "the side is started"
+        if in_order:
+            self._broker.stop(_STOPPED_SECONDS_MAX)
+        else:
+            self._broker.kill()
 
     def stop_broker(self) -> None:
         """The broker alone; whatever it stored is of no more use."""

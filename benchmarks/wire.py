@@ -40,6 +40,13 @@ def is_accepted(broker: str, topic: str) -> bool:
     return _code(broker, _SEND_MESSAGE_V2, fields, b"x" * 128) == 0
 
 
+def connected(broker: str) -> socket.socket:
+    """A connection on which one request was answered: no server closes it for having sent nothing."""
+    connection = _connect(broker)
+    _ask(connection, _GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"}, b"")
+    return connection
+
+
 def max_offset(broker: str, topic: str, queue_id: int) -> int:
     """Messages that a queue of a broker ever had; 0 where it has no such queue, or does not answer."""
     try:

@@ -4,7 +4,7 @@ The store lies on an ext4 file system of its own (`loopback`), which is shut dow
 their first message made. Then the broker is killed, the file system mounted again, the store verified as it was left,
 and a broker started on it, which serves the audit and the next round.
 
-The number of power losses in each mode is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
+The number of power losses by each write path is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
 moments. `make campaign-power` has many.
 """
 
@@ -21,17 +21,21 @@ from rmqpy.config.store import StoreConfig
 
 LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
+SYNC = "flushDiskType=SYNC_FLUSH"
+#: Settings by which the end of the log is written in every way there is.
+WRITE_PATHS = ((SYNC,), (SYNC, "syncFlushMapped=true"), (), ("commitLogWritePath=spool",))
+
 pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("settings", WRITE_PATHS, ids=lambda settings: " ".join(settings) or "defaults")
 async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
-    disk: MountedImage, flush: str
+    disk: MountedImage, settings: tuple[str, ...]
 ) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     moments = random.Random(seed)
     acknowledged = lost = 0
-    broker = Broker.start(disk.mount_point, f"flushDiskType={flush}")
+    broker = Broker.start(disk.mount_point, *settings)
     try:
         for number in range(LOSSES):
             topic = f"power-{number}"
@@ -45,15 +49,16 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
             disk.unmount()
             disk.mount()
             assert_sound(disk)
-            broker = Broker.start(disk.mount_point, f"flushDiskType={flush}")
+            broker = Broker.start(disk.mount_point, *settings)
             acknowledged += len(sent)
-            if flush == "SYNC_FLUSH":
+            if SYNC in settings:
                 await audit(broker.address, topic, sent)
             else:
                 lost += len(sent) - len(survivors(await read_topic(broker.address, topic), sent))
     finally:
         broker.kill()
-    print(f"seed {seed}, {flush}: {LOSSES} power losses, {acknowledged} acknowledged, {lost} of them lost")
+    how = " ".join(settings) or "defaults"
+    print(f"seed {seed}, {how}: {LOSSES} power losses, {acknowledged} acknowledged, {lost} of them lost")
 
 
 def assert_sound(disk: MountedImage) -> None:

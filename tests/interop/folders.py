@@ -4,6 +4,7 @@ Owns the folder with its broker.conf, the same for both brokers. What a broker s
 (`wire`), so that what is compared are the stored bytes and not what a client makes of them.
 """
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ SMALL_FILES = {
     "waitTimeMillsInSendQueue": 60_000,
 }
 """So small that a few thousand messages fill several files of every kind; and a cold JVM is given its time."""
+
+WRITE_PATH = {"commitLogWritePath": os.environ.get("RMQPY_WRITE_PATH", "mapping")}
+"""How our broker writes the log; no key of Apache's."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,11 @@ class Folder:
     def verify(self) -> None:
         """Nothing in the folder is damaged, as the last broker left it. No broker may have it open."""
         command = ["store", "verify", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
+        assert cli.run(command) == 0
+
+    def drain(self) -> None:
+        """What a killed broker of ours left in its spool is in the log, for Apache's to find."""
+        command = ["store", "drain", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
         assert cli.run(command) == 0
 
     def _is_serving(self) -> bool:

@@ -5,7 +5,7 @@ every message by key, unique key, position and time, the progress of groups, and
 has no name for. Then it writes more. Between two brokers `rmqpy store verify` finds nothing wrong with the folder.
 
 RMQPY_ROUND_TRIP=100000 writes that many messages first; the default is a few thousand, in files small enough that
-all kinds of them roll.
+all kinds of them roll. RMQPY_WRITE_PATH=spool has ours write through its spool, which is drained behind a kill.
 """
 
 import os
@@ -19,7 +19,7 @@ import rmqpy
 
 from . import metadata, servers, wire
 from .clients import InteropClient, ProcessClient
-from .folders import SCHEDULE_TOPIC, SMALL_FILES, Folder, Record
+from .folders import SCHEDULE_TOPIC, SMALL_FILES, WRITE_PATH, Folder, Record
 
 TOPIC = "round-trip"
 QUEUES = 4
@@ -114,7 +114,7 @@ def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
 ) -> None:
     admin = client_of("java-5.5.0")
     assert isinstance(admin, ProcessClient)
-    settings = SMALL_FILES | {"messageDelayLevel": servers.APACHE_DELAY_LEVELS}
+    settings = SMALL_FILES | WRITE_PATH | {"messageDelayLevel": servers.APACHE_DELAY_LEVELS}
     folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **settings)
     with folder.served_by("apache"):
         wire.create_topic(namesrv, folder.broker, TOPIC, QUEUES)
@@ -155,6 +155,7 @@ def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
         assert count(expected) == MESSAGES + 3 * MORE + 10
         broker.kill()
     folder.verify()
+    folder.drain()
 
     with folder.served_by("apache") as broker:
         check(folder, expected)

@@ -2,7 +2,7 @@
 
 Our broker is killed with UNCLEAN_START_GB (5) of messages in its store. Then ours starts on the folder as it was left,
 and Apache's on a copy; what counts is the time from the process to the ends of all queues. The page cache is as
-producing and copying have left it.
+producing and copying have left it. RMQPY_WRITE_PATH=spool has ours write through its spool; the copy's is drained.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from . import servers, wire
-from .folders import Folder
+from .folders import WRITE_PATH, Folder
 
 GIGABYTES = float(os.environ.get("UNCLEAN_START_GB") or 5)
 TOPIC = "many"
@@ -78,7 +78,10 @@ def copy(store: Path, to: Path) -> None:
 def test_an_unclean_start_of_both_brokers(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path
 ) -> None:
-    settings = {"mappedFileSizeCommitLog": 1 << 30, "messageDelayLevel": servers.APACHE_DELAY_LEVELS}
+    settings = WRITE_PATH | {
+        "mappedFileSizeCommitLog": 1 << 30,
+        "messageDelayLevel": servers.APACHE_DELAY_LEVELS,
+    }
     first = Folder.make(tmp_path / "rmqpy", namesrv, originals("apache"), **settings)
     second = Folder.make(tmp_path / "apache", namesrv, originals("apache"), **settings)
     with first.served_by("rmqpy") as broker:
@@ -87,6 +90,7 @@ def test_an_unclean_start_of_both_brokers(
         expected = ends(first)
         broker.kill()
     copy(first.home / "store", second.home / "store")
+    second.drain()
     seconds = {"rmqpy": start(first, "rmqpy", expected), "apache": start(second, "apache", expected)}
     size = sum(file.stat().st_blocks * 512 for file in (first.home / "store" / "commitlog").iterdir())
     print(f"\nunclean start on {size / 2**30:.1f} GiB of log, {sum(expected)} messages")

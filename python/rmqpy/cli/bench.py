@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -90,7 +91,7 @@ load_options = options(
 
 _body_bytes = number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Of one message.")
 _queues = number(
-    "--queues", low=1, high=1024, default=4, help="On each broker, of a topic that is made for this."
+    "--queues", low=1, high=65_536, default=4, help="On each broker, of a topic that is made for this."
 )
 
 #: Options of loads that send.
@@ -124,15 +125,27 @@ def rate_option(default: float | None) -> Callable[[_Command], _Command]:
 @load_options
 @sending_options
 @rate_option(None)
-def produce(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
+@click.option(
+    "--due-in",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Timed messages, all due within the second that is so far away.",
+)
+def produce(body_bytes: int, batch: int, queues: int, due_in: float | None, **settings: Any) -> None:
     """Send to TOPIC, which is made if it does not exist.
 
     \b
     rmqpy bench produce -c 64 -w 1                    # 64 producers, each waiting for its answer
     rmqpy bench produce -c 4 -w 256 --header binary   # pipelined
     rmqpy bench produce -c 4 -w 8 --batch 32
+    rmqpy bench produce --due-in 86400 --count 1000000
     """
-    _send("produce", {"messages_each": batch, "body_bytes": body_bytes}, queues, settings)
+    what: dict[str, Any] = {"messages_each": batch, "body_bytes": body_bytes}
+    if due_in is not None:
+        if batch > 1:
+            raise click.UsageError("--due-in: the messages of a batch cannot be timed")
+        what["due_ms"] = round((time.time() + due_in) * 1_000)
+    _send("produce", what, queues, settings)
 
 
 @command.command()
@@ -188,7 +201,6 @@ def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
     \b
     rmqpy bench timer --count 500000 -c 8 -w 256 --lead 30
     """
-    import time
 
     from rmqpy.errors import ConfigError
     from rmqpy.load.burst import Burst

@@ -1,0 +1,119 @@
+"""`python -m benchmarks.growth.fan_out BROKER GROUPS RATE SECONDS PID`: groups that wait for each message of a queue.
+
+Each group has a connection, and on it one pull, which the broker keeps until there is a message. One more connection
+sends at a steady rate. Prints deliveries a second, microseconds from a send to its arrival (99th percentile), and
+microseconds of the broker's processor time a delivery.
+"""
+
+import asyncio
+import json
+import struct
+import sys
+import time
+
+from benchmarks.processes import cpu_seconds
+
+_SEND, _PULL, _MAX_OFFSET = 310, 11, 30
+TOPIC = "bench"
+_SUSPEND_MS = 15_000
+#: Header bits of a pull: it may wait, and carries its subscription.
+_SYS_FLAG = 2 | 4
+_BODY_BYTES = 128
+#: In a record between IPv4 hosts.
+_BODY_AT = 88
+_QUEUE_OFFSET_AT = 20
+
+
+class Caller:
+    """One connection, one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def to(cls, address: str) -> "Caller":
+        """A new one."""
+        host, _, port = address.rpartition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def ask(
+        self, code: int, fields: dict[str, str], body: bytes = b""
+    ) -> tuple[dict[str, str], int, bytes]:
+        """Fields, code and body of the answer."""
+        header = {
+            "code": code,
+            "flag": 0,
+            "language": "PYTHON",
+            "opaque": 1,
+            "version": 401,
+            "extFields": fields,
+        }
+        text = json.dumps(header, separators=(",", ":")).encode()
+        self._writer.write(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
+        size, header_size = struct.unpack(">II", await self._reader.readexactly(8))
+        frame = await self._reader.readexactly(size - 4)
+        answer = json.loads(frame[: header_size & 0xFF_FFFF])
+        return answer.get("extFields") or {}, answer["code"], frame[header_size & 0xFF_FFFF :]
+
+
+async def read(caller: Caller, group: str, offset: int, taken: list[float]) -> None:
+    """Pull for ever; the microseconds that each message was on its way."""
+    fields = {
+        "consumerGroup": group, "topic": TOPIC, "queueId": "0", "maxMsgNums": "32", "sysFlag": str(_SYS_FLAG),
+        "commitOffset": "0", "suspendTimeoutMillis": str(_SUSPEND_MS), "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG",
+    }  # fmt: skip
+    while True:
+        answer, _, records = await caller.ask(_PULL, fields | {"queueOffset": str(offset)})
+        now = time.time()
+        at = 0
+        while at < len(records):
+            (sent,) = struct.unpack_from(">d", records, at + _BODY_AT)
+            taken.append((now - sent) * 1e6)
+            (size,) = struct.unpack_from(">i", records, at)
+            at += size
+        offset = int(answer.get("nextBeginOffset", offset))
+
+
+async def send(caller: Caller, rate: float, until: float) -> None:
+    """A message every so often, its body beginning with the time."""
+    fields = {
+        "a": "bench", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "h": "0", "i": "", "j": "0",
+        "k": "false", "m": "false",
+    }  # fmt: skip
+    due = time.time()
+    while due < until:
+        await asyncio.sleep(max(0.0, due - time.time()))
+        now = time.time()
+        body = struct.pack(">d", now) + bytes(_BODY_BYTES - 8)
+        await caller.ask(_SEND, fields | {"g": str(round(now * 1_000))}, body)
+        due += 1 / rate
+
+
+async def main(address: str, groups: int, rate: float, seconds: float, pid: int) -> None:
+    """Prints the three figures."""
+    producer = await Caller.to(address)
+    answer, _, _ = await producer.ask(_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
+    taken: list[float] = []
+    readers = [
+        asyncio.create_task(read(await Caller.to(address), f"group-{number}", int(answer["offset"]), taken))
+        for number in range(groups)
+    ]
+    # Groups are made by their first pull, and Java's compiler has something to do.
+    await send(producer, rate, time.time() + seconds / 2)
+    taken.clear()
+    began, before = time.monotonic(), cpu_seconds(pid)
+    await send(producer, rate, time.time() + seconds)
+    await asyncio.sleep(0.2)
+    spent, lasted = cpu_seconds(pid) - before, time.monotonic() - began
+    for reader in readers:
+        if reader.done():
+            reader.result()
+        reader.cancel()
+    taken.sort()
+    print(len(taken) / lasted, taken[int(len(taken) * 0.99)], spent / len(taken) * 1e6)
+
+
+if __name__ == "__main__":
+    _, broker, count, per_second, duration, process = sys.argv
+    asyncio.run(main(broker, int(count), float(per_second), float(duration), int(process)))
