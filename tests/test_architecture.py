@@ -130,7 +130,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.
-UNSAFE = {"store/disk/region.rs", "bindings/arrow_import.rs"}
+UNSAFE = {"store/disk/region.rs", "bindings/arrow_import.rs", "remoting/header/marks.rs"}
 
 
 # --- Rust ---
@@ -250,7 +250,7 @@ def test_no_two_files_of_the_crate_import_each_other() -> None:
     assert not found, "\n".join(", ".join("/".join(module) for module in circle) for circle in found)
 
 
-def test_two_modules_may_opt_out_of_safe_rust() -> None:
+def test_three_modules_may_opt_out_of_safe_rust() -> None:
     opted_out = {
         str(path.relative_to(RUST))
         for path in rust_files()

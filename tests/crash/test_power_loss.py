@@ -4,6 +4,9 @@ The store lies on an ext4 file system of its own (`loopback`), which is shut dow
 their first message made. Then the broker is killed, the file system mounted again, the store verified as it was left,
 and a broker started on it, which serves the audit and the next round.
 
+A process outlives this loss of power by some milliseconds. What it acknowledges then has to be there, too, but for one way:
+an msync that is under way while ext4 is shut down may succeed although its pages are dropped.
+
 The number of power losses by each write path is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
 moments. `make campaign-power` has many.
 """
@@ -22,8 +25,9 @@ from rmqpy.config.store import StoreConfig
 LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
 SYNC = "flushDiskType=SYNC_FLUSH"
+MAPPED = "syncFlushMapped=true"
 #: Settings by which the end of the log is written in every way there is.
-WRITE_PATHS = ((SYNC,), (SYNC, "syncFlushMapped=true"), (), ("commitLogWritePath=spool",))
+WRITE_PATHS = ((SYNC,), (SYNC, MAPPED), (), ("commitLogWritePath=spool",))
 
 pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
 
@@ -39,9 +43,12 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
     try:
         for number in range(LOSSES):
             topic = f"power-{number}"
-            sent: Acknowledged = {}
+            sent, in_time = Acknowledged(), Acknowledged()
 
-            def cut(broker: Broker = broker) -> None:
+            def cut(
+                broker: Broker = broker, sent: Acknowledged = sent, in_time: Acknowledged = in_time
+            ) -> None:
+                in_time.update(sent)
                 disk.cut_power()
                 broker.kill()
 
@@ -52,7 +59,7 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
             broker = Broker.start(disk.mount_point, *settings)
             acknowledged += len(sent)
             if SYNC in settings:
-                await audit(broker.address, topic, sent)
+                await audit(broker.address, topic, in_time if MAPPED in settings else sent)
             else:
                 lost += len(sent) - len(survivors(await read_topic(broker.address, topic), sent))
     finally:

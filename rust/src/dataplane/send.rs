@@ -176,19 +176,22 @@ impl Broker {
             return 0;
         }
         let Session { link, arena, held, latency, .. } = session;
-        let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
-            burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
-        let done = self.store.try_append(&mut puts);
         let mut last_held = None;
-        for (staged, put) in burst.iter().zip(&puts).take(done) {
-            if staged.is_half {
-                self.open_half(put);
+        let done = {
+            // It never moves: all of its memory would be copied, for one message as for a full burst.
+            let mut puts = ArrayVec::<Put<'_>, BURST_FRAMES_MAX>::new();
+            puts.extend(burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)));
+            let done = self.store.try_append(&mut puts);
+            for (staged, put) in burst.iter().zip(&puts).take(done) {
+                if staged.is_half {
+                    self.open_half(put);
+                }
+                let unique_key = arena.get(staged.attributes.unique_key.clone());
+                let put = std::slice::from_ref(put);
+                last_held = self.answer(staged, put, unique_key, held, latency, out).or(last_held);
             }
-            let unique_key = arena.get(staged.attributes.unique_key.clone());
-            let put = std::slice::from_ref(put);
-            last_held = self.answer(staged, put, unique_key, held, latency, out).or(last_held);
-        }
-        drop(puts);
+            done
+        };
         if let Some(end) = last_held {
             self.wait_for_promises(session, end, out);
         }
@@ -280,9 +283,12 @@ impl Broker {
         }
         let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
         let store_host = self.metadata.identity.store_host;
-        let ids =
+        let mut ids =
             stored.clone().map(|stored| OffsetMessageId { store_host, physical: stored.physical }.text());
-        reply.ext_joined("msgId", ids);
+        match (puts.len(), ids.next()) {
+            (1, Some(id)) => reply.ext_plain("msgId", &id),
+            (_, first) => reply.ext_joined("msgId", first.into_iter().chain(ids)),
+        };
         reply.ext_u64("queueId", u64::from(staged.queue_id));
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
         if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {

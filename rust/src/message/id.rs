@@ -27,12 +27,19 @@ impl OffsetMessageId {
     /// The id as text, on the stack.
     pub fn text(&self) -> OffsetMessageIdText {
         let mut text = ArrayString::new();
+        let port = self.store_host.port();
         match self.store_host.ip().to_canonical() {
-            IpAddr::V4(ip) => push_hex(&mut text, &ip.octets()),
-            IpAddr::V6(ip) => push_hex(&mut text, &ip.octets()),
+            // All in one: every answer to a send has such an id.
+            IpAddr::V4(ip) => {
+                let place = u128::from(port) << 64 | u128::from(self.physical.0);
+                push_hex(&mut text, &(u128::from(ip.to_bits()) << 96 | place).to_be_bytes());
+            }
+            IpAddr::V6(ip) => {
+                push_hex(&mut text, &ip.octets());
+                push_hex(&mut text, &u32::from(port).to_be_bytes());
+                push_hex(&mut text, &self.physical.0.to_be_bytes());
+            }
         }
-        push_hex(&mut text, &u32::from(self.store_host.port()).to_be_bytes());
-        push_hex(&mut text, &self.physical.0.to_be_bytes());
         text
     }
 
@@ -125,13 +132,24 @@ fn ms_of_month(now_ms: u64) -> u32 {
     (day_of_month * DAY_MS + local_ms % DAY_MS) as u32
 }
 
+/// The upper-case hex of each byte.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789ABCDEF";
+    let mut hex = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        hex[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    hex
+};
+
 /// Appends up to 16 bytes in upper-case hex.
 fn push_hex<const N: usize>(text: &mut ArrayString<N>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut hex = [0; 32];
     let (pairs, _) = hex.as_chunks_mut::<2>();
     for (pair, byte) in pairs.iter_mut().zip(bytes) {
-        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        *pair = HEX[usize::from(*byte)];
     }
     let hex = hex.get(..bytes.len() * 2).unwrap_or_default();
     text.push_str(std::str::from_utf8(hex).unwrap_or_default());

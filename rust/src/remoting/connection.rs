@@ -284,10 +284,12 @@ impl<S: Service> Connection<S> {
     /// Writes as much as the socket takes; the rest goes on when it takes more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), Close> {
         while !self.outbox.is_empty() {
-            let mut list = [IoSlice::new(&[]); GATHER_MAX];
-            let filled = self.outbox.gather(&mut list);
-            let list = list.get(..filled).unwrap_or_default();
-            match self.stream.poll_write_list(cx, list) {
+            let sent = {
+                let mut list = ArrayVec::<IoSlice<'_>, GATHER_MAX>::new();
+                self.outbox.gather(&mut list);
+                self.stream.poll_write_list(cx, &list)
+            };
+            match sent {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0) | Err(_)) => return Err(Close::Peer),
                 Poll::Ready(Ok(count)) => {

@@ -13,6 +13,7 @@ mod binary;
 mod decode;
 mod fields;
 mod json;
+mod marks;
 mod scanner;
 mod swar;
 #[cfg(test)]

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 /// Slices up to this size are copied: cheaper than a vector of the gather list, and they pin no segment.
@@ -70,27 +71,17 @@ impl Outbox {
         self.text.capacity()
     }
 
-    /// Fills `list` from the front with what waits, in order; how many entries were filled.
-    pub(super) fn gather<'a>(&'a self, list: &mut [IoSlice<'a>; GATHER_MAX]) -> usize {
-        let mut filled = 0;
+    /// Appends to `list` what waits, in order, as far as there is room in it.
+    pub(super) fn gather<'a>(&'a self, list: &mut ArrayVec<IoSlice<'a>, GATHER_MAX>) {
         let mut from = self.text_written;
-        let mut put = |bytes: &'a [u8]| {
-            if bytes.is_empty() {
-                return true;
-            }
-            let Some(entry) = list.get_mut(filled) else { return false };
-            *entry = IoSlice::new(bytes);
-            filled += 1;
-            true
-        };
+        let mut put = |bytes: &'a [u8]| bytes.is_empty() || list.try_push(IoSlice::new(bytes)).is_ok();
         for chunk in &self.chunks {
             if !put(self.text.get(from..chunk.at).unwrap_or_default()) || !put(&chunk.slice) {
-                return filled;
+                return;
             }
             from = chunk.at;
         }
         put(self.text.get(from..).unwrap_or_default());
-        filled
     }
 
     /// Forgets the first `count` pending bytes: they are written.
@@ -144,11 +135,12 @@ mod tests {
     fn drained_in_steps(outbox: &mut Outbox, step: usize) -> Vec<u8> {
         let mut written = Vec::new();
         while !outbox.is_empty() {
-            let mut list = [IoSlice::new(&[]); GATHER_MAX];
-            let filled = outbox.gather(&mut list);
-            assert!(filled > 0, "what is pending can be gathered");
+            let mut list = ArrayVec::new();
+            outbox.gather(&mut list);
+            assert!(!list.is_empty(), "what is pending can be gathered");
             let before = written.len();
-            written.extend(list[..filled].iter().flat_map(|slice| slice.iter()).take(step));
+            written.extend(list.iter().flat_map(|slice| slice.iter()).take(step));
+            drop(list);
             outbox.advance(written.len() - before);
         }
         written

@@ -30,6 +30,22 @@ pub(crate) struct SendOrigin<'h> {
     pub(crate) broker: &'h str,
 }
 
+/// The letter of a long name.
+fn letter(name: &str) -> &str {
+    match name {
+        "topic" => "b",
+        "queueId" => "e",
+        "sysFlag" => "f",
+        "bornTimestamp" => "g",
+        "flag" => "h",
+        "properties" => "i",
+        "reconsumeTimes" => "j",
+        "maxReconsumeTimes" => "l",
+        "batch" => "m",
+        _ => "",
+    }
+}
+
 impl<'h> SendHeader<'h> {
     /// Reads every field in one pass.
     pub(crate) fn decode(header: &'h Header) -> Result<Self, FieldError> {
@@ -37,18 +53,17 @@ impl<'h> SendHeader<'h> {
         let mut queue_id = None;
         let is_long = header.code == request::SEND_MESSAGE;
         for (name, value) in header.ext() {
-            match (is_long, name) {
-                (false, "b") | (true, "topic") => fields.topic = value,
-                (false, "e") | (true, "queueId") => queue_id = Some(number(name, value)?),
-                (false, "f") | (true, "sysFlag") => fields.sys_flag = number(name, value)?,
-                (false, "g") | (true, "bornTimestamp") => fields.born_timestamp_ms = number(name, value)?,
-                (false, "h") | (true, "flag") => fields.flag = number(name, value)?,
-                (false, "i") | (true, "properties") => fields.properties = value,
-                (false, "j") | (true, "reconsumeTimes") => fields.reconsume_times = number(name, value)?,
-                (false, "l") | (true, "maxReconsumeTimes") => {
-                    fields.reconsume_max = Some(number(name, value)?)
-                }
-                (false, "m") | (true, "batch") => fields.is_batch = value.eq_ignore_ascii_case("true"),
+            let letter = if is_long { letter(name) } else { name };
+            match letter.as_bytes() {
+                b"b" => fields.topic = value,
+                b"e" => queue_id = Some(number(name, value)?),
+                b"f" => fields.sys_flag = number(name, value)?,
+                b"g" => fields.born_timestamp_ms = number(name, value)?,
+                b"h" => fields.flag = number(name, value)?,
+                b"i" => fields.properties = value,
+                b"j" => fields.reconsume_times = number(name, value)?,
+                b"l" => fields.reconsume_max = Some(number(name, value)?),
+                b"m" => fields.is_batch = value.eq_ignore_ascii_case("true"),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use crate::remoting::error::HeaderError;
 
 /// Reads `bytes` and undoes escapes in them, in place: no text is longer than what it was escaped to.
 pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), HeaderError> {
-    let mut json = Scanner { bytes, at: 0 };
+    let mut json = Scanner::new(bytes);
     json.members(|json, name| {
         match json.known(name) {
             Some(WellKnownField::Code) => json.number_into(&mut header.code)?,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::marks::Marks;
 use super::swar;
 use crate::remoting::error::HeaderError;
 
@@ -10,10 +11,16 @@ pub(super) const DEPTH_MAX: usize = 8;
 
 pub(super) struct Scanner<'a> {
     pub(super) bytes: &'a mut [u8],
+    /// Nothing behind this was changed.
     pub(super) at: usize,
+    marks: Marks,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
+    pub(super) fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, at: 0, marks: Marks::new() }
+    }
+
     /// Steps into an object; whether it has members.
     pub(super) fn begin(&mut self) -> Result<bool, HeaderError> {
         self.blank()?;
@@ -56,10 +63,12 @@ impl Scanner<'_> {
     /// Takes a member of the shape that nearly all have, `"name":"value"` without blanks or escapes.
     #[inline(always)]
     pub(super) fn plain_member(&mut self) -> Option<(Range<usize>, Range<usize>)> {
-        let [b'"', rest @ ..] = self.bytes.get(self.at..)? else { return None };
-        let name = self.at + 1..self.at + 1 + swar::find_quote(rest, b'"')?;
-        let [b'"', b':', b'"', rest @ ..] = self.bytes.get(name.end..)? else { return None };
-        let value = name.end + 3..name.end + 3 + swar::find_quote(rest, b'"')?;
+        if self.peek() != Some(b'"') {
+            return None;
+        }
+        let name = self.at + 1..self.marks.next(self.bytes, self.at + 1)?;
+        let [b'"', b':', b'"', ..] = self.bytes.get(name.end..)? else { return None };
+        let value = name.end + 3..self.marks.next(self.bytes, name.end + 3)?;
         if self.bytes.get(value.end) != Some(&b'"') {
             return None;
         }
@@ -188,9 +197,12 @@ impl Scanner<'_> {
 
     /// How many bytes from `at` on are neither quote nor backslash; one of the two follows.
     #[inline(always)]
-    fn plain(&self, at: usize, quote: u8) -> Result<usize, HeaderError> {
-        let rest = self.bytes.get(at..).unwrap_or_default();
-        swar::find_quote(rest, quote).ok_or(HeaderError::Truncated { at: self.bytes.len() })
+    fn plain(&mut self, at: usize, quote: u8) -> Result<usize, HeaderError> {
+        let end = match quote {
+            b'"' => self.marks.next(self.bytes, at),
+            _ => swar::find_quote(self.bytes.get(at..).unwrap_or_default(), quote).map(|plain| at + plain),
+        };
+        end.map(|end| end - at).ok_or(HeaderError::Truncated { at: self.bytes.len() })
     }
 
     /// The character behind a backslash that was just passed.

@@ -108,19 +108,36 @@ impl<'a> HeaderWriter<'a> {
         self.ext_joined(name, [value])
     }
 
-    /// Adds a signed number.
-    pub fn ext_i64(&mut self, name: &str, value: i64) -> &mut Self {
-        self.ext(name, itoa::Buffer::new().format(value))
+    /// Adds a signed number; the name is [plain](Self::ext_plain).
+    pub fn ext_i64(&mut self, name: &'static str, value: i64) -> &mut Self {
+        self.ext_plain(name, itoa::Buffer::new().format(value))
     }
 
-    /// Adds an unsigned number.
-    pub fn ext_u64(&mut self, name: &str, value: u64) -> &mut Self {
-        self.ext(name, itoa::Buffer::new().format(value))
+    /// Adds an unsigned number; the name is [plain](Self::ext_plain).
+    pub fn ext_u64(&mut self, name: &'static str, value: u64) -> &mut Self {
+        self.ext_plain(name, itoa::Buffer::new().format(value))
     }
 
-    /// Adds `true` or `false`.
-    pub fn ext_bool(&mut self, name: &str, value: bool) -> &mut Self {
-        self.ext(name, if value { "true" } else { "false" })
+    /// Adds `true` or `false`; the name is [plain](Self::ext_plain).
+    pub fn ext_bool(&mut self, name: &'static str, value: bool) -> &mut Self {
+        self.ext_plain(name, if value { "true" } else { "false" })
+    }
+
+    /// Adds a field of which JSON escapes nothing: a name of this program's own, and letters or digits. Nothing is looked for in
+    /// it.
+    pub(crate) fn ext_plain(&mut self, name: &'static str, value: &str) -> &mut Self {
+        debug_assert!(swar::find_escaped(name.as_bytes()).is_none(), "{name} is not plain");
+        debug_assert!(swar::find_escaped(value.as_bytes()).is_none(), "{value} is not plain");
+        if self.encoding == Encoding::Binary {
+            return self.ext(name, value);
+        }
+        self.out.extend_from_slice(self.separator());
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":\"");
+        self.out.extend_from_slice(value.as_bytes());
+        self.out.push(b'"');
+        self
     }
 
     /// Adds fields that were written before.

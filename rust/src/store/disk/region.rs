@@ -1,4 +1,4 @@
-//! Mapped memory: the only unsafe file of the core.
+//! Mapped memory: the only unsafe file of the store.
 //!
 //! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed once,
 //! in one of three ways:
