@@ -1,4 +1,4 @@
-"""Measurements of the curves: a side starts with a new store, is brought to one value, loaded, measured, and stopped."""
+"""Measurements of the curves: a side starts with a new store, is brought to one value, loaded, measured, stopped."""
 
 import json
 import os

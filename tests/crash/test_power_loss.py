@@ -4,8 +4,8 @@ The store lies on an ext4 file system of its own (`loopback`), which is shut dow
 their first message made. Then the broker is killed, the file system mounted again, the store verified as it was left,
 and a broker started on it, which serves the audit and the next round.
 
-A process outlives this loss of power by some milliseconds. What it acknowledges then has to be there, too, but for one way:
-an msync that is under way while ext4 is shut down may succeed although its pages are dropped.
+A process outlives this loss of power by some milliseconds. What it acknowledges then has to be there, too, but for one
+way: an msync that is under way while ext4 is shut down may succeed although its pages are dropped.
 
 The number of power losses by each write path is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
 moments. `make campaign-power` has many.
