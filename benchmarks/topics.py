@@ -101,15 +101,10 @@ class _Many(Side):
             assert child is not None
             child.stop(WAIT_S)
 
-    def kill(self) -> None:
-        """The broker alone, as a crash would."""
-        assert self._broker is not None
-        self._broker.kill()
-
-    def start_broker_again(self) -> float:
+    def listen_again(self) -> float:
         """The broker, with the store there is. Seconds until it listens."""
         began = time.monotonic()
-        self._broker = Child("broker", self._broker_command(), self.folder)
+        self.start_broker_again()
         _until(lambda: wire.is_listening(self.address))
         return time.monotonic() - began
 
@@ -117,7 +112,7 @@ class _Many(Side):
         """Both servers. Seconds until the broker listens."""
         self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), WAIT_S)
-        return self.start_broker_again()
+        return self.listen_again()
 
 
 class ManyRmqpy(_Many, Rmqpy):
@@ -152,14 +147,14 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
         _until(lambda: len(admin.topics(with_system=True)) >= topics)
     registration = time.monotonic() - began
     used, sent, private = cpu_seconds(side.pid), side.relay.sent, side.private_bytes()
-    side.kill()
+    side.end_broker(in_order=False)
     return {
         "create_s": created,
         "start_to_listening_s": listening,
         "start_to_registered_s": listening + registration,
         "registration_s": registration,
         "start_to_registered_processor_s": used,
-        "killed_to_listening_s": side.start_broker_again(),
+        "killed_to_listening_s": side.listen_again(),
         "registration_bytes": sent,
         "private_bytes_per_queue": (full - empty) / (topics * queues),
         "private_mib_after_restart": private / (1 << 20),

@@ -48,13 +48,12 @@ def main(names: Sequence[str], quick: bool, ours: bool, folder: Path | None) -> 
             curve = CURVES[key]
             click.echo(curve.title)
             points = _measured(curve, place, lib, quick)
-            about = {"revision": revision.revision(), "machine": machine.facts()}
-            (out / f"{key}.json").write_text(
-                json.dumps({**about, "points": points}, indent=1) + "\n", encoding="utf-8"
-            )
+            commit = revision.revision()
+            whole = {"revision": commit, "machine": machine.facts(), "points": points}
+            (out / f"{key}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
             drawing = plot.picture(curve.title, curve.axis, curve.metrics, points)
             (out / f"{key}.svg").write_text(drawing, encoding="utf-8")
-            text = _document(key, curve, points, about["revision"])
+            text = _document(key, curve, points, commit)
             (out / f"{key}.md").write_text(text, encoding="utf-8")
             click.echo(text)
 
