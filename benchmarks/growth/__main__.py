@@ -106,7 +106,8 @@ def _slopes(curve: Curve, points: plot.Points) -> str:
         low, high = min(runs), max(runs)
         if high > low:
             grown = (runs[high][curve.per_value] - runs[low][curve.per_value]) * (1 << 20)
-            told.append(f"{plot.NAMES[side]} {grown / (high - low):,.0f} B")
+            size = f"{grown / (high - low):,.0f} B" if grown > 0 else "none that could be told"
+            told.append(f"{plot.NAMES[side]} {size}")
     return ", ".join(told)
 
 
