@@ -113,6 +113,7 @@ pub enum Step {
     NextFile,
     Queues,
     Index,
+    Checksums,
     Checkpoint,
 }
 
@@ -125,6 +126,7 @@ impl Step {
             Self::NextFile => "the next file of the log is not made",
             Self::Queues => "queues are not written",
             Self::Index => "the index is not written",
+            Self::Checksums => "checksums of the log are not written",
             Self::Checkpoint => "no checkpoint is made",
         }
     }

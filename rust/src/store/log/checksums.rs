@@ -1,7 +1,7 @@
 //! Checksums of the log, block by block, for the CRC of a record covers its body alone.
 //!
 //! Owns `rmqpy/checksums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
-//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint. A block of an earlier run
+//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint, at the latest. A block of an earlier run
 //! is compared with its entry before anything of it is served for the first time; what does not match is reported once
 //! and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
 //!
@@ -30,6 +30,8 @@ pub(crate) const BLOCK_BYTES: u64 = 4096;
 const ENTRY_BYTES: usize = 8;
 /// Checksums that wait for their entries, at most: those of 1 GiB. Others are computed from the file.
 const NOTED_MAX: usize = 1 << 18;
+/// So many are not left waiting for the next checkpoint.
+const NOTED_MANY: usize = NOTED_MAX / 8;
 /// Entries written in one piece.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
@@ -164,6 +166,11 @@ impl Checksums {
             noted.pop_front();
         }
         noted.push_back((at, crc));
+    }
+
+    /// Whether their entries should be written before long.
+    pub(crate) fn has_many_noted(&self) -> bool {
+        self.noted.lock().len() >= NOTED_MANY
     }
 
     fn take_noted(&self, at: u64) -> Option<u32> {

@@ -48,13 +48,14 @@ const COOL_DOWN_ROUNDS: u64 = 200;
 type Work = fn(&Maintenance, &mut RoundState) -> Result<(), StoreError>;
 
 /// What is done in a round, in this order. What gives room comes first, and what appends wait for before what nothing does.
-const STEPS: [(Step, Work); 6] = [
+const STEPS: [(Step, Work); 7] = [
     (Step::Expire, |this, state| this.expire(state, false).map(drop)),
     // At once: until then queues begin with messages that are gone.
     (Step::Trim, |this, _| this.expiry.trim(this.dispatcher.derived()).map(drop)),
     (Step::NextFile, |this, _| this.prepare_next()),
     (Step::Queues, |this, _| this.write_queues()),
     (Step::Index, |this, _| this.interim.during(|| this.write_index())),
+    (Step::Checksums, |this, _| this.interim.during(|| this.write_checksums())),
     (Step::Checkpoint, Maintenance::checkpoint_in_time),
 ];
 
@@ -146,6 +147,15 @@ impl Maintenance {
         let now = self.log.clock().elapsed();
         let since = now.saturating_sub(std::mem::replace(&mut *self.queues_written_at.lock(), now));
         self.dispatcher.derived().queues.write_and_make_room(since)
+    }
+
+    /// Those that would be forgotten before the next checkpoint, and computed from a file that is in no memory.
+    fn write_checksums(&self) -> Result<(), StoreError> {
+        let checksums = self.log.checksums();
+        if checksums.has_many_noted() {
+            checksums.write(self.log.segments(), self.flush.durable().0)?;
+        }
+        Ok(())
     }
 
     fn checkpoint_in_time(&self, state: &mut RoundState) -> Result<(), StoreError> {
