@@ -283,12 +283,9 @@ impl Broker {
         }
         let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
         let store_host = self.metadata.identity.store_host;
-        let mut ids =
+        let ids =
             stored.clone().map(|stored| OffsetMessageId { store_host, physical: stored.physical }.text());
-        match (puts.len(), ids.next()) {
-            (1, Some(id)) => reply.ext_plain("msgId", &id),
-            (_, first) => reply.ext_joined("msgId", first.into_iter().chain(ids)),
-        };
+        reply.ext_plain_list("msgId", ids);
         reply.ext_u64("queueId", u64::from(staged.queue_id));
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
         if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {

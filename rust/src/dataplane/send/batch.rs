@@ -17,6 +17,9 @@ use crate::remoting::codes::response;
 use crate::requests::send::SendHeader;
 use crate::store::Put;
 
+/// Members for which there is room at once: each one that comes when there is none moves all before it.
+const MEMBERS_USUAL: usize = 64;
+
 impl Broker {
     pub(super) fn stage_batch<'f>(
         &self,
@@ -32,7 +35,7 @@ impl Broker {
             ));
         }
         admission::body(&self.metadata, outer.body)?;
-        let mut messages = Vec::new();
+        let mut messages = Vec::with_capacity(MEMBERS_USUAL);
         for inner in batch::inner_messages(outer.body) {
             let inner = inner.map_err(|error| {
                 ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))

@@ -235,7 +235,10 @@ fn every_extension_value_is_written_as_a_json_string() {
     let mut out = Vec::new();
     let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, 0, 1, flag::RESPONSE, None);
     writer.ext_i64("nextBeginOffset", i64::MIN).ext_u64("maxOffset", u64::MAX);
-    writer.ext_bool("TRACE_ON", true).ext_joined("msgId", ["A", "B"]).ext("properties", "a\u{1}b\u{1f}/é");
+    writer
+        .ext_bool("TRACE_ON", true)
+        .ext_plain_list("msgId", ["A", "B"])
+        .ext("properties", "a\u{1}b\u{1f}/é");
     writer.finish(0).unwrap();
     let expected = r#"{"code":0,"extFields":{"nextBeginOffset":"-9223372036854775808","maxOffset":"18446744073709551615","TRACE_ON":"true","msgId":"A,B","properties":"a\u0001b\u001F/é"},"flag":1,"language":"OTHER","opaque":1,"serializeTypeCurrentRPC":"JSON","version":513}"#;
     assert_eq!(std::str::from_utf8(&out[8..]).unwrap(), expected);
@@ -244,7 +247,7 @@ fn every_extension_value_is_written_as_a_json_string() {
 #[test]
 fn both_encodings_carry_the_same_fields() {
     let fields = |writer: &mut HeaderWriter<'_>| {
-        writer.ext("topic", "T").ext_joined("msgId", ["A", "B", "C"]).ext_i64("queueOffset", -1);
+        writer.ext("topic", "T").ext_plain_list("msgId", ["A", "B", "C"]).ext_i64("queueOffset", -1);
     };
     let both = [Encoding::Json, Encoding::Binary].map(|encoding| written(encoding, None, fields));
     let [json, binary] = both.each_ref().map(|header| header.ext().collect::<Vec<_>>());

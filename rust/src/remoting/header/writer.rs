@@ -105,7 +105,14 @@ impl<'a> HeaderWriter<'a> {
 
     /// Adds an extension field, of which anything may be the name.
     pub fn ext(&mut self, name: &str, value: &str) -> &mut Self {
-        self.ext_joined(name, [value])
+        if self.encoding == Encoding::Binary {
+            return self.binary_field(name, [value]);
+        }
+        self.out.extend_from_slice(self.separator());
+        push_json(self.out, name);
+        self.out.push(b':');
+        push_json(self.out, value);
+        self
     }
 
     /// Adds a signed number; the name is [plain](Self::ext_plain).
@@ -126,17 +133,39 @@ impl<'a> HeaderWriter<'a> {
     /// Adds a field of which JSON escapes nothing: a name of this program's own, and letters or digits. Nothing is looked for in
     /// it.
     pub(crate) fn ext_plain(&mut self, name: &'static str, value: &str) -> &mut Self {
-        debug_assert!(swar::find_escaped(name.as_bytes()).is_none(), "{name} is not plain");
-        debug_assert!(swar::find_escaped(value.as_bytes()).is_none(), "{value} is not plain");
+        self.ext_plain_list(name, [value])
+    }
+
+    /// The same, with commas between several values.
+    pub(crate) fn ext_plain_list<V: AsRef<str>>(
+        &mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = V>,
+    ) -> &mut Self {
         if self.encoding == Encoding::Binary {
-            return self.ext(name, value);
+            return self.binary_field(name, values);
         }
         self.out.extend_from_slice(self.separator());
         self.out.push(b'"');
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b"\":\"");
-        self.out.extend_from_slice(value.as_bytes());
+        let is_plain = |text: &[u8]| swar::find_escaped(text).is_none();
+        debug_assert!(is_plain(name.as_bytes()), "{name} is not plain");
+        let value = self.out.len();
+        push_joined(self.out, values);
+        debug_assert!(self.out.get(value..).is_some_and(is_plain), "the value of {name} is not plain");
         self.out.push(b'"');
+        self
+    }
+
+    fn binary_field<V: AsRef<str>>(&mut self, name: &str, values: impl IntoIterator<Item = V>) -> &mut Self {
+        self.is_too_long |= name.len() > NAME_BYTES_MAX;
+        self.out.extend_from_slice(&(name.len() as u16).to_be_bytes());
+        self.out.extend_from_slice(name.as_bytes());
+        let length_at = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        push_joined(self.out, values);
+        patch_length(self.out, length_at);
         self
     }
 
@@ -155,43 +184,6 @@ impl<'a> HeaderWriter<'a> {
     /// What stands before the next field in JSON.
     fn separator(&self) -> &'static [u8] {
         if self.has_ext() { b"," } else { EXT_OPENING }
-    }
-
-    /// Adds one field whose value is all `values`, with commas between them.
-    pub(crate) fn ext_joined<V: AsRef<str>>(
-        &mut self,
-        name: &str,
-        values: impl IntoIterator<Item = V>,
-    ) -> &mut Self {
-        match self.encoding {
-            Encoding::Json => {
-                self.out.extend_from_slice(self.separator());
-                push_json(self.out, name);
-                self.out.extend_from_slice(b":\"");
-                for (index, value) in values.into_iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(b',');
-                    }
-                    push_escaped(self.out, value.as_ref());
-                }
-                self.out.push(b'"');
-            }
-            Encoding::Binary => {
-                self.is_too_long |= name.len() > NAME_BYTES_MAX;
-                self.out.extend_from_slice(&(name.len() as u16).to_be_bytes());
-                self.out.extend_from_slice(name.as_bytes());
-                let length_at = self.out.len();
-                self.out.extend_from_slice(&[0; 4]);
-                for (index, value) in values.into_iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(b',');
-                    }
-                    self.out.extend_from_slice(value.as_ref().as_bytes());
-                }
-                patch_length(self.out, length_at);
-            }
-        }
-        self
     }
 
     /// Ends the header and fills in the lengths for a body of `body_bytes`, which the caller sends next.
@@ -258,6 +250,15 @@ fn push_long_text(out: &mut Vec<u8>, text: &str) {
 fn patch_length(out: &mut [u8], at: usize) {
     if let Some((length, behind)) = out.get_mut(at..).and_then(<[u8]>::split_first_chunk_mut::<4>) {
         *length = (behind.len() as u32).to_be_bytes();
+    }
+}
+
+fn push_joined<V: AsRef<str>>(out: &mut Vec<u8>, values: impl IntoIterator<Item = V>) {
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(value.as_ref().as_bytes());
     }
 }
 
