@@ -194,7 +194,19 @@ def test_keys_stand_in_a_file_of_their_own_and_nearer_ones_win(tmp_path: Path) -
         ),
         ({"certificateAuthenticationEnabled": "true"}, "nothing asks who clients are"),
         (
-            {"certificateAuthenticationEnabled": "true", "authenticationEnabled": "true"},
+            {
+                "certificateAuthenticationEnabled": "true",
+                "authenticationEnabled": "true",
+                "tls.server.need.client.auth": "require",
+            },
+            "this server has no certificate",
+        ),
+        (
+            {
+                "certificateAuthenticationEnabled": "true",
+                "authenticationEnabled": "true",
+                "tls.test.mode.enable": "true",
+            },
             "no client is asked for a certificate",
         ),
     ],

@@ -159,8 +159,13 @@ class AccessConfig(Settings):
         # Read once, so that a mistake stops the start and not a request.
         _ = self.codes_unsigned, self.codes_unguarded, self.first_user, self.inner_user
 
-    def check_certificates(self, asks_clients: bool) -> None:
+    def check_certificates(self, *, is_encrypted: bool, asks_clients: bool) -> None:
         """Raise `ConfigError` where users are known by certificates that no client is asked for."""
+        if self.takes_certificates and not is_encrypted:
+            raise ConfigError(
+                "certificateAuthenticationEnabled=true: this server has no certificate, so clients show it none",
+                hint="set tls.server.certPath and tls.server.keyPath",
+            )
         if self.takes_certificates and not asks_clients:
             raise ConfigError(
                 "certificateAuthenticationEnabled=true: no client is asked for a certificate",

@@ -349,7 +349,7 @@ class BrokerConfig(Settings):
         super().__post_init__()
         if not self.name or not self.cluster:
             raise ConfigError("brokerName and brokerClusterName must not be empty")
-        self.access.check_certificates(self.tls.asks_clients)
+        self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
         if self.http_port != NO_HTTP and self.tls.is_served:
             # Read once, so that a mistake stops the start.
             _ = self.tls.http_suites

@@ -203,7 +203,7 @@ class NameServerConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.access.check_certificates(self.tls.asks_clients)
+        self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
         if self.http_port != NO_HTTP and self.tls.is_served:
             # Read once, so that a mistake stops the start.
             _ = self.tls.http_suites
