@@ -32,7 +32,7 @@ from rmqpy.control.registration import Registration
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
-from rmqpy.control.replicas.succession import tell
+from rmqpy.control.replicas.succession import give_way, tell
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.handlers import make_endpoint
@@ -147,6 +147,12 @@ class Broker(Service):
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
         context = await self._prepare(config)
+        if await give_way(
+            self._leadership, config.name, self.address, context.name_servers.values(), context.peer
+        ):
+            await self._stop()
+            await self._start()
+            return
         await self._refuse_duplicate(context)
         if self._cut is not None:
             await asyncio.to_thread(cut_log, config.store, self._cut)

@@ -214,6 +214,24 @@ async def test_a_master_of_an_older_epoch_than_its_slaves_does_not_start(
         await again.stop()
 
 
+async def test_a_promoted_slave_that_was_replaced_while_it_was_away_follows_again(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with (
+        made_slave(tmp_path / "second", namesrv, brokerId="2") as second,
+        rmqpy.AsyncAdmin(namesrv) as admin,
+    ):
+        async with pair(tmp_path, namesrv) as (master, slave):
+            await filled(master.address, slave.address, 5)
+            await master.stop()
+            await admin.promote("broker-a", 1)
+            await filled(slave.address, second.address, 3)
+        await admin.promote("broker-a", 2)
+        await fill(second.address, 2)
+        async with made_slave(tmp_path, namesrv) as back:
+            await follows(back.address, (await status(second.address)).master_commit_log_max_offset)
+
+
 async def test_a_promoted_slave_leads_after_a_restart_and_is_promoted_back_the_other_way(
     tmp_path: Path, namesrv: str
 ) -> None:

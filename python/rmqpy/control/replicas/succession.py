@@ -161,10 +161,49 @@ async def tell(
     return True
 
 
+async def give_way(
+    leadership: Leadership,
+    name: str,
+    own_address: str,
+    name_servers: Iterable[Peer],
+    peer: Callable[[str], Peer],
+) -> bool:
+    """Whether this broker, which was promoted once, was replaced while it was away: then it is a slave again, as its
+    configuration says. Raises `StoreError`.
+    """
+    epoch = leadership.epoch
+    if epoch is None:
+        return False
+    younger = await _younger_epoch(name, own_address, epoch, name_servers, peer)
+    if younger is None:
+        return False
+    address, ended_by = younger
+    await leadership.end(ended_by, address)
+    log.warning(
+        "the broker of %s at %s is of epoch %d: this one, which was promoted to lead since epoch %d, is a slave again",
+        *(name, address, ended_by, epoch),
+    )
+    return True
+
+
 async def refuse_older_epoch(
     name: str, own_address: str, epoch: int, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
 ) -> None:
     """Raises `ConfigError` where a broker of this name answers whose log is of a younger epoch than this master's."""
+    younger = await _younger_epoch(name, own_address, epoch, name_servers, peer)
+    if younger is not None:
+        raise ConfigError(
+            f"the broker of {name} at {younger[0]} is of epoch {younger[1]}, this one of epoch {epoch}: it was "
+            "replaced as master",
+            hint="start it as a slave: brokerRole=SLAVE and a brokerId above 0; or promote that one: "
+            "rmqpy cluster promote",
+        )
+
+
+async def _younger_epoch(
+    name: str, own_address: str, epoch: int, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
+) -> tuple[str, int] | None:
+    """A broker of this name that answers and whose log is of a younger epoch, and that epoch."""
     for server in name_servers:
         try:
             known = (await server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)).broker_addr_table.get(name)
@@ -176,9 +215,5 @@ async def refuse_older_epoch(
             except RocketMQError:
                 continue
             if told.broker_name == name and told.epoch > epoch:
-                raise ConfigError(
-                    f"the broker of {name} at {address} is of epoch {told.epoch}, this one of epoch {epoch}: it was "
-                    "replaced as master",
-                    hint="start it as a slave: brokerRole=SLAVE and a brokerId above 0; or promote that one: "
-                    "rmqpy cluster promote",
-                )
+                return address, told.epoch
+    return None
