@@ -253,17 +253,22 @@ def load(broker: Loaded, cell: Cell, pace: Pace) -> RunMetrics:
 
 def _start(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
     """A broker with an empty store: milliseconds until it has accepted a message, bytes when it has come to rest."""
-    began = time.perf_counter()
-    side.start_broker()
-    while not wire.is_accepted(side.address, "start"):
-        if time.perf_counter() - began > _ACCEPTED_SECONDS_MAX:
-            raise RuntimeError(f"{side.name} accepted nothing for {_ACCEPTED_SECONDS_MAX:.0f} s")
-        time.sleep(0.001)
-    accepted_ms = (time.perf_counter() - began) * 1000
+    accepted_ms = seconds_to_accepted(side, side.start_broker, _ACCEPTED_SECONDS_MAX) * 1000
     time.sleep(_REST_SECONDS)
     private_bytes = side.private_bytes()
     side.stop_broker()
     return {"start_ms": accepted_ms, "memory_bytes": float(private_bytes)}
+
+
+def seconds_to_accepted(side: Side, start: Callable[[], None], seconds_max: float) -> float:
+    """From the start of a broker's process to the first send it accepts."""
+    began = time.perf_counter()
+    start()
+    while not wire.is_accepted(side.address, "start"):
+        if time.perf_counter() - began > seconds_max:
+            raise RuntimeError(f"{side.name} accepted nothing for {seconds_max:.0f} s")
+        time.sleep(0.001)
+    return time.perf_counter() - began
 
 
 def _java_producer(side: Side, cell: Cell, pace: Pace) -> RunMetrics:

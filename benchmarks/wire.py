@@ -86,15 +86,25 @@ def _code(address: str, code: int, fields: dict[str, str], body: bytes) -> int |
         return None
 
 
-def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> dict[str, Any]:
-    """The header of the answer."""
+def request(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
+    """A frame that asks."""
     header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 513, "extFields": fields}
     encoded = json.dumps(header).encode()
-    connection.sendall(struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body)
-    size, header_size = struct.unpack(">II", _read(connection, 8))
-    answer = _read(connection, size - 4)
-    answered: dict[str, Any] = json.loads(answer[: header_size & 0xFFFFFF])
-    return answered
+    return struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
+
+
+def answer_of(frame: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and body of an answer, whose frame begins behind its first length."""
+    (header_size,) = struct.unpack_from(">I", frame)
+    end = 4 + (header_size & 0xFFFFFF)
+    return json.loads(frame[4:end]), frame[end:]
+
+
+def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> dict[str, Any]:
+    """The header of the answer."""
+    connection.sendall(request(code, fields, body))
+    (size,) = struct.unpack(">I", _read(connection, 4))
+    return answer_of(_read(connection, size))[0]
 
 
 def _connect(address: str) -> socket.socket:

@@ -14,7 +14,7 @@ import click
 
 from benchmarks import java, memory, report, revision
 from benchmarks.growth import plot
-from benchmarks.growth.curves import CURVES, Curve
+from benchmarks.growth.curves import CURVES, MEMORY_METRIC, Curve
 from benchmarks.interval import RunMetrics
 from benchmarks.processes import exit_on_sigterm
 from benchmarks.servers import ROOT, Apache, Rmqpy, Side
@@ -94,18 +94,18 @@ def _document(key: str, curve: Curve, points: plot.Points, commit: str) -> str:
         parts.append(
             f"Apache's broker is measured up to {curve.apache_max:,} {curve.axis}: {curve.apache_why}."
         )
-    if curve.per_value:
-        parts.append(f"Private memory of one more of the {curve.axis}: " + _slopes(curve, points) + ".")
+    if MEMORY_METRIC in curve.metrics:
+        parts.append(f"Private memory of one more of the {curve.axis}: {_slopes(points)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _slopes(curve: Curve, points: plot.Points) -> str:
+def _slopes(points: plot.Points) -> str:
     """Growth of the memory from the smallest to the largest value, for each one between them."""
     told = []
     for side, runs in points.items():
         low, high = min(runs), max(runs)
         if high > low:
-            grown = (runs[high][curve.per_value] - runs[low][curve.per_value]) * (1 << 20)
+            grown = (runs[high][MEMORY_METRIC] - runs[low][MEMORY_METRIC]) * (1 << 20)
             size = f"{grown / (high - low):,.0f} B" if grown > 0 else "none that could be told"
             told.append(f"{plot.NAMES[side]} {size}")
     return ", ".join(told)

@@ -27,18 +27,17 @@ class Curve:
     axis: str
     values: tuple[int, ...]
     measure: Measure
-    #: Metric → what it is, with its unit. The first ones are drawn.
+    #: Metric → what it is, with its unit. The first ones are drawn; of memory it is told what one more takes.
     metrics: Mapping[str, str]
     #: Largest value at which Apache's broker is measured, and why no further.
     apache_max: int | None = None
     apache_why: str = ""
     #: Of both brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: Metrics whose growth for each more of the axis is told: private memory of a queue, a connection, a timer.
-    per_value: str = ""
 
 
-_MEMORY: Final = {"private_mib": "private memory, MiB"}
+MEMORY_METRIC: Final = "private_mib"
+_MEMORY: Final = {MEMORY_METRIC: "private memory, MiB"}
 _SENDS: Final = {"throughput": "messages/s", "p99_us": "p99, us", "cpu_us": "broker CPU a message, us"}
 
 CURVES: Final[Mapping[str, Curve]] = {
@@ -51,7 +50,6 @@ CURVES: Final[Mapping[str, Curve]] = {
         apache_max=10_000,
         apache_why="it holds a descriptor of every queue file, of which there are 20,000 on this machine",
         settings=_SMALL_QUEUE_FILES,
-        per_value="private_mib",
     ),
     "connections": Curve(
         "Idle connections beside a load of 4 × 64",
@@ -59,7 +57,6 @@ CURVES: Final[Mapping[str, Curve]] = {
         (10, 100, 1_000, 9_900),
         loads.idle_connections,
         _SENDS | _MEMORY,
-        per_value="private_mib",
     ),
     "producers": Curve(
         "Producers, each of which waits for its answer",
@@ -79,7 +76,6 @@ CURVES: Final[Mapping[str, Curve]] = {
             "cpu_us": "broker CPU a delivery, us",
         }
         | _MEMORY,
-        per_value="private_mib",
     ),
     "backlog": Curve(
         "Backlog, read from its begin while producers go on",
@@ -120,6 +116,5 @@ CURVES: Final[Mapping[str, Curve]] = {
         | _MEMORY,
         apache_max=1_000_000,
         apache_why="for the time that ten millions take",
-        per_value="private_mib",
     ),
 }

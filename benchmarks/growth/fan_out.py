@@ -6,22 +6,22 @@ microseconds of the broker's processor time a delivery.
 """
 
 import asyncio
-import json
 import struct
 import sys
 import time
+from typing import Any
 
+from benchmarks import wire
+from benchmarks.measure import TOPIC
 from benchmarks.processes import cpu_seconds
 
 _SEND, _PULL, _MAX_OFFSET = 310, 11, 30
-TOPIC = "bench"
 _SUSPEND_MS = 15_000
 #: Header bits of a pull: it may wait, and carries its subscription.
 _SYS_FLAG = 2 | 4
 _BODY_BYTES = 128
 #: In a record between IPv4 hosts.
 _BODY_AT = 88
-_QUEUE_OFFSET_AT = 20
 
 
 class Caller:
@@ -36,24 +36,11 @@ class Caller:
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
-    async def ask(
-        self, code: int, fields: dict[str, str], body: bytes = b""
-    ) -> tuple[dict[str, str], int, bytes]:
-        """Fields, code and body of the answer."""
-        header = {
-            "code": code,
-            "flag": 0,
-            "language": "PYTHON",
-            "opaque": 1,
-            "version": 401,
-            "extFields": fields,
-        }
-        text = json.dumps(header, separators=(",", ":")).encode()
-        self._writer.write(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
-        size, header_size = struct.unpack(">II", await self._reader.readexactly(8))
-        frame = await self._reader.readexactly(size - 4)
-        answer = json.loads(frame[: header_size & 0xFF_FFFF])
-        return answer.get("extFields") or {}, answer["code"], frame[header_size & 0xFF_FFFF :]
+    async def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """Header and body of the answer."""
+        self._writer.write(wire.request(code, fields, body))
+        (size,) = struct.unpack(">I", await self._reader.readexactly(4))
+        return wire.answer_of(await self._reader.readexactly(size))
 
 
 async def read(caller: Caller, group: str, offset: int, taken: list[float]) -> None:
@@ -64,7 +51,7 @@ async def read(caller: Caller, group: str, offset: int, taken: list[float]) -> N
         "expressionType": "TAG",
     }  # fmt: skip
     while True:
-        answer, _, records = await caller.ask(_PULL, fields | {"queueOffset": str(offset)})
+        answer, records = await caller.ask(_PULL, fields | {"queueOffset": str(offset)})
         now = time.time()
         at = 0
         while at < len(records):
@@ -72,7 +59,7 @@ async def read(caller: Caller, group: str, offset: int, taken: list[float]) -> N
             taken.append((now - sent) * 1e6)
             (size,) = struct.unpack_from(">i", records, at)
             at += size
-        offset = int(answer.get("nextBeginOffset", offset))
+        offset = int((answer.get("extFields") or {}).get("nextBeginOffset", offset))
 
 
 async def send(caller: Caller, rate: float, until: float) -> None:
@@ -86,17 +73,21 @@ async def send(caller: Caller, rate: float, until: float) -> None:
         await asyncio.sleep(max(0.0, due - time.time()))
         now = time.time()
         body = struct.pack(">d", now) + bytes(_BODY_BYTES - 8)
-        await caller.ask(_SEND, fields | {"g": str(round(now * 1_000))}, body)
+        answer, _ = await caller.ask(_SEND, fields | {"g": str(round(now * 1_000))}, body)
+        if answer["code"] != 0:
+            raise RuntimeError(f"a send was refused: {answer}")
         due += 1 / rate
 
 
 async def main(address: str, groups: int, rate: float, seconds: float, pid: int) -> None:
     """Prints the three figures."""
     producer = await Caller.to(address)
-    answer, _, _ = await producer.ask(_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
+    answer, _ = await producer.ask(_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
     taken: list[float] = []
     readers = [
-        asyncio.create_task(read(await Caller.to(address), f"group-{number}", int(answer["offset"]), taken))
+        asyncio.create_task(
+            read(await Caller.to(address), f"group-{number}", int(answer["extFields"]["offset"]), taken)
+        )
         for number in range(groups)
     ]
     # Groups are made by their first pull, and Java's compiler has something to do.

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from benchmarks import wire
 from benchmarks.interval import RunMetrics
-from benchmarks.measure import bench
+from benchmarks.measure import TOPIC, bench, seconds_to_accepted
 from benchmarks.servers import ROOT, Apache, Side
 from rmqpy.load.report import broker_cpu_us
 
 _MIB: Final = 1 << 20
 #: Load before anything is measured; Java's compiler takes its time.
-_WARM_SECONDS: Final = {True: 6.0, False: 1.0}
+_WARM_SECONDS: Final = 1.0
+_WARM_SECONDS_JAVA: Final = 6.0
 _SECONDS: Final = 3.0
 #: Until a broker's memory has come to rest.
 _REST_SECONDS: Final = 3.0
@@ -62,7 +63,8 @@ def sizes(side: Side, size: int) -> RunMetrics:
 def _sends(side: Side, *options: str, at_least: int = 0, size: int = 128) -> RunMetrics:
     """One run behind a warm-up; as many messages as the page cache takes."""
     most = _MEASURED_BYTES_MAX // size
-    warm = ("-d", str(_WARM_SECONDS[isinstance(side, Apache)]), "--warm-up", "0", "--count", str(most // 2))
+    seconds = _WARM_SECONDS_JAVA if isinstance(side, Apache) else _WARM_SECONDS
+    warm = ("-d", str(seconds), "--warm-up", "0", "--count", str(most // 2))
     bench(side, "produce", *options, *warm)
     if at_least:
         bench(side, "produce", *options, "--count", str(at_least), "-d", "120", "--warm-up", "0")
@@ -102,7 +104,7 @@ def backlog(side: Side, gigabytes: int) -> RunMetrics:
         _fill(side, gigabytes * 1_000)
         bench(side, "latency", *steady, "--warm-up", "3")
         before = bench(side, "latency", *steady, "--warm-up", "1")
-        command = side.load_command("consume", "bench", "-c", "4", "-w", "1")
+        command = side.load_command("consume", TOPIC, "-c", "4", "-w", "1")
         reader = subprocess.Popen(
             [*command, "-d", str(_BACKLOG_SECONDS + 4)],
             stdout=subprocess.PIPE,
@@ -176,10 +178,4 @@ def _fill(side: Side, megabytes: int) -> None:
 
 def _start_again(side: Side) -> float:
     """Seconds from the start of the process to the first send it accepts."""
-    began = time.monotonic()
-    side.start_broker_again()
-    while not wire.is_accepted(side.address, "start"):
-        if time.monotonic() - began > _STARTED_SECONDS_MAX:
-            raise RuntimeError(f"{side.name} accepted nothing for {_STARTED_SECONDS_MAX:.0f} s")
-        time.sleep(0.005)
-    return time.monotonic() - began
+    return seconds_to_accepted(side, side.start_broker_again, _STARTED_SECONDS_MAX)

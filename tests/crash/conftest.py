@@ -1,6 +1,6 @@
 """Fixtures of the tests of crashes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,11 +10,22 @@ from crash.loopback import MountedImage, Unavailable
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[MountedImage]:
-    """A disk that can lose its power; the test is skipped where none can be mounted."""
+def make_disk(tmp_path: Path) -> Iterator[Callable[[str], MountedImage]]:
+    """Makes disks that can lose their power, by name; the test is skipped where none can be mounted."""
     with ExitStack() as mounted:
-        try:
-            image = mounted.enter_context(MountedImage(tmp_path))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        yield image
+
+        def make(name: str) -> MountedImage:
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            try:
+                return mounted.enter_context(MountedImage(folder))
+            except Unavailable as reason:
+                pytest.skip(str(reason))
+
+        yield make
+
+
+@pytest.fixture
+def disk(make_disk: Callable[[str], MountedImage]) -> MountedImage:
+    """One of them."""
+    return make_disk("")

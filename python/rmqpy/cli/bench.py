@@ -201,7 +201,6 @@ def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
     \b
     rmqpy bench timer --count 500000 -c 8 -w 256 --lead 30
     """
-
     from rmqpy.errors import ConfigError
     from rmqpy.load.burst import Burst
     from rmqpy.load.targets import writable

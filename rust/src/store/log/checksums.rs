@@ -1,9 +1,9 @@
 //! Checksums of the log, block by block, for the CRC of a record covers its body alone.
 //!
 //! Owns `rmqpy/checksums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
-//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint, at the latest. A block of an earlier run
-//! is compared with its entry before anything of it is served for the first time; what does not match is reported once
-//! and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
+//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint, at the latest. A block of an
+//! earlier run is compared with its entry before anything of it is served for the first time; what does not match is
+//! reported once and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
 //!
 //! Invariants: an entry is written when its whole block is durable, after which neither changes; an answer about a block
 //! stays the same until the store is closed.

@@ -149,7 +149,7 @@ impl Maintenance {
         self.dispatcher.derived().queues.write_and_make_room(since)
     }
 
-    /// Those that would be forgotten before the next checkpoint, and computed from a file that is in no memory.
+    /// Writes checksums that would be forgotten before the next checkpoint, and computed from a file that is in no memory.
     fn write_checksums(&self) -> Result<(), StoreError> {
         let checksums = self.log.checksums();
         if checksums.has_many_noted() {
