@@ -25,6 +25,9 @@ const AHEAD_BYTES_MAX: u64 = 64 << 20;
 const AHEAD_BYTES_USED_MIN: u64 = 16 << 20;
 /// Bytes that are made ready in one go, while a flush has to wait.
 const STEP_BYTES: u64 = 1 << 20;
+/// Of a mapping the least that is made ready at one look. More than the appender needs until the next one would keep
+/// a processor for so long that sends wait for it.
+const SHARE_BYTES_MIN: u64 = 512 << 10;
 /// Of what is next the least that is made writable again, after the kernel took that from pages it wrote to the disk.
 const NEXT_BYTES_MIN: u64 = 256 << 10;
 
@@ -76,9 +79,13 @@ impl Ahead {
             let next = end + (window.pace * 4).max(NEXT_BYTES_MIN);
             self.prepare(end, next.min(window.ready));
         }
-        // In large pieces: each may cost a sync.
-        if window.ready < end + ahead / 2 {
-            window.ready = self.prepare(window.ready.max(end), end + ahead);
+        let from = window.ready.max(end);
+        if is_mapped {
+            let share = (2 * moved).max(SHARE_BYTES_MIN);
+            window.ready = self.prepare(from, (end + ahead).min(from + share));
+        } else if window.ready < end + ahead / 2 {
+            // In large pieces: each may cost a sync.
+            window.ready = self.prepare(from, end + ahead);
         }
         moved > 0
     }
