@@ -209,7 +209,7 @@ bench-catch-up: build ## how long a slave that begins with nothing takes for GB 
 bench-growth: build ## curves over queues, idle connections, producers, groups, backlog, size, log and timers, beside Apache's broker (1 h; 60 GB of disk); CURVES="queues size": only these; BENCH=quick: 8 min
 	$(BIN)/python -m benchmarks.growth $(if $(filter quick,$(BENCH)),--quick,) $(CURVES)
 
-bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
+bench-peers: build ## rmqpy beside Kafka (Maven), NATS JetStream (nats-server) and Redis streams (redis-server), the same load in turn (14 min); BENCH=quick: 5 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)
 
 cold-start: build ## start-up time of a command beside a bare interpreter: medians of 20

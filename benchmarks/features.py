@@ -127,6 +127,11 @@ class _Featured(Side):
             self._make_user()
         if self.slave is not None:
             self.slave.start_broker()
+            self.settle()
+
+    def settle(self) -> None:
+        super().settle()
+        if self.slave is not None:
             assert self._broker is not None
             # Stored at both: without the slave the answer is that there is none.
             self._broker.wait_until(lambda: wire.is_accepted(self.address, "copied"), _COPYING_SECONDS_MAX)

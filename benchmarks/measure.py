@@ -1,8 +1,8 @@
 """One cell: its sides started, loaded in turn, stopped; every metric of every run kept.
 
-Invariant: at no time are two sides under load. The other one stays up and idle; between two runs what
-the last one wrote goes to the disk, so that neither pays for the other's writes. A round in which something else
-was busy is measured again.
+Invariant: at no time are two sides at work. The others stay up and are suspended: what an idle broker does by the clock
+wakes a processor that the one under load waits for. Between two runs what the last one wrote goes to the disk, so that
+neither pays for the other's writes. A round in which something else was busy is measured again.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from benchmarks import wire
 from benchmarks.cells import Cell
 from benchmarks.interval import RunMetrics
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import suspended
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Floor, Rmqpy, Side
 from rmqpy.load.report import broker_cpu_us, shares
@@ -26,7 +26,7 @@ TOPIC = "bench"
 _FILL_MESSAGES = 200_000
 _REST_SECONDS = 2.0
 _ACCEPTED_SECONDS_MAX = 60.0
-#: What everything but a broker and its load, and the sides that wait for their turn, may take while one is measured.
+#: What everything but a broker and its load may take while one is measured.
 OTHER_CORES_MAX = 0.1
 #: So often is a round measured at most; where all had company, the one that had least of it counts.
 _ATTEMPTS_MAX = 4
@@ -68,6 +68,10 @@ class Loaded(Protocol):
 
     def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
         """Command that loads it and prints the result of `rmqpy bench`."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until it serves again, after it stood still."""
         ...
 
     def stop(self) -> None: ...
@@ -139,7 +143,9 @@ def _quiet_round(
     for _ in range(_ATTEMPTS_MAX):
         runs = []
         for broker in brokers:
-            metrics = _beside_idle([other for other in brokers if other is not broker], broker, measure)
+            with suspended(pid for other in brokers if other is not broker for pid in other.pids):
+                broker.settle()
+                metrics = measure(broker)
             runs.append(metrics)
             tell(f"  {number} {broker.name:7} {_line(metrics)}")
             os.sync()
@@ -153,20 +159,6 @@ def _quiet_round(
         assert quietest is not None
         tell(f"  {number} is the quietest of {_ATTEMPTS_MAX}: others took {quietest[0]:.2f} cores")
     return quietest[1]
-
-
-def _beside_idle(
-    idle: Sequence[_Broker], broker: _Broker, measure: Callable[[_Broker], RunMetrics]
-) -> RunMetrics:
-    """One run. What the sides use that have no load is told apart from what others do: they are always there."""
-    pids = [pid for side in idle for pid in side.pids]
-    began, before = time.monotonic(), sum(map(cpu_seconds, pids))
-    metrics = measure(broker)
-    if "other_cores" in metrics:
-        idle_cores = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - began)
-        metrics["other_cores"] = max(0.0, metrics["other_cores"] - idle_cores)
-        metrics["idle_cores"] = idle_cores
-    return metrics
 
 
 def record(rounds: Sequence[Round]) -> dict[str, Any]:

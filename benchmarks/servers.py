@@ -92,6 +92,12 @@ class Side(ABC):
         assert self._broker is not None
         self._broker.wait_until(lambda: wire.has_route(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
 
+    def settle(self) -> None:
+        """Until messages are taken again, after it stood still: a broker whose request came to its end meanwhile hangs up
+        on the name server, which forgets it until it registers again."""
+        if self._broker is not None:
+            self._broker.wait_until(lambda: wire.has_master(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
+
     def start_name_server(self) -> None:
         """The name server alone, in an empty folder."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -4,6 +4,7 @@ Raw frames on purpose: no client of either side, no retry, no waiting of its own
 """
 
 import json
+import re
 import socket
 import struct
 import time
@@ -29,6 +30,16 @@ def is_listening(address: str) -> bool:
 def has_route(namesrv: str, topic: str) -> bool:
     """Whether a name server knows a broker that has `topic`."""
     return _code(namesrv, _GET_ROUTE, {"topic": topic}, b"") == 0
+
+
+def has_master(namesrv: str, topic: str) -> bool:
+    """Whether a name server knows a master that has `topic`. Apache's writes ids of brokers without quotes."""
+    try:
+        with _connect(namesrv) as connection:
+            route = _asked(connection, _GET_ROUTE, {"topic": topic}, b"")[1]
+    except OSError:
+        return False
+    return re.search(rb'[{,]"?0"?:"', route) is not None
 
 
 def is_accepted(broker: str, topic: str) -> bool:
@@ -102,9 +113,16 @@ def answer_of(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> dict[str, Any]:
     """The header of the answer."""
+    return _asked(connection, code, fields, body)[0]
+
+
+def _asked(
+    connection: socket.socket, code: int, fields: dict[str, str], body: bytes
+) -> tuple[dict[str, Any], bytes]:
+    """Header and body of the answer."""
     connection.sendall(request(code, fields, body))
     (size,) = struct.unpack(">I", _read(connection, 4))
-    return answer_of(_read(connection, size))[0]
+    return answer_of(_read(connection, size))
 
 
 def _connect(address: str) -> socket.socket:

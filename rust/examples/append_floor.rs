@@ -18,6 +18,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::retry_on_intr;
 
 const LOG_BYTES: usize = 1 << 30;
 const QUEUES: usize = 64;
@@ -301,7 +302,8 @@ fn main() {
     let mut events = Vec::with_capacity(256);
     loop {
         events.clear();
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+        // It stands still while others are measured, and is interrupted when it goes on.
+        retry_on_intr(|| epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)).unwrap();
         for event in &events {
             let id = event.data.u64();
             if id == 0 {

@@ -161,6 +161,29 @@ fn a_slave_that_is_ahead_of_its_master_is_refused_and_that_is_told() {
 }
 
 #[test]
+fn a_slave_that_was_ahead_is_refused_when_its_master_has_grown_past_it() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, MASTER);
+    let end = master.range().1;
+    let report = (end.0 + 8).to_be_bytes();
+    assert_eq!(begin(&listener, &report).read(&mut [0]).expect("its end"), 0);
+    fill(&master, &[LARGE]);
+    assert_eq!(begin(&listener, &report).read(&mut [0]).expect("its end"), 0);
+    wait_until("it is told", || {
+        listener.refused().iter().any(|(_, why)| why.contains("when this master's was shorter"))
+    });
+    assert_eq!(listener.slaves(), []);
+
+    // Emptied, or another one there.
+    for has in [0, end.0] {
+        let mut slave = begin(&listener, &has.to_be_bytes());
+        slave.read_exact(&mut [0; 12]).expect("a header");
+        assert_eq!(listener.refused(), []);
+    }
+}
+
+#[test]
 fn a_peer_that_says_nothing_is_closed() {
     let silent = Duration::from_millis(300);
     let master = store(&SimDisk::new(), Durability::PageCache, false);

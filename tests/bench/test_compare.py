@@ -1,6 +1,7 @@
 """The comparison's arithmetic and its report, on made-up results; and that its parts fit together."""
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import pytest
 from benchmarks import bulk, features, kinds, peer_cells, report, sequential_writer, write_paths
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
-from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
+from benchmarks.interval import RunMetrics
+from benchmarks.measure import QUICK, Round, record, take_turns
 from benchmarks.peers import OTHER_SYSTEMS
-from benchmarks.processes import cpu_seconds
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
 from rmqpy.testing import broker
@@ -69,6 +70,9 @@ class Measurable:
     def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
         raise AssertionError("its runs are made up")
 
+    def settle(self) -> None:
+        pass
+
     def stop(self) -> None:
         self.is_stopped = True
 
@@ -97,26 +101,27 @@ def test_a_round_beside_which_others_worked_is_measured_again_a_few_times(
     assert all(side.is_stopped for side in sides)
 
 
-def test_what_a_side_uses_while_another_one_is_loaded_is_not_that_of_others() -> None:
+def test_a_side_stands_still_while_another_one_is_measured() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        sides = [Measurable("loaded", []), Measurable("idle", [], pids=(busy.pid,))]
+        sides = [Measurable("loaded", []), Measurable("waiting", [], pids=(busy.pid,))]
         pace = dataclasses.replace(QUICK, pairs=1)
 
         def measure(side: Measurable) -> RunMetrics:
-            before = cpu_seconds(busy.pid)
-            while cpu_seconds(busy.pid) < before + 0.2:
-                pass
-            return {"other_cores": 1.0}
+            if side.name == "loaded":
+                os.waitid(os.P_PID, busy.pid, os.WSTOPPED)
+            return {"is_stopped": _state(busy.pid) == "T"}
 
         try:
-            [[beside_idle, beside_none]] = take_turns(
-                sides, lambda side: None, measure, pace, lambda line: None
-            )
+            [[beside_it, itself]] = take_turns(sides, lambda side: None, measure, pace, lambda line: None)
+            assert _state(busy.pid) != "T", "it goes on afterwards"
         finally:
             busy.kill()
-    assert beside_idle["idle_cores"] > 0
-    assert beside_idle["other_cores"] == pytest.approx(max(0.0, 1 - beside_idle["idle_cores"]))
-    assert (beside_none["idle_cores"], beside_none["other_cores"]) == (0, 1)
+    assert (beside_it["is_stopped"], itself["is_stopped"]) == (True, False)
+
+
+def _state(pid: int) -> str:
+    """Of a process, as the kernel gives it: T where it stands still."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.parametrize(

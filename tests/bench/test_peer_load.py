@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers import Kafka, Nats, OtherSystem
+from benchmarks.peers import Kafka, Nats, OtherSystem, Redis
 from benchmarks.servers import example
 
 TOPIC = "counted"
@@ -34,7 +34,7 @@ def load(system: OtherSystem, work: str, *options: str) -> dict[str, Any]:
 
 
 def started(kind: type[OtherSystem], folder: Path) -> Iterator[OtherSystem]:
-    if missing := kind.missing_client():
+    if missing := kind.missing_client() if kind.verbs else kind.missing():
         pytest.skip(missing)
     with kind(folder, generator()) as system:
         yield system
@@ -48,6 +48,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherSystem]:
 @pytest.fixture(scope="module")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherSystem]:
     yield from started(Nats, tmp_path_factory.mktemp("nats"))
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherSystem]:
+    yield from started(Redis, tmp_path_factory.mktemp("redis"))
 
 
 def bodies_in_kafka(address: str, count: int) -> list[bytes]:
@@ -98,6 +103,21 @@ def test_nats_holds_what_was_counted(nats_server: OtherSystem) -> None:
     assert asyncio.run(held()) == (1000, BODY)
     # A thousand is no multiple of 32: the last batch is a short one.
     pulled = load(nats_server, "consume", "-c", "2", "-w", "1", "--count", "5000")
+    assert pulled["messages_total"] >= 5000
+    assert pulled["empty_pulls"] > 0
+
+
+def test_redis_holds_what_was_counted(redis: OtherSystem) -> None:
+    sent = load(redis, "produce", "-c", "3", "-w", "5", "-s", "100", "--count", "1000")
+    assert sent["messages_total"] == 1000
+
+    def asked(*words: str) -> str:
+        command = ["redis-cli", "-p", redis.address.rpartition(":")[2], *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert sum(int(asked("XLEN", f"{TOPIC}-{queue}")) for queue in range(redis.queues)) == 1000
+    assert asked("XRANGE", f"{TOPIC}-0", "-", "+", "COUNT", "1").splitlines()[1:] == ["b", BODY.decode()]
+    pulled = load(redis, "consume", "-c", "2", "-w", "1", "--count", "5000")
     assert pulled["messages_total"] >= 5000
     assert pulled["empty_pulls"] > 0
 

@@ -1,4 +1,5 @@
-//! The load of `rmqpy bench` for brokers that do not speak RocketMQ's protocol: Kafka, and NATS with JetStream.
+//! The load of `rmqpy bench` for brokers that do not speak RocketMQ's protocol: Kafka, NATS with JetStream, and Redis with
+//! streams.
 //!
 //! The same generator, clocks and counts: only the `Protocol` is another, and the report has the same names. It is built
 //! by `benchmarks/` for the comparison and is no part of what users install. Options are those of `rmqpy bench`, as far
@@ -8,6 +9,7 @@ mod greeting;
 mod kafka;
 mod nats;
 mod record_batch;
+mod redis;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,9 +19,10 @@ use rmqpy::remoting::Encoding;
 
 use crate::kafka::Kafka;
 use crate::nats::Nats;
+use crate::redis::Redis;
 
 const USAGE: &str =
-    "usage: peer_load kafka|nats produce|consume ADDRESS TOPIC [-c CONNECTIONS] [-w WINDOW] [-s BODY_BYTES]
+    "usage: peer_load kafka|nats|redis produce|consume ADDRESS TOPIC [-c CONNECTIONS] [-w WINDOW] [-s BODY_BYTES]
        [--batch N] [-m MESSAGES_MAX] [--queues N] [-d SECONDS] [--warm-up SECONDS] [--count N] [--pid PID]";
 /// A broker that says nothing for so long has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
 enum Broker {
     Kafka,
     Nats,
+    Redis,
 }
 
 impl Broker {
@@ -58,6 +62,7 @@ impl Broker {
         let load = match self {
             Self::Kafka => Load::start::<Kafka>(plan),
             Self::Nats => Load::start::<Nats>(plan),
+            Self::Redis => Load::start::<Redis>(plan),
         }?;
         while !load.wait(Duration::from_secs(1)) {}
         load.report().unwrap_or_else(|| Err(LoadError::Thread("it ended without a report".to_owned())))
@@ -71,6 +76,7 @@ fn understood(arguments: &[String]) -> Option<(Broker, Plan)> {
     let broker = match broker.as_str() {
         "kafka" => Broker::Kafka,
         "nats" => Broker::Nats,
+        "redis" => Broker::Redis,
         _ => return None,
     };
     let mut plan = Plan {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
 use crate::replication::epochs::Epochs;
-use crate::replication::master::{ConnectionId, CopyFrom, Master, MasterRules};
+use crate::replication::master::{ConnectionId, CopyFrom, Distrust, Master, MasterRules};
 use crate::store::{RECORD_BYTES_MAX, Store};
 
 use super::notes::Notes;
@@ -67,6 +67,9 @@ pub(super) struct Slaves {
     connected: Mutex<BTreeMap<ConnectionId, Connected>>,
     /// Why those were refused that do not fit this log, until they do; the oldest are forgotten.
     refused: Mutex<VecDeque<(IpAddr, String)>>,
+    /// Ends of slaves' logs behind the end of this one; the oldest are forgotten. Nothing but its end says of an Apache
+    /// slave what it has, so that one of these is known by that when this log has grown past it.
+    ahead: Mutex<VecDeque<(IpAddr, PhysicalOffset)>>,
     started: Instant,
     pub(super) notes: Notes,
     /// The I/O thread that stores messages, where slaves are served that have caught up.
@@ -104,6 +107,7 @@ impl Slaves {
             options,
             connected: Mutex::default(),
             refused: Mutex::default(),
+            ahead: Mutex::default(),
             started: Instant::now(),
             notes: Notes::default(),
             senders,
@@ -174,16 +178,43 @@ impl Slaves {
         self.store.confirm(confirmed, in_sync);
     }
 
+    /// Takes the first report of a connection: where the slave's log ends.
+    pub(super) fn joined(
+        &self,
+        id: ConnectionId,
+        address: IpAddr,
+        end: PhysicalOffset,
+    ) -> Result<(), Distrust> {
+        let mut ahead = self.ahead.lock();
+        let was_ahead = ahead.contains(&(address, end));
+        let joined = match self.store.copied_to() {
+            own if was_ahead && own >= end => Err(Distrust::WasAhead { slave: end }),
+            _ => self.core.lock().reported(id, end, self.now()),
+        };
+        if matches!(joined, Err(Distrust::AheadOfMaster { .. })) && !was_ahead {
+            self.remember(&mut ahead, (address, end));
+        }
+        if joined.is_ok() {
+            self.fits(address, None);
+        }
+        joined
+    }
+
     /// Keeps why the slave at an address does not fit this log; `None`: it does.
     pub(super) fn fits(&self, address: IpAddr, mismatch: Option<String>) {
         let mut refused = self.refused.lock();
         refused.retain(|(refused, _)| *refused != address);
         if let Some(mismatch) = mismatch {
-            if refused.len() == self.options.slaves_max {
-                refused.pop_front();
-            }
-            refused.push_back((address, mismatch));
+            self.remember(&mut refused, (address, mismatch));
         }
+    }
+
+    /// Adds to a list of slaves, which is as long as there may be slaves.
+    fn remember<T>(&self, list: &mut VecDeque<T>, one: T) {
+        if list.len() == self.options.slaves_max {
+            list.pop_front();
+        }
+        list.push_back(one);
     }
 
     /// Why slaves were refused that do not fit this log.

@@ -156,13 +156,13 @@ async fn read_reports(
             match reports.next(bytes) {
                 Ok(Some((end, rest))) => {
                     bytes = rest;
-                    let reported = slaves.core.lock().reported(id, end, slaves.now());
+                    let reported = match mem::replace(fits, true) {
+                        false => slaves.joined(id, address, end),
+                        true => slaves.core.lock().reported(id, end, slaves.now()),
+                    };
                     if let Err(distrust) = reported {
                         slaves.fits(address, Some(distrust.to_string()));
                         return Ended::Distrust(distrust);
-                    }
-                    if !mem::replace(fits, true) {
-                        slaves.fits(address, None);
                     }
                 }
                 Ok(None) => break,

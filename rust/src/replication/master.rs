@@ -54,6 +54,11 @@ pub enum Distrust {
         /// End of the master's.
         master: PhysicalOffset,
     },
+    /// It had more than the master, which has grown past it since: the bytes that both have there need not be the same.
+    WasAhead {
+        /// End of its log, as before.
+        slave: PhysicalOffset,
+    },
     /// It begins as slaves do whose group is led by a controller: another protocol.
     OfController,
     /// What it needs next has expired.
@@ -285,6 +290,11 @@ impl fmt::Display for Distrust {
                 out,
                 "the slave's log ends at {slave}, this master's at {master}: one of them has lost something, or \
                  they are not of one group"
+            ),
+            Self::WasAhead { slave } => write!(
+                out,
+                "the slave's log ends at {slave}, as it did when this master's was shorter: its end is of another \
+                 log; the slave has to begin anew"
             ),
             Self::OfController => write!(
                 out,
