@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peer_cells`: Kafka, NATS JetStream and Redis streams under the load that RocketMQ's brokers bear here.
+"""`python -m benchmarks.peer_cells`: Kafka, NATS JetStream and Redis streams under the load of the comparison's cells.
 
 Cells of the comparison, with brokers that do another job: what they promise with an answer differs, and stands beside
 the results. All take turns in one run; those that are not installed are left out.

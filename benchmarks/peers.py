@@ -72,7 +72,9 @@ class OtherSystem(ABC):
         self._child.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
 
     def settle(self) -> None:
-        """Nothing to wait for after it stood still: it has no name server."""
+        """Until it takes connections again: there is no name server that might have forgotten it."""
+        assert self._child is not None, "the broker is started"
+        self._child.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
 
     def stop(self) -> None:
         """And its folder goes with it."""
@@ -202,7 +204,8 @@ class Redis(OtherSystem):
         # Copies of its memory on the side would be measured now and then, and tell nothing of a send.
         return [
             *(_found("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port)),
-            *("--dir", str(self.folder), "--appendonly", "yes", "--save", "", "--auto-aof-rewrite-percentage", "0"),
+            *("--dir", str(self.folder), "--appendonly", "yes", "--save", ""),
+            *("--auto-aof-rewrite-percentage", "0"),
         ]
 
 

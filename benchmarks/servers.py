@@ -93,8 +93,8 @@ class Side(ABC):
         self._broker.wait_until(lambda: wire.has_route(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
 
     def settle(self) -> None:
-        """Until messages are taken again, after it stood still: a broker whose request came to its end meanwhile hangs up
-        on the name server, which forgets it until it registers again."""
+        """Until messages are taken again, after it stood still: a broker whose request ran out of time meanwhile hangs
+        up on the name server, which forgets it until it registers again."""
         if self._broker is not None:
             self._broker.wait_until(lambda: wire.has_master(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
 
