@@ -131,6 +131,11 @@ impl Segment {
         }
     }
 
+    /// Whether the kernel is to bring large pages: see [`Region::use_large_pages`].
+    pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
+        self.region.use_large_pages(large)
+    }
+
     /// Zeroes everything behind the first `used` bytes, durably.
     pub(crate) fn zero_from(&self, used: u64) -> io::Result<()> {
         self.file.zero(used..self.size() as u64)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::store::log::{Active, CommitLog, Flush, WritePathKind};
+use crate::store::log::{Active, CommitLog, Flush, Segment, WritePathKind};
 
 /// Pause between two looks at the appender, while it moves and while it does not.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -28,6 +28,10 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Of a mapping the least that is made ready at one look. More than the appender needs until the next one would keep
 /// a processor for so long that sends wait for it.
 const SHARE_BYTES_MIN: u64 = 512 << 10;
+/// Bytes from look to look from which on a mapping gets large pages, and below which it gets small ones again: a flush of one
+/// byte writes all of its page.
+const LARGE_PAGES_PACE: u64 = 512 << 10;
+const SMALL_PAGES_PACE: u64 = 128 << 10;
 /// Of what is next the least that is made writable again, after the kernel took that from pages it wrote to the disk.
 const NEXT_BYTES_MIN: u64 = 256 << 10;
 
@@ -55,12 +59,14 @@ struct Window {
     ready: u64,
     /// Bytes from look to look, of late.
     pace: u64,
+    /// The file that gets large pages.
+    large: Option<Arc<Segment>>,
 }
 
 impl Ahead {
     pub(crate) fn new(log: Arc<CommitLog>, flush: Arc<Flush>) -> Self {
         let end = log.published().0;
-        let window = Mutex::new(Window { seen: end, ready: end, pace: 0 });
+        let window = Mutex::new(Window { seen: end, ready: end, pace: 0, large: None });
         Self { log, flush, window, is_stopped: Mutex::new(false), stopped: Condvar::new() }
     }
 
@@ -81,6 +87,7 @@ impl Ahead {
         }
         let from = window.ready.max(end);
         if is_mapped {
+            self.choose_pages(&mut window, end);
             let share = (2 * moved).max(SHARE_BYTES_MIN);
             window.ready = self.prepare(from, (end + ahead).min(from + share));
         } else if window.ready < end + ahead / 2 {
@@ -88,6 +95,22 @@ impl Ahead {
             window.ready = self.prepare(from, end + ahead);
         }
         moved > 0
+    }
+
+    /// Large pages for the file that is appended to at `end`, while much is.
+    fn choose_pages(&self, window: &mut Window, end: u64) {
+        let is_much = window.pace >= if window.large.is_some() { SMALL_PAGES_PACE } else { LARGE_PAGES_PACE };
+        let active = self.log.segments().find(end).filter(|_| is_much);
+        let base = |segment: &Option<Arc<Segment>>| segment.as_ref().map(|segment| segment.base());
+        if base(&active) == base(&window.large) {
+            return;
+        }
+        if let Some(before) = window.large.take() {
+            // Whoever reads it gets what the kernel has asked for already, and no less.
+            let _ = before.use_large_pages(false);
+        }
+        // Where there are none small ones do.
+        window.large = active.filter(|active| active.use_large_pages(true).is_ok());
     }
 
     /// Makes bytes from `at` to `until` ready, as far as there are files for them; returns how far that is.

@@ -304,7 +304,7 @@ fn make_part(disk: &dyn Disk, path: &Path, size: u64) -> Result<Entry, StoreErro
         file.allocate(size)?;
         let region = file.map(size as usize, true)?;
         // Where it cannot be done the first appends are a little slower.
-        let _ = region.populate(0..size as usize);
+        let _ = region.use_large_pages(true).and_then(|()| region.populate(0..size as usize));
         Ok(region.claim_spool())
     };
     let Some((appender, reader)) = make().map_err(StoreError::io(path, "make"))? else {
