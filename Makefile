@@ -42,7 +42,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark rust-tests test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ test: ## set up, then all tests: Rust, Python, other clients, Spark
 	@scripts/need python cc cargo
 	@scripts/need --optional java mvn go
 	@rm -rf target/reports
-	@$(STAGE) build $(MAKE) --no-print-directory spark
+	@$(STAGE) build $(MAKE) --no-print-directory --jobs=2 --output-sync=target spark rust-tests
 	@$(STAGE) rust $(MAKE) --no-print-directory test-rust
 	@$(STAGE) python $(MAKE) --no-print-directory test-python
 	@$(STAGE) interop $(MAKE) --no-print-directory test-interop
@@ -78,6 +78,9 @@ words: build ## names that are not used, of tests/words.txt, among what is decla
 build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the test tools
 
 spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
+
+rust-tests: ## the Rust tests, compiled: beside the wheel, the end of whose build takes one processor
+	cargo test --locked --no-run
 
 test-rust: ## the Rust core alone: cargo test, without Python
 	scripts/test-rust

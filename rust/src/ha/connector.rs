@@ -30,8 +30,12 @@ use super::handshake::{Handshake, Refusal};
 use super::notes::{Note, Notes};
 use super::runtime::HaThread;
 
-/// Bytes of the log that are read in one go.
-const READ_BYTES: usize = 256 << 10;
+/// Bytes of the log that are read in one go, and then reported: few where a master sends a little now and then, whose replies
+/// wait for each report, and many where there is always more.
+const READ_BYTES_MIN: usize = 32 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
+/// After so many reads of that much there is always more.
+const FULL_READS: usize = 8;
 /// How long a master may take to accept a connection, a handshake included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The end of what both logs should have that is compared before the stream begins.
@@ -365,7 +369,8 @@ async fn exchange(
     writer: &mut WriteHalf<Stream>,
 ) -> Result<std::convert::Infallible, Ended> {
     let mut transfers = TransferReader::default();
-    let mut buffer = vec![0; READ_BYTES];
+    let mut buffer = vec![0; READ_BYTES_MAX];
+    let (mut wanted, mut full_reads) = (READ_BYTES_MIN, 0);
     loop {
         if let Some(end) = core.report(replica.kept(), shared.now()) {
             let report = report(end);
@@ -377,9 +382,11 @@ async fn exchange(
             said.map_err(|_| Ended::Silence)?.map_err(Ended::Io)?;
         }
         tokio::select! {
-            read = reader.read(&mut buffer) => match read {
+            read = reader.read(buffer.get_mut(..wanted).unwrap_or_default()) => match read {
                 Ok(0) => return Err(Ended::ByPeer),
                 Ok(count) => {
+                    full_reads = if count >= READ_BYTES_MIN { full_reads + 1 } else { 0 };
+                    wanted = if full_reads < FULL_READS { READ_BYTES_MIN } else { READ_BYTES_MAX };
                     shared.heard();
                     let bytes = buffer.get(..count).unwrap_or_default();
                     take(shared, replica, core, epochs, &mut transfers, bytes)?;
