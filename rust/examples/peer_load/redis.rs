@@ -213,7 +213,7 @@ mod tests {
         let mut redis = one(Work::Consume { messages_max: 2 });
         let entry = |id: &str| format!("*2\r\n$3\r\n{id}\r\n*2\r\n$1\r\nb\r\n$2\r\nah\r\n");
         let two = format!("*1\r\n*2\r\n$3\r\nt-0\r\n*2\r\n{}{}", entry("1-1"), entry("1-2"));
-        let mut asked = |redis: &mut Redis| {
+        let asked = |redis: &mut Redis| {
             let mut out = Vec::new();
             redis.ask(0, &mut out);
             String::from_utf8(out).unwrap()
