@@ -29,9 +29,9 @@ const STEP_BYTES: u64 = 1 << 20;
 /// a processor for so long that sends wait for it.
 const SHARE_BYTES_MIN: u64 = 512 << 10;
 /// Bytes from look to look from which on a mapping gets large pages, and below which it gets small ones again: a flush of one
-/// byte writes all of its page.
-const LARGE_PAGES_PACE: u64 = 512 << 10;
-const SMALL_PAGES_PACE: u64 = 128 << 10;
+/// byte writes all of its page, and one that the machine has to find first keeps a processor for milliseconds.
+const LARGE_PAGES_PACE: u64 = 1 << 20;
+const SMALL_PAGES_PACE: u64 = 512 << 10;
 /// Of what is next the least that is made writable again, after the kernel took that from pages it wrote to the disk.
 const NEXT_BYTES_MIN: u64 = 256 << 10;
 
