@@ -131,7 +131,7 @@ class _Featured(Side):
 
     def settle(self) -> None:
         super().settle()
-        if self.slave is not None:
+        if self.slave is not None and self.slave.pids:
             assert self._broker is not None
             # Stored at both: without the slave the answer is that there is none.
             self._broker.wait_until(lambda: wire.is_accepted(self.address, "copied"), _COPYING_SECONDS_MAX)

@@ -53,8 +53,9 @@ class OtherSystem(ABC):
 
     @classmethod
     def missing_client(cls) -> str | None:
-        """Likewise, for the broker and its Python client."""
-        return cls.missing() or (None if find_spec(cls.module) else f"pip install {cls.client}")
+        """Likewise, for the broker and its Python client, where that is measured."""
+        has_client = not cls.verbs or find_spec(cls.module) is not None
+        return cls.missing() or (None if has_client else f"pip install {cls.client}")
 
     def title(self) -> str:
         """The client with its version."""
@@ -105,9 +106,9 @@ class OtherSystem(ABC):
     def version(self) -> str:
         """Of the broker."""
 
-    @abstractmethod
     def settings(self) -> str:
-        """Settings that differ from their defaults."""
+        """Settings that differ from their defaults: options of the command, where it has no file."""
+        return " ".join(self.command()) + "\n"
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -174,9 +175,6 @@ class Nats(OtherSystem):
     def version(self) -> str:
         return f"NATS {_printed('nats-server', '--version').rpartition(' ')[2]}"
 
-    def settings(self) -> str:
-        return " ".join(self.command()) + "\n"
-
     def command(self) -> list[str]:
         store = str(self.folder / "store")
         return [_found("nats-server"), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", store]
@@ -196,9 +194,6 @@ class Redis(OtherSystem):
 
     def version(self) -> str:
         return f"Redis {_printed('redis-server', '--version').partition('v=')[2].partition(' ')[0]}"
-
-    def settings(self) -> str:
-        return " ".join(self.command()) + "\n"
 
     def command(self) -> list[str]:
         # Copies of its memory on the side would be measured now and then, and tell nothing of a send.

@@ -89,12 +89,11 @@ class Side(ABC):
         """Both servers, with a new store; returns when the broker is registered."""
         self.start_name_server()
         self.start_broker(is_sync_flush=is_sync_flush)
-        assert self._broker is not None
-        self._broker.wait_until(lambda: wire.has_route(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
+        self.settle()
 
     def settle(self) -> None:
-        """Until messages are taken again, after it stood still: a broker whose request ran out of time meanwhile hangs
-        up on the name server, which forgets it until it registers again."""
+        """Until its broker, if it runs, is registered: at the start, and after it stood still. One whose request ran
+        out of time meanwhile hangs up on the name server, which forgets it until it registers again."""
         if self._broker is not None:
             self._broker.wait_until(lambda: wire.has_master(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
 

@@ -7,6 +7,7 @@
 
 mod greeting;
 mod kafka;
+mod line;
 mod nats;
 mod record_batch;
 mod redis;

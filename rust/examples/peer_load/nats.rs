@@ -9,15 +9,14 @@ use memchr::{memchr, memmem};
 use rmqpy::load::{Answer, LoadError, Outcome, Plan, Protocol, Target, Work};
 use rmqpy::tls::BlockingStream;
 
-use crate::body;
 use crate::greeting::Greeting;
+use crate::{body, line};
 
 const CONNECT: &[u8] =
     b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}\r\n";
 /// Statuses of a pull that brings no more.
 const NO_MESSAGES: i32 = 404;
 const REQUEST_TIMEOUT: i32 = 408;
-const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// One connection's requests, and what has come for those under way.
 pub struct Nats {
@@ -77,13 +76,7 @@ impl Protocol for Nats {
     }
 
     fn size(bytes: &[u8]) -> Result<Option<usize>, String> {
-        let Some(end) = memchr(b'\n', bytes) else {
-            return if bytes.len() < LINE_BYTES_MAX {
-                Ok(None)
-            } else {
-                Err("a line without an end".to_owned())
-            };
-        };
+        let Some(end) = line::end(bytes)? else { return Ok(None) };
         let line = bytes.get(..end).unwrap_or_default();
         if !(line.starts_with(b"MSG ") || line.starts_with(b"HMSG ")) {
             return Ok(Some(end + 1));
@@ -269,6 +262,7 @@ fn number(digits: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::LINE_BYTES_MAX;
 
     fn one(work: Work) -> Nats {
         Nats::new(work, 3, 0, vec!["t-0".to_owned(), "t-1".to_owned()])

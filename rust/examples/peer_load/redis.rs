@@ -9,9 +9,8 @@ use memchr::memchr;
 use rmqpy::load::{Answer, LoadError, Outcome, Plan, Protocol, Target, Work};
 use rmqpy::tls::BlockingStream;
 
-use crate::body;
+use crate::{body, line};
 
-const LINE_BYTES_MAX: usize = 64 << 10;
 /// Before the first entry.
 const BEGIN: &[u8] = b"0-0";
 /// All that Redis says of a refusal is text.
@@ -57,13 +56,7 @@ impl Protocol for Redis {
         let (mut at, mut missing) = (0, 1_usize);
         while missing > 0 {
             let rest = bytes.get(at..).unwrap_or_default();
-            let Some(end) = memchr(b'\n', rest) else {
-                return if rest.len() < LINE_BYTES_MAX {
-                    Ok(None)
-                } else {
-                    Err("a line without an end".to_owned())
-                };
-            };
+            let Some(end) = line::end(rest)? else { return Ok(None) };
             let line = rest.get(..end).unwrap_or_default();
             at += end + 1;
             missing -= 1;
@@ -174,6 +167,7 @@ fn number(digits: &[u8]) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::LINE_BYTES_MAX;
 
     fn one(work: Work) -> Redis {
         Redis::new(work, 3, 0, &["t-0".to_owned(), "t-1".to_owned()])

@@ -66,13 +66,13 @@ pub(super) struct Transfers {
     pub(super) address: IpAddr,
     pub(super) wakeup: Arc<Notify>,
     reports: ReportReader,
-    /// It has reported something that can be.
-    fits: bool,
+    /// It has said where its log ends.
+    has_joined: bool,
 }
 
 impl Transfers {
     pub(super) fn new(slaves: Arc<Slaves>, id: ConnectionId, address: IpAddr, wakeup: Arc<Notify>) -> Self {
-        Self { slaves, id, address, wakeup, reports: ReportReader::default(), fits: false }
+        Self { slaves, id, address, wakeup, reports: ReportReader::default(), has_joined: false }
     }
 
     /// Serves the slave until its connection ends; why it has.
@@ -107,12 +107,12 @@ impl Transfers {
 
     /// Serves it on this thread until the other should, or it ends.
     async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Result<Stream, Ended> {
-        let Self { slaves, id, address, wakeup, reports, fits } = self;
+        let Self { slaves, id, address, wakeup, reports, has_joined } = self;
         let can_move =
             slaves.senders.is_some() && slaves.options.copies > 1 && matches!(stream, Stream::Plain(_));
         let (mut reader, mut writer) = split(stream);
         tokio::select! {
-            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, fits) => return Err(ended),
+            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, has_joined) => return Err(ended),
             left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left?,
             () = silence(slaves, *id) => return Err(Ended::Silence),
         }
@@ -141,7 +141,7 @@ async fn read_reports(
     address: IpAddr,
     wakeup: &Notify,
     reports: &mut ReportReader,
-    fits: &mut bool,
+    has_joined: &mut bool,
 ) -> Ended {
     let mut buffer = [0; READ_BYTES];
     loop {
@@ -156,7 +156,7 @@ async fn read_reports(
             match reports.next(bytes) {
                 Ok(Some((end, rest))) => {
                     bytes = rest;
-                    let reported = match mem::replace(fits, true) {
+                    let reported = match mem::replace(has_joined, true) {
                         false => slaves.joined(id, address, end),
                         true => slaves.core.lock().reported(id, end, slaves.now()),
                     };

@@ -106,7 +106,7 @@ impl Ahead {
             return;
         }
         if let Some(before) = window.large.take() {
-            // Whoever reads it gets what the kernel has asked for already, and no less.
+            // Where that fails readers get 2 MiB at a time, and nothing ahead of that.
             let _ = before.use_large_pages(false);
         }
         // Where there are none small ones do.

@@ -303,8 +303,9 @@ fn make_part(disk: &dyn Disk, path: &Path, size: u64) -> Result<Entry, StoreErro
         // What a write through the mapping must not be the first to miss.
         file.allocate(size)?;
         let region = file.map(size as usize, true)?;
-        // Where it cannot be done the first appends are a little slower.
-        let _ = region.use_large_pages(true).and_then(|()| region.populate(0..size as usize));
+        // Where there are no large pages small ones do, and where none can be brought the first appends are a little slower.
+        let _ = region.use_large_pages(true);
+        let _ = region.populate(0..size as usize);
         Ok(region.claim_spool())
     };
     let Some((appender, reader)) = make().map_err(StoreError::io(path, "make"))? else {
