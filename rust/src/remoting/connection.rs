@@ -5,8 +5,8 @@
 //!                  mailbox → events → Service::event ─┴→ outbox → socket
 //! ```
 //!
-//! A turn reads once, hands over everything complete, and writes once what came of it; a connection that is never
-//! without work gives way after each turn. While its peer does not take what waits for it, nothing more is read or
+//! A turn reads once, hands over everything complete, and writes once what came of it, after the other connections that
+//! were ready with it had theirs (`round`); a connection that is never without work gives way after each turn. While its peer does not take what waits for it, nothing more is read or
 //! handled: the bound is the outbox, and behind it the peer's own socket.
 //!
 //! Invariant: whenever the task sleeps, whatever could give it work (socket, mailbox, memory) will wake it.
@@ -49,6 +49,8 @@ pub(super) struct Connection<S: Service> {
     /// The inbox may hold complete frames that were not handed over.
     has_frames: bool,
     outbox: Outbox,
+    /// The outbox waits for the other connections of the round.
+    has_deferred: bool,
     /// What of the outbox is part of the server's sum.
     counted_bytes: usize,
     /// Events taken out of the mailbox and not yet handled.
@@ -91,6 +93,7 @@ impl<S: Service> Connection<S> {
             inbox,
             has_frames: false,
             outbox,
+            has_deferred: false,
             counted_bytes: 0,
             events,
             buffers,
@@ -118,6 +121,7 @@ impl<S: Service> Connection<S> {
         if !self.thread.is_stopping() {
             self.thread.turnstile.pass().await;
         }
+        self.comes_back();
         self.count_pending(0);
         self.link.end();
         let Self { thread, session, .. } = *self;
@@ -132,6 +136,9 @@ impl<S: Service> Connection<S> {
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
         self.link.register(cx.waker());
         let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
+        if self.comes_back() {
+            self.poll_write(cx)?;
+        }
         while budget.frames > 0 && budget.bytes > 0 {
             self.apply_actions()?;
             if !self.work(cx, &mut budget)? {
@@ -139,6 +146,12 @@ impl<S: Service> Connection<S> {
                     return Poll::Ready(Err(Close::Stopped));
                 }
                 self.rest();
+                return Poll::Pending;
+            }
+            if self.has_deferred {
+                self.rest();
+                // Behind all that are ready now.
+                cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
@@ -214,9 +227,21 @@ impl<S: Service> Connection<S> {
         }
         // Replies of one read leave together, unless they are many.
         if !self.has_frames || !takes_frames || self.outbox.pending_bytes() >= WRITE_BYTES_EAGER {
-            self.poll_write(cx)?;
+            self.has_deferred = has_worked && !self.outbox.is_empty() && self.thread.round.defers();
+            if !self.has_deferred {
+                self.poll_write(cx)?;
+            }
         }
         Ok(has_worked)
+    }
+
+    /// Whether it had deferred its replies.
+    fn comes_back(&mut self) -> bool {
+        let has_deferred = std::mem::take(&mut self.has_deferred);
+        if has_deferred {
+            self.thread.round.comes_back();
+        }
+        has_deferred
     }
 
     fn handle_events(&mut self, budget: &mut WorkBudget) -> Result<bool, Close> {

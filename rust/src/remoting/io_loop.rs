@@ -22,6 +22,7 @@ use super::idle_tracker::{IdleAction, IdleTracker, Timeouts};
 use super::io_thread::{Arrival, ConnectionEntry, IoThread, ThreadCommand};
 use super::limits::{ACCEPT_PAUSE, ServerOptions};
 use super::link::LinkId;
+use super::round::Round;
 use super::service::{Close, Service};
 use super::shared::{Permit, Shared};
 use super::turnstile::{PASSES_MAX, Turnstile};
@@ -43,6 +44,7 @@ pub(super) fn run<S: Service>(
         connections: RefCell::new(HashMap::new()),
         acceptors: RefCell::new(Vec::new()),
         turnstile: Turnstile::new(),
+        round: Round::default(),
         tick: Cell::new(0),
         deadline: Cell::new(None),
         emptied: Notify::new(),

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::idle_tracker::IdleTracker;
 use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
+use super::round::Round;
 use super::service::Service;
 use super::shared::{Permit, Shared};
 use super::turnstile::Turnstile;
@@ -57,6 +58,7 @@ pub(super) struct IoThread<S: Service> {
     pub(super) acceptors: RefCell<Vec<AbortHandle>>,
     /// For connections that end, or shake hands.
     pub(super) turnstile: Turnstile,
+    pub(super) round: Round,
     pub(super) tick: Cell<u32>,
     pub(super) deadline: Cell<Option<Instant>>,
     pub(super) emptied: Notify,
