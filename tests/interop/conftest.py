@@ -69,6 +69,13 @@ def originals() -> Iterator[Callable[[str], Path]]:
     builds.close()
 
 
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    """The address of a name server of ours, for brokers that a test starts itself."""
+    with servers.rmqpy_name_server(tmp_path) as (address, _):
+        yield address
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The homes of all processes of this session."""

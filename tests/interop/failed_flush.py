@@ -21,7 +21,7 @@ import pytest
 from crash.traffic import send_header
 from wire import Peer
 
-from . import servers, wire
+from . import wire
 from .folders import Folder
 
 SENDS = int(os.environ.get("FAILED_FLUSH_SENDS") or 160)
@@ -36,12 +36,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace"),
 ]
-
-
-@pytest.fixture
-def namesrv(tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 async def send(broker: str, count: int) -> Counter[int]:

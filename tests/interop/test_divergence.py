@@ -4,7 +4,7 @@ The slave is refused, or refuses; either is told, and nothing of the master's ne
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,19 +13,13 @@ import pytest
 import rmqpy
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, waiting, wire
+from . import waiting, wire
 from .folders import Folder, master_and_slave
 
 SECONDS_MAX = 60.0
 until = partial(waiting.until, seconds=SECONDS_MAX)
 
 pytestmark = pytest.mark.timeout(200, func_only=True)
-
-
-@pytest.fixture
-def namesrv(tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def send(namesrv: str, name: str, count: int) -> None:

@@ -1,6 +1,6 @@
 """Our slave of Apache's master: its log byte by byte, its offsets, and consumers when the master is dead."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,6 @@ SECONDS_MAX = 30.0
 until = partial(waiting.until, seconds=SECONDS_MAX)
 
 pytestmark = pytest.mark.timeout(180, func_only=True)
-
-
-@pytest.fixture
-def namesrv(tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def rmqpy_slave(folder: Path, namesrv: str) -> Child:

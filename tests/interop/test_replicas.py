@@ -4,7 +4,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,19 +12,13 @@ import pytest
 
 import rmqpy
 
-from . import servers, waiting, wire
+from . import waiting, wire
 from .folders import Folder, Record, master_and_slave
 
 #: Of one of three rounds.
 MESSAGES = int(os.environ.get("RMQPY_REPLICA_MESSAGES", "12000")) // 3
 COPIED_SECONDS_MAX = 60.0 + MESSAGES / 2_000
 wait_until = partial(waiting.until, seconds=COPIED_SECONDS_MAX, pause=0.2)
-
-
-@pytest.fixture
-def namesrv(tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def send(namesrv: str, name: str) -> None:

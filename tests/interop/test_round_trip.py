@@ -10,7 +10,7 @@ all kinds of them roll. RMQPY_WRITE_PATH=spool has ours write through its spool,
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,12 +33,6 @@ REGISTERED_SECONDS_MAX = 30.0
 """A delay level whose messages are still waiting at the end of the test."""
 
 Served = dict[tuple[str, int], list[Record]]
-
-
-@pytest.fixture
-def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def write(folder: Folder, writer: str, count: int) -> None:

@@ -2,26 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rmqpy
 
-from . import servers, wire
+from . import wire
 from .folders import SMALL_FILES, Folder, Record
 
 TOPIC = "timed"
 QUEUES = 1
 SPACING_MS = 500
 DELIVERED_SECONDS_MAX = 120.0
-
-
-@pytest.fixture
-def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def send(folder: Folder, writer: str, count: int) -> dict[bytes, int]:

@@ -7,7 +7,7 @@ stopped when it has marked what ended under it: what Apache's has not, as it sto
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,6 @@ TOPIC, MARKS = "transacted", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 COUNT = 12
 WAIT_S = 120.0
 SETTINGS = SMALL_FILES | servers.APACHE_CHECKS | {"transactionCheckMax": 1_000}
-
-
-@pytest.fixture
-def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 class Shop:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,12 +24,6 @@ BODY_BYTES = 4096
 BATCH = 16
 
 pytestmark = pytest.mark.timeout(3000)
-
-
-@pytest.fixture
-def namesrv(tmp_path: Path) -> Iterator[str]:
-    with servers.rmqpy_name_server(tmp_path) as (address, _):
-        yield address
 
 
 def produce(folder: Folder, count: int) -> None:
