@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -71,13 +71,11 @@ def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
         fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BODY_BYTES))
         filled = bench(master, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
         megabytes = filled["bytes"] / 1e6
-        queues, stored = _stored(master, messages)
+        # Apache's broker dispatches behind its answers.
+        stored = _ends(master, lambda ends: sum(ends) >= messages)
         before, began = cpu_seconds(master.pid), time.monotonic()
         slave.start_broker()
-        while [wire.max_offset(slave.address, TOPIC, queue) for queue in queues] != stored:
-            if time.monotonic() - began > _SECONDS_MAX:
-                raise RuntimeError(f"the slave of {master.name} lacks messages after {_SECONDS_MAX:.0f} s")
-            time.sleep(_LOOK_SECONDS)
+        _ends(slave, lambda ends: ends == stored)
         seconds = time.monotonic() - began
         return {
             "seconds": seconds,
@@ -90,22 +88,19 @@ def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
         master.stop()
 
 
-def _stored(master: Side, messages: int) -> tuple[range, Sequence[int]]:
-    """The queues and where they end, once all messages are in them: Apache's broker dispatches behind its answers."""
+def _ends(broker: Side, has_all: Callable[[Sequence[int]], bool]) -> Sequence[int]:
+    """Where the queues of the topic end, once all messages are in them; none of them is empty then."""
     began = time.monotonic()
     while True:
-        queues = range(_queues(master.address))
-        stored = [wire.max_offset(master.address, TOPIC, queue) for queue in queues]
-        if sum(stored) >= messages:
-            return queues, stored
+        each = (wire.max_offset(broker.address, TOPIC, queue) for queue in itertools.count())
+        ends = list(itertools.takewhile(bool, each))
+        if has_all(ends):
+            return ends
         if time.monotonic() - began > _SECONDS_MAX:
-            raise RuntimeError(f"{master.name} has {sum(stored)} of {messages} messages")
+            raise RuntimeError(
+                f"{broker.name} has {sum(ends)} messages, and lacks some, after {_SECONDS_MAX:.0f} s"
+            )
         time.sleep(_LOOK_SECONDS)
-
-
-def _queues(broker: str) -> int:
-    """How many queues of the topic have messages: all of them."""
-    return next(queue for queue in itertools.count() if not wire.max_offset(broker, TOPIC, queue))
 
 
 def _cells(metrics: RunMetrics) -> list[str]:

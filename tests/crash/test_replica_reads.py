@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+from crash.reading import Silence, send_numbers
 from crash.replica_processes import Replica, caught_up, in_sync, running
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset
 from wire import TIMEOUT_S, Peer, Refusal
@@ -29,16 +30,12 @@ class Reading:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        self.longest_silence = 0.0
-        self._last = time.monotonic()
+        self.silence = Silence()
         self._lock = threading.Lock()
 
     def took(self, body: bytes) -> None:
         with self._lock:
-            now = time.monotonic()
-            if self.bodies:
-                self.longest_silence = max(self.longest_silence, now - self._last)
-            self._last = now
+            self.silence.broken()
             self.bodies.append(body)
         # Slower than the messages come, so that the master dies in the middle.
         time.sleep(0.0005)
@@ -46,12 +43,6 @@ class Reading:
     @property
     def is_done(self) -> bool:
         return len(set(self.bodies)) == MESSAGES
-
-
-def send_all(namesrv: str) -> None:
-    with rmqpy.Producer(namesrv) as producer:
-        for future in [producer.submit("orders", b"%d" % number) for number in range(MESSAGES)]:
-            future.result(timeout=TIMEOUT_S)
 
 
 def push(namesrv: str, reading: Reading) -> None:
@@ -95,7 +86,7 @@ async def test_reading_goes_on_at_the_slave_within_seconds(
     )
     async with running(master, slave):
         await in_sync(master)
-        await asyncio.to_thread(send_all, namesrv)
+        await asyncio.to_thread(send_numbers, namesrv, "orders", MESSAGES)
         await caught_up(master, slave)
         reading = Reading()
         task = asyncio.create_task(asyncio.to_thread(read, namesrv, reading))
@@ -107,8 +98,8 @@ async def test_reading_goes_on_at_the_slave_within_seconds(
             await task
         assert set(reading.bodies) == {b"%d" % number for number in range(MESSAGES)}
         repeats = len(reading.bodies) - MESSAGES
-        print(f"{read.__name__}: silence of {reading.longest_silence:.2f} s at most, {repeats} repeats")
-        assert reading.longest_silence < SILENCE_SECONDS_MAX
+        print(f"{read.__name__}: silence of {reading.silence.longest:.2f} s at most, {repeats} repeats")
+        assert reading.silence.longest < SILENCE_SECONDS_MAX
         # What is read again is what was read and not committed.
         assert repeats <= 4_000
         if read is ranges:

@@ -2,14 +2,14 @@
 
 import asyncio
 import signal
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import rmqpy
+from crash.reading import Silence, send_numbers
 from crash.replica_processes import Replica, caught_up, in_sync, running
 from wire import TIMEOUT_S
 
@@ -31,22 +31,23 @@ class Batches:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.longest_silence = 0.0
-        self._last = time.monotonic()
+        self.silence = Silence()
+        self._grown = threading.Condition()
 
     def __call__(self, batch: "DataFrame", number: int) -> None:
         rows = [int(bytes(row.body)) for row in batch.select("body").collect()]
-        now = time.monotonic()
-        if self.numbers:
-            self.longest_silence = max(self.longest_silence, now - self._last)
-        self._last = now
-        self.numbers += rows
+        with self._grown:
+            self.silence.broken()
+            self.numbers += rows
+            self._grown.notify_all()
 
+    async def has_read(self, count: int) -> bool:
+        """Wait until it has read so many; False when it takes too long."""
+        return await asyncio.to_thread(self._has_read, count)
 
-def send_all(namesrv: str) -> None:
-    with rmqpy.Producer(namesrv) as producer:
-        for future in [producer.submit("orders", b"%d" % number) for number in range(MESSAGES)]:
-            future.result(timeout=TIMEOUT_S)
+    def _has_read(self, count: int) -> bool:
+        with self._grown:
+            return self._grown.wait_for(lambda: len(self.numbers) >= count, 2 * TIMEOUT_S)
 
 
 def started(spark: "SparkSession", namesrv: str, checkpoint: Path, batches: Callable[..., None]) -> Any:
@@ -63,22 +64,17 @@ async def test_a_query_goes_on_at_the_slave_within_seconds(
     slave = Replica(namesrv, tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **READS})
     async with running(master, slave):
         await in_sync(master)
-        await asyncio.to_thread(send_all, namesrv)
+        await asyncio.to_thread(send_numbers, namesrv, "orders", MESSAGES)
         await caught_up(master, slave)
         batches = Batches()
         query = await asyncio.to_thread(started, spark, namesrv, tmp_path / "checkpoint", batches)
         try:
-            async with asyncio.timeout(4 * TIMEOUT_S):
-                while len(batches.numbers) < BEFORE:
-                    await asyncio.sleep(0.01)
-                    assert query.isActive, query.exception()
-                await master.end(signal.SIGKILL)
-                assert len(batches.numbers) < MESSAGES // 2, "it dies in the middle"
-                while len(batches.numbers) < MESSAGES:
-                    await asyncio.sleep(0.01)
-                    assert query.isActive, query.exception()
+            assert await batches.has_read(BEFORE), query.exception()
+            await master.end(signal.SIGKILL)
+            assert len(batches.numbers) < MESSAGES // 2, "it dies in the middle"
+            assert await batches.has_read(MESSAGES), query.exception()
         finally:
             await asyncio.to_thread(query.stop)
     assert sorted(batches.numbers) == list(range(MESSAGES)), "each came once"
-    print(f"silence of {batches.longest_silence:.2f} s at most")
-    assert batches.longest_silence < SILENCE_SECONDS_MAX
+    print(f"silence of {batches.silence.longest:.2f} s at most")
+    assert batches.silence.longest < SILENCE_SECONDS_MAX
