@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A turn reads once, hands over everything complete, and writes once what came of it, after the other connections that
-//! were ready with it had theirs (`round`); a connection that is never without work gives way after each turn. While its peer does not take what waits for it, nothing more is read or
-//! handled: the bound is the outbox, and behind it the peer's own socket.
+//! were ready with it had theirs (`round`); a connection that is never without work gives way after each turn. While its
+//! peer does not take what waits for it, nothing more is read or handled: the bound is the outbox, and behind it the
+//! peer's own socket.
 //!
 //! Invariant: whenever the task sleeps, whatever could give it work (socket, mailbox, memory) will wake it.
 //! Threads: the I/O thread it was dealt to.
@@ -121,7 +122,6 @@ impl<S: Service> Connection<S> {
         if !self.thread.is_stopping() {
             self.thread.turnstile.pass().await;
         }
-        self.comes_back();
         self.count_pending(0);
         self.link.end();
         let Self { thread, session, .. } = *self;
@@ -136,7 +136,8 @@ impl<S: Service> Connection<S> {
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
         self.link.register(cx.waker());
         let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
-        if self.comes_back() {
+        if std::mem::take(&mut self.has_deferred) {
+            self.thread.round.comes_back();
             self.poll_write(cx)?;
         }
         while budget.frames > 0 && budget.bytes > 0 {
@@ -233,15 +234,6 @@ impl<S: Service> Connection<S> {
             }
         }
         Ok(has_worked)
-    }
-
-    /// Whether it had deferred its replies.
-    fn comes_back(&mut self) -> bool {
-        let has_deferred = std::mem::take(&mut self.has_deferred);
-        if has_deferred {
-            self.thread.round.comes_back();
-        }
-        has_deferred
     }
 
     fn handle_events(&mut self, budget: &mut WorkBudget) -> Result<bool, Close> {

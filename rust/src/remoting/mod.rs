@@ -4,10 +4,10 @@
 //! the numbers. None of the three does I/O, keeps a clock or knows what a request means. `limits` has every bound.
 //!
 //! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` finds out whether
-//! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`, which are answered in a `round`; `link` reaches one of them from any thread, through a bounded
-//! `mailbox`. `buffer_budget` and `large_frames` bound the memory of all together; its `idle_tracker` tells a connection
-//! to give memory back, and what has not come in time. `client` is the calling end: a `peer` for each address, whose
-//! `peer_task` writes requests and ends `call`s.
+//! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`, which are answered in a
+//! `round`; `link` reaches one of them from any thread, through a bounded `mailbox`. `buffer_budget` and `large_frames` bound
+//! the memory of all together; its `idle_tracker` tells a connection to give memory back, and what has not come in time.
+//! `client` is the calling end: a `peer` for each address, whose `peer_task` writes requests and ends `call`s.
 //!
 //! *Architecture invariant*: a frame is read, handled and answered on one thread, and steady traffic allocates nothing.
 

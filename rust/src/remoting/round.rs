@@ -37,10 +37,11 @@ impl Round {
         true
     }
 
-    /// A connection that has deferred is about to write, or ends.
+    /// A connection that has deferred is about to write.
     pub(super) fn comes_back(&self) {
-        self.waiting.set(self.waiting.get() - 1);
-        if self.waiting.get() == 0 && self.gathered.take() == 1 {
+        let waiting = self.waiting.get() - 1;
+        self.waiting.set(waiting);
+        if waiting == 0 && self.gathered.take() == 1 {
             self.alone.set(ALONE);
         }
     }
