@@ -1,10 +1,12 @@
 """Sending: the way of one message, many at once, and the end of a producer."""
 
+import math
 import os
 import signal
 import threading
 import time
 import zlib
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -37,6 +39,19 @@ def test_a_send_tells_where_the_message_is(name_server: NameServer, brokers: Bro
         "m": "false",
         "n": "broker-b",
     }
+
+
+@pytest.mark.parametrize("limit", [math.inf, 1e300, timedelta.max])
+def test_a_time_without_an_end_is_no_limit(
+    name_server: NameServer, brokers: Brokers, limit: float | timedelta
+) -> None:
+    with rmqpy.Producer(name_server.address, send_timeout=limit) as producer:
+        assert producer.send("orders", b"x").ok
+        assert producer.send("orders", b"x", timeout=limit).ok
+        assert producer.submit("orders", b"x", timeout=limit).result(timeout=math.inf).ok
+        producer.flush(timeout=math.inf)
+        with pytest.raises(errors.ConfigError, match="timeout is not a number"):
+            producer.send("orders", b"x", timeout=math.nan)
 
 
 @pytest.mark.parametrize("header", ["json", "binary"])

@@ -5,6 +5,7 @@ whose configurations are equal share connections and routes.
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from rmqpy.config.addresses import parse
 from rmqpy.config.arguments import check_types
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
+
+#: Longest time there is. What is longer is as good as this, and clocks can be set by it.
+FOREVER_S = 100.0 * 365 * 86_400
 
 NAMESRV_PORT = 9876
 DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
@@ -205,12 +209,15 @@ def addresses(namesrv: Address) -> tuple[str, ...]:
 
 
 def seconds(time: float | timedelta, name: str = "timeout") -> float:
-    """A time as every public method takes it. Raises `TypeError` by the argument's name.
+    """A time as every public method takes it, a century at most: `math.inf` is no limit. Raises `TypeError` and
+    `ConfigError` by the argument's name.
 
     >>> seconds(timedelta(minutes=1)), seconds(2)
     (60.0, 2.0)
     """
     if isinstance(time, timedelta):
-        return time.total_seconds()
+        time = time.total_seconds()
     check_types(**{name: (time, float | int | timedelta)})
-    return float(time)
+    if math.isnan(time):
+        raise ConfigError(f"{name} is not a number")
+    return float(min(time, FOREVER_S))

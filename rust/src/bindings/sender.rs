@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -21,6 +21,7 @@ use super::waiting::{OwnerProcess, duration, wait};
 use crate::client::broker_latency::BrokerLatency;
 use crate::client::broker_regions::BrokerRegions;
 use crate::client::completions::Completions as CompletionsCore;
+use crate::client::connections::Connections;
 use crate::client::encoded_send::{EncodedSend, ProducerContext};
 use crate::client::message_fields::{MessageFields, check_group};
 use crate::client::pending_send::{PendingSend, SendOptions};
@@ -96,6 +97,8 @@ struct Terms<'a> {
     timeout: Option<f64>,
     announce: &'a str,
     token: u64,
+    /// When it began.
+    now: Instant,
 }
 
 #[pymethods]
@@ -220,11 +223,11 @@ impl Sender {
         token: u64,
     ) -> PyResult<Start> {
         // Before any lock is taken, which a fork may have left locked.
-        self.connections.get()?;
-        let Some((encoded, place)) = self.encoded(py, message, body, to)? else {
+        let (connections, now) = (self.connections.get()?, Instant::now());
+        let Some((encoded, place)) = self.encoded(py, message, body, to, now)? else {
             return Ok(Start::Refused(NO_ROUTE));
         };
-        self.start(py, encoded, place, &Terms { timeout, announce, token })
+        self.start(py, connections, encoded, place, &Terms { timeout, announce, token, now })
     }
 
     /// Likewise for messages of one topic, stored side by side.
@@ -238,16 +241,16 @@ impl Sender {
         announce: &str,
         token: u64,
     ) -> PyResult<Start> {
-        self.connections.get()?;
+        let (connections, now) = (self.connections.get()?, Instant::now());
         let Some(first) = messages.first().map(|first| &first.fields) else {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
-        let Some(place) = self.place(&first.topic, first.sharding_key.as_deref(), to) else {
+        let Some(place) = self.place(&first.topic, first.sharding_key.as_deref(), to, now) else {
             return Ok(Start::Refused(NO_ROUTE));
         };
         let members = messages.iter().map(|message| (&message.fields, message.body_bytes(py)));
         let encoded = self.context.batch(&first.topic, members, self.clock.wall_ms());
-        self.start(py, encoded, place, &Terms { timeout, announce, token })
+        self.start(py, connections, encoded, place, &Terms { timeout, announce, token, now })
     }
 
     /// Likewise for rows that travel together; a failure is announced. Raises `ValueError` for a row that no
@@ -261,11 +264,12 @@ impl Sender {
         topic: &str,
         to: Option<Chosen>,
     ) -> PyResult<Start> {
-        self.connections.get()?;
-        let Some(place) = self.place(topic, None, to) else { return Ok(Start::Refused(NO_ROUTE)) };
+        let (connections, now) = (self.connections.get()?, Instant::now());
+        let Some(place) = self.place(topic, None, to, now) else { return Ok(Start::Refused(NO_ROUTE)) };
         let (part, now_ms) = (rows.part(batch)?, self.clock.wall_ms());
         let encoded = py.detach(|| part.encode(&self.context, &batch.batch, now_ms)).map_err(refused)?;
-        self.start(py, encoded, place, &Terms { timeout: None, announce: "failures", token: 0 })
+        let terms = Terms { timeout: None, announce: "failures", token: 0, now };
+        self.start(py, connections, encoded, place, &terms)
     }
 
     /// Send and forget. Raises `ConnectError` when the message cannot even be queued.
@@ -277,8 +281,10 @@ impl Sender {
         body: Option<&Bound<'_, PyAny>>,
         to: Option<Chosen>,
     ) -> PyResult<Option<NotSent>> {
-        let connections = self.connections.get()?;
-        let Some((encoded, place)) = self.encoded(py, message, body, to)? else { return Ok(Some(NO_ROUTE)) };
+        let (connections, now) = (self.connections.get()?, Instant::now());
+        let Some((encoded, place)) = self.encoded(py, message, body, to, now)? else {
+            return Ok(Some(NO_ROUTE));
+        };
         let sent = connections.send_oneway(&encoded, &place.target);
         sent.map(|()| None).map_err(|error| raise("ConnectError", &error.to_string()))
     }
@@ -287,7 +293,7 @@ impl Sender {
     fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
         let connections = self.connections.get()?;
         if future.send.again(target(address, broker, queue_id)) {
-            connections.send(&future.send, &self.completions);
+            connections.send(&future.send, &self.completions, Instant::now());
         }
         Ok(())
     }
@@ -337,23 +343,20 @@ impl Sender {
 
 impl Sender {
     /// The queue of a message: the caller's choice, that of its sharding key, or the next in rotation.
-    fn place(&self, topic: &str, key: Option<&str>, to: Option<Chosen>) -> Option<Place> {
+    fn place(&self, topic: &str, key: Option<&str>, to: Option<Chosen>, now: Instant) -> Option<Place> {
         if let Some(chosen) = to {
             return Some(chosen.into());
         }
-        let rotation = self.routes.get(topic, Instant::now())?;
-        let target = key.map_or_else(|| self.next(&rotation), |key| rotation.of_key(key))?;
+        let rotation = self.routes.get(topic, now)?;
+        let target = key.map_or_else(|| self.next(&rotation, now), |key| rotation.of_key(key))?;
         Some(Place { target: target.clone(), is_pinned: key.is_some() })
     }
 
     /// The next queue in rotation, of a broker that is not slow where these are avoided.
-    fn next<'a>(&self, rotation: &'a QueueRotation) -> Option<&'a Target> {
+    fn next<'a>(&self, rotation: &'a QueueRotation, now: Instant) -> Option<&'a Target> {
         match &self.latency {
             None => rotation.next(),
-            Some(latency) => {
-                let now = Instant::now();
-                rotation.next_at(|broker| latency.is_available(broker, now))
-            }
+            Some(latency) => rotation.next_at(|broker| latency.is_available(broker, now)),
         }
     }
 
@@ -364,6 +367,7 @@ impl Sender {
         message: &Bound<'_, PyAny>,
         body: Option<&Bound<'_, PyAny>>,
         to: Option<Chosen>,
+        now: Instant,
     ) -> PyResult<Option<(EncodedSend, Place)>> {
         if let Ok(message) = message.cast::<Message>() {
             let message = message.get();
@@ -374,7 +378,7 @@ impl Sender {
                 ));
             }
             self.check_size(&fields.topic, content)?;
-            let Some(place) = self.place(&fields.topic, fields.sharding_key.as_deref(), to) else {
+            let Some(place) = self.place(&fields.topic, fields.sharding_key.as_deref(), to, now) else {
                 return Ok(None);
             };
             let encode = || self.context.message(fields, content, self.clock.wall_ms());
@@ -393,13 +397,13 @@ impl Sender {
             return Err(PyValueError::new_err(EMPTY_BODY));
         }
         self.check_size(&topic, body)?;
-        let Some(rotation) = self.routes.get(&topic, Instant::now()) else {
+        let Some(rotation) = self.routes.get(&topic, now) else {
             // Only here: the topics of routes are known to be in order.
             let fields = MessageFields { topic: topic.into_owned(), ..MessageFields::default() };
             fields.check_topic().map_err(|error| PyValueError::new_err(error.to_string()))?;
             return Ok(None);
         };
-        let Some(target) = self.next(&rotation) else { return Ok(None) };
+        let Some(target) = self.next(&rotation, now) else { return Ok(None) };
         let place = to.map_or_else(|| Place { target: target.clone(), is_pinned: false }, Place::from);
         let plain = || self.context.plain(rotation.topic(), body, self.clock.wall_ms());
         Ok(Some((self.encode(py, body.len(), plain), place)))
@@ -453,23 +457,25 @@ impl Sender {
     fn start(
         &self,
         py: Python<'_>,
+        connections: &Connections,
         encoded: EncodedSend,
         place: Place,
         terms: &Terms<'_>,
     ) -> PyResult<Start> {
-        let connections = self.connections.get()?;
         let options = self.options(terms.announce, terms.token, place.is_pinned)?;
         let timeout = terms.timeout.unwrap_or(self.defaults.timeout);
         let bytes = encoded.bytes();
-        let has_room = self.budget.take(bytes, Duration::ZERO)
-            || (self.defaults.waits_for_room
-                && wait(py, Some(timeout), |slice| self.budget.take(bytes, slice))?);
-        if !has_room {
-            return Ok(Start::Refused(NotSent { reason: "no_room", bytes }));
+        let mut now = terms.now;
+        if !self.budget.take(bytes) {
+            let has_room = self.defaults.waits_for_room
+                && wait(py, Some(timeout), |slice| self.budget.take_within(bytes, slice))?;
+            if !has_room {
+                return Ok(Start::Refused(NotSent { reason: "no_room", bytes }));
+            }
+            now = Instant::now();
         }
-        let deadline = Instant::now() + duration(timeout);
-        let send = Arc::new(PendingSend::new(encoded, place.target, deadline, options));
-        connections.send(&send, &self.completions);
+        let send = Arc::new(PendingSend::new(encoded, place.target, now, duration(timeout), options));
+        connections.send(&send, &self.completions, now);
         let add_callback = self.add_callback.as_ref().map(|add_callback| add_callback.clone_ref(py));
         Ok(Start::Started(SendFuture { send, owner: self.owner, add_callback }))
     }

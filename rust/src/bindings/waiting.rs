@@ -29,9 +29,12 @@ pub(super) fn wait(
     }
 }
 
+/// Longest time there is: a century, which every clock can add.
+const FOREVER_S: f64 = 100.0 * 365.0 * 86_400.0;
+
 /// Seconds as Python counts them; what is negative or no number is no time.
 pub(super) fn duration(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
+    Duration::try_from_secs_f64(if seconds > FOREVER_S { FOREVER_S } else { seconds }).unwrap_or_default()
 }
 
 /// The process that made an object. After `fork()` its threads and sockets are the parent's.

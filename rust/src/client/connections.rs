@@ -134,11 +134,11 @@ impl Connections {
         })
     }
 
-    /// Makes the attempt that is due of a send; its time is what is left of the send's. Announced to `reader`, where it is
-    /// announced at all.
-    pub(crate) fn send(&self, send: &Arc<PendingSend>, reader: &Arc<Completions>) {
+    /// Makes the attempt that is due of a send; its time is what is left of the send's at `now`. Announced to `reader`, where
+    /// it is announced at all.
+    pub(crate) fn send(&self, send: &Arc<PendingSend>, reader: &Arc<Completions>, now: Instant) {
         let target = send.target();
-        let left = send.deadline.saturating_duration_since(Instant::now());
+        let left = send.deadline.saturating_duration_since(now);
         let reader = send.is_announced().then(|| Arc::clone(reader));
         // A caller that waits for an answer is not kept waiting for others' messages to travel with.
         let linger = if reader.is_some() { Linger::Coalesce } else { Linger::Immediate };

@@ -81,12 +81,19 @@ pub(crate) struct SendOptions {
 }
 
 impl PendingSend {
-    /// A send whose first attempt goes to `target`.
-    pub(crate) fn new(encoded: EncodedSend, target: Target, deadline: Instant, options: SendOptions) -> Self {
+    /// A send whose first attempt goes to `target` at `now`, and whose attempts together get `timeout`.
+    pub(crate) fn new(
+        encoded: EncodedSend,
+        target: Target,
+        now: Instant,
+        timeout: Duration,
+        options: SendOptions,
+    ) -> Self {
+        let deadline = now + timeout;
         let state = SendState {
             phase: Phase::InFlight,
             target,
-            started: Instant::now(),
+            started: now,
             attempts: Vec::new(),
             end_token: options.token.filter(|_| !options.failures_only),
             unasked: None,
@@ -281,9 +288,9 @@ pub(super) mod tests {
         let fields = MessageFields { topic: "orders".into(), ..MessageFields::default() };
         let message = context(None).message(&fields, b"hello", 0);
         if let Some(budget) = &options.budget {
-            assert!(budget.take(message.bytes(), Duration::ZERO));
+            assert!(budget.take(message.bytes()));
         }
-        PendingSend::new(message, target("broker-a"), Instant::now() + Duration::from_secs(3), options)
+        PendingSend::new(message, target("broker-a"), Instant::now(), Duration::from_secs(3), options)
     }
 
     /// Completes the attempt by a reply of this code; with `ext`, one that has what a receipt needs.

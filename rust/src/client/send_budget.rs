@@ -1,7 +1,7 @@
 //! Budget of outstanding sends: messages and bytes, shared by the sends of one producer.
 //!
-//! Invariant: what is taken is given back exactly once, when the send is over for good. Any thread; `take` may
-//! sleep, `give` never does.
+//! Invariant: what is taken is given back exactly once, when the send is over for good. Any thread; `take_within`
+//! and `drained` may sleep, the others never do.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,31 @@ struct Used {
     bytes: usize,
 }
 
+impl Used {
+    fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+}
+
 impl SendBudget {
     pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Self {
         Self { messages_max, bytes_max, used: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes room for one message, waiting up to `timeout` for it. A message larger than the whole budget gets
-    /// through when it is alone.
-    pub(crate) fn take(&self, bytes: usize, timeout: Duration) -> bool {
+    /// Takes room for one message, if there is some now. A message larger than the whole budget gets through when it
+    /// is alone.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let mut used = self.used.lock();
+        let fits = self.fits(*used, bytes);
+        if fits {
+            used.add(bytes);
+        }
+        fits
+    }
+
+    /// Likewise, waiting up to `timeout` for it.
+    pub(crate) fn take_within(&self, bytes: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut used = self.used.lock();
         while !self.fits(*used, bytes) {
@@ -36,8 +53,7 @@ impl SendBudget {
                 return false;
             }
         }
-        used.messages += 1;
-        used.bytes += bytes;
+        used.add(bytes);
         true
     }
 
@@ -84,13 +100,13 @@ mod tests {
     #[test]
     fn a_full_budget_refuses_until_room_is_given_back() {
         let budget = Arc::new(SendBudget::new(2, 100));
-        assert!(budget.take(60, Duration::ZERO));
-        assert!(!budget.take(60, Duration::ZERO), "too many bytes");
-        assert!(budget.take(40, Duration::ZERO));
-        assert!(!budget.take(0, Duration::ZERO), "too many messages");
+        assert!(budget.take(60));
+        assert!(!budget.take(60), "too many bytes");
+        assert!(budget.take(40));
+        assert!(!budget.take(0), "too many messages");
         let sleeper = {
             let budget = Arc::clone(&budget);
-            std::thread::spawn(move || budget.take(50, Duration::from_secs(30)))
+            std::thread::spawn(move || budget.take_within(50, Duration::from_secs(30)))
         };
         budget.give(60);
         assert!(sleeper.join().unwrap());
@@ -100,8 +116,8 @@ mod tests {
     #[test]
     fn a_message_larger_than_the_budget_passes_alone() {
         let budget = SendBudget::new(10, 100);
-        assert!(budget.take(1_000, Duration::ZERO));
-        assert!(!budget.take(1, Duration::ZERO));
+        assert!(budget.take(1_000));
+        assert!(!budget.take(1));
         budget.give(1_000);
         assert!(budget.drained(Duration::ZERO));
     }
