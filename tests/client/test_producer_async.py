@@ -9,7 +9,7 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.message import MessageQueue
 
-from .fakes import SILENCE, Brokers, NameServer
+from .fakes import SILENCE, Brokers, NameServer, Network
 
 
 async def test_a_loop_sends_many_and_awaits_them_in_any_order(
@@ -53,18 +53,20 @@ async def test_cancelling_a_send_ends_the_wait_and_nothing_else(
 
 
 @pytest.mark.parametrize("budget", [{"max_in_flight": 1}, {"max_in_flight": 7}, {"max_buffered_bytes": 300}])
+@pytest.mark.parametrize("queue", [None, MessageQueue("orders", "broker-a", 0)])
 async def test_sends_that_wait_for_room_go_in_order_and_all_get_through(
-    name_server: NameServer, brokers: Brokers, budget: dict[str, int]
+    network: Network, brokers: Brokers, budget: dict[str, int], queue: MessageQueue | None
 ) -> None:
-    only = [MessageQueue("orders", "broker-a", 0)]
-    async with rmqpy.AsyncProducer(name_server.address, send_timeout=30, retries=0, **budget) as producer:  # type: ignore[arg-type]
-        await producer.queues("orders")
+    servers = network.name_server(brokers[:1], {"orders": 1})
+    async with rmqpy.AsyncProducer(servers.address, send_timeout=30, retries=0, **budget) as producer:  # type: ignore[arg-type]
+        # A send that is the first of its topic waits for its route.
+        await producer.send("orders", b"0", queue=queue)
         sizes = [400 if number % 10 == 0 else 10 for number in range(100)]
-        tasks = [
-            asyncio.ensure_future(producer.send("orders", f"{number:0{size}}", queue=only[0]))
-            for number, size in enumerate(sizes)
-        ]
-        await asyncio.sleep(0)
+        tasks = []
+        for number, size in enumerate(sizes):
+            tasks.append(asyncio.ensure_future(producer.send("orders", f"{number:0{size}}", queue=queue)))
+            # There may be room for it, and none for a larger one before it.
+            await asyncio.sleep(0)
         for victim in tasks[50:60]:
             victim.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
