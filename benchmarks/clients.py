@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Cell
-from benchmarks.client_load import VERBS
+from benchmarks.client_load import VERBS, WAITING
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import TOPIC, Pace, Round, bench, record
 from benchmarks.peers import OTHER_SYSTEMS
@@ -40,6 +40,7 @@ def run_clients(
         result["verbs"] = {}
         for verb in VERBS:
             result["verbs"][verb] = _runs(side.namesrv, verb, pace, tell)
+        result[WAITING] = [_verb(side.namesrv, WAITING, pace) for _ in range(pace.pairs)]
     finally:
         side.stop()
     result["peers"] = {}

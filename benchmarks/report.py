@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import CELLS, Bar, Cell, Metric
+from benchmarks.client_load import WAITING
 from benchmarks.interval import RunMetrics
 from rmqpy.load.report import duration
 
@@ -101,7 +102,12 @@ def document(whole: Whole) -> str:
             )
         )
     if "python-client" in cells:
-        parts.append(table(["client, one thread", "messages/s", "client CPU a message"], _client_rows(cells)))
+        parts.append(
+            table(["client, one process", "messages/s", "client CPU a message"], _client_rows(cells))
+        )
+        if waiting := cells["python-client"].get(WAITING):
+            size = _span([run["consumer_bytes"] for run in waiting], lambda size: f"{size / 1024:,.0f} KiB")
+            parts.append(f"Private memory of one more push consumer that waits: {size}.")
     any_cell = next(iter(cells.values()))
     parts += [
         "## Settings",

@@ -8,7 +8,7 @@ import sys
 
 from benchmarks import client_load, peer_load
 
-_VERBS = client_load.VERBS | peer_load.VERBS
+_VERBS = client_load.VERBS | peer_load.VERBS | {client_load.WAITING: client_load.waiting}
 
 
 def main(verb: str, address: str, topic: str, seconds: str) -> None:

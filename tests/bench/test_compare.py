@@ -43,6 +43,7 @@ def whole() -> dict[str, Any]:
         "revision": "abc",
         "settings": {"rmqpy": "a=1", "apache": "a=1"},
         "verbs": verbs,
+        "waiting": [{"consumer_bytes": 2048.0}],
         "peers": {"client 1 at Broker": {"broker-poll": verbs["send"]}},
     }
     machine = {"processor": "p", "cores": 2, "memory_bytes": 2**30, "system": "s", "python": "3"}
