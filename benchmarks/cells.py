@@ -74,22 +74,22 @@ def _at_least(throughput: float, cpu: float | None = None, floor: float | None =
 
 
 CELLS: tuple[Cell, ...] = (
-    Cell("1x1", "1 × 1, 128 B, JSON", "produce", ("-c", "1", "-w", "1"), _at_least(1.5, 1 / 8)),
-    Cell("64x1", "64 × 1, 128 B, JSON", "produce", ("-c", "64", "-w", "1"), _at_least(3.5, 1 / 8)),
-    Cell("4x64", "4 × 64, 128 B, JSON", "produce", ("-c", "4", "-w", "64"), _at_least(6, 1 / 10, 2)),
+    Cell("1x1", "1 × 1, 128 B, JSON", "produce", ("-c", "1", "-w", "1"), _at_least(3, 1 / 8, 1.3)),
+    Cell("64x1", "64 × 1, 128 B, JSON", "produce", ("-c", "64", "-w", "1"), _at_least(3.5, 1 / 8, 1.3)),
+    Cell("4x64", "4 × 64, 128 B, JSON", "produce", ("-c", "4", "-w", "64"), _at_least(9, 1 / 12, 2)),
     Cell(
         "4x256-binary",
         "4 × 256, 128 B, binary",
         "produce",
         ("-c", "4", "-w", "256", "--header", "binary"),
-        _at_least(10, 1 / 15, 2.2),
+        _at_least(12, 1 / 15, 2.2),
     ),
     Cell(
         "4x64-1k",
         "4 × 64, 1 KiB, binary, burst",
         "produce",
         ("-c", "4", "-w", "64", "-s", "1024", "--header", "binary"),
-        _at_least(10, 1 / 10, 2),
+        _at_least(10, 1 / 12, 2),
         count=700_000,
     ),
     Cell(
@@ -107,10 +107,10 @@ CELLS: tuple[Cell, ...] = (
         _at_least(2),
         count=1_000_000,
     ),
-    Cell("pull-1", "pull, 1 connection × 32", "consume", ("-c", "1", "-w", "1"), _at_least(3, 1 / 5)),
-    Cell("pull-16", "pull, 16 connections × 32", "consume", ("-c", "16", "-w", "1"), _at_least(3, 1 / 5)),
+    Cell("pull-1", "pull, 1 connection × 32", "consume", ("-c", "1", "-w", "1"), _at_least(4, 1 / 5)),
+    Cell("pull-16", "pull, 16 connections × 32", "consume", ("-c", "16", "-w", "1"), _at_least(4, 1 / 5)),
     Cell(
-        "sync-1x1", "sync flush, 1 × 1", "produce", ("-c", "1", "-w", "1"), _at_least(2), is_sync_flush=True
+        "sync-1x1", "sync flush, 1 × 1", "produce", ("-c", "1", "-w", "1"), _at_least(2.5), is_sync_flush=True
     ),
     Cell(
         "sync-64x1",
@@ -125,7 +125,7 @@ CELLS: tuple[Cell, ...] = (
         "sync flush, 4 × 64",
         "produce",
         ("-c", "4", "-w", "64"),
-        _at_least(5),
+        _at_least(6),
         is_sync_flush=True,
     ),
     Cell(
@@ -133,16 +133,16 @@ CELLS: tuple[Cell, ...] = (
         "open loop, 30,000/s",
         "latency",
         ("-c", "4", "-w", "1024", "--rate", "30000"),
-        (Bar("p99", 1 / 4),),
+        (Bar("p99", 1 / 15),),
         longer=10.0,
     ),
-    Cell("start", "start and rest", "start", (), (Bar("start", 1 / 6), Bar("memory", 1 / 5))),
+    Cell("start", "start and rest", "start", (), (Bar("start", 1 / 12), Bar("memory", 1 / 15))),
     Cell(
         "java-producer",
         "Java's benchmark producer, -w 64 -s 128",
         "java-producer",
         ("-w", "64", "-s", "128"),
-        _at_least(1.3),
+        _at_least(1.7),
     ),
     Cell("python-client", "the Python client, beside Java's producer", "client", (), _at_least(1)),
 )

@@ -33,9 +33,9 @@ def metrics(scale: float) -> RunMetrics:
 
 @pytest.fixture
 def whole() -> dict[str, Any]:
-    """A report in which rmqpy has ten times every metric of Apache's."""
+    """A report in which rmqpy has twenty times every metric of Apache's."""
     measured = record(
-        [Round(metrics(10), metrics(1), metrics(1)), Round(metrics(20), metrics(2), metrics(2))]
+        [Round(metrics(20), metrics(1), metrics(1)), Round(metrics(40), metrics(2), metrics(2))]
     )
     verbs = {"send": [{"throughput": 1.0, "client_cpu_us": 2.0}]}
     cell = measured | {
