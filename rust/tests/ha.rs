@@ -413,6 +413,26 @@ fn a_slave_appends_nothing_of_a_master_that_sends_nonsense_or_stops_in_the_middl
 }
 
 #[test]
+fn what_a_slave_could_not_append_is_told_until_it_appends() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let log = log_of(&master);
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let by_hand = TcpListener::bind(anywhere()).expect("a free port");
+    let connector = Connector::start(Arc::clone(&slave), SLAVE, None).expect("a replica");
+    connector.set_master(Some(by_hand.local_addr().expect("bound").to_string()));
+    let (mut peer, _) = accept(&by_hand);
+    peer.write_all(&transfer(0, 40, &[0xee; 40])).expect("room");
+    wait_until("it says why it left", || connector.status().fault.is_some());
+    let (mut peer, _) = accept(&by_hand);
+    wait_until("it is back", || connector.status().is_connected);
+    assert!(connector.status().fault.is_some(), "a connection has mended nothing");
+    peer.write_all(&transfer(0, log.len() as i32, &log)).expect("room");
+    wait_until("it follows", || connector.status().fault.is_none());
+    assert!(log_of(&slave) == log);
+}
+
+#[test]
 fn a_slave_leaves_a_master_that_says_nothing_for_too_long() {
     let slave = store(&SimDisk::new(), Durability::PageCache, true);
     let by_hand = TcpListener::bind(anywhere()).expect("a free port");

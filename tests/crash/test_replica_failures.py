@@ -190,10 +190,8 @@ async def test_3_a_slave_whose_disk_is_full_says_so_and_goes_on_when_there_is_ro
         assert await send(master) == {OK}
         filler = disk / "filler"
         await until(lambda: is_filled(filler, master, slave))
-        # It tries again and again: a look may find it connected.
-        sight = await until_seen(
-            namesrv, lambda sight: "the disk is full" in sight.findings.get("slave 1 of broker-a", "")
-        )
+        sight = await look(namesrv)
+        assert "the disk is full" in sight.findings["slave 1 of broker-a"]
         assert sight.rows[1]["behind_bytes"] > 0
         assert "disk of broker-a" in sight.findings
         await until(lambda: is_apart(slave))

@@ -115,6 +115,8 @@ struct Contact {
     is_connected: bool,
     heard_at: Option<Duration>,
     fault: Option<String>,
+    /// The fault is that this log takes no more: a new connection does not mend that, the next append does.
+    is_stuck: bool,
     is_diverged: bool,
 }
 
@@ -128,6 +130,8 @@ enum Ended {
     Stream(StreamError),
     Misplaced(Misplaced),
     Replica(ReplicaError),
+    /// The log did not take what came.
+    NotAppended(ReplicaError),
     Refused(Refusal),
 }
 
@@ -242,10 +246,26 @@ impl Shared {
         self.contact.lock().heard_at = Some(self.now());
     }
 
+    fn connected(&self) {
+        let mut contact = self.contact.lock();
+        (contact.is_connected, contact.is_diverged) = (true, false);
+        if !contact.is_stuck {
+            contact.fault = None;
+        }
+    }
+
+    fn appended(&self) {
+        let mut contact = self.contact.lock();
+        if std::mem::take(&mut contact.is_stuck) {
+            contact.fault = None;
+        }
+    }
+
     /// Keeps for the operator why there is no connection.
     fn ended(&self, address: &str, ended: &Ended) {
         let mut contact = self.contact.lock();
         let was_connected = std::mem::take(&mut contact.is_connected);
+        contact.is_stuck = matches!(ended, Ended::NotAppended(_));
         if matches!(ended, Ended::Moved) {
             contact.fault = None;
             return;
@@ -307,10 +327,7 @@ async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> End
         Ok(epochs) => epochs,
         Err(ended) => return ended,
     };
-    {
-        let mut contact = shared.contact.lock();
-        (contact.is_connected, contact.fault, contact.is_diverged) = (true, None, false);
-    }
+    shared.connected();
     shared.notes.add(false, format!("master {address}: connected, this log ends at {}", replica.end()));
     let first = shared.store.range().0;
     let log = LogState { epochs: epochs.own, first, end: replica.end() };
@@ -425,7 +442,8 @@ fn take(
                 }
             }
             Piece::Bytes(some) => {
-                replica.append(core.end(), some).map_err(Ended::Replica)?;
+                replica.append(core.end(), some).map_err(Ended::NotAppended)?;
+                shared.appended();
                 if core.appended(some.len(), shared.now()).is_some() {
                     epochs.reached(shared, core.end())?;
                 }
@@ -444,7 +462,7 @@ impl fmt::Display for Ended {
             Self::Io(error) => error.fmt(out),
             Self::Stream(error) => error.fmt(out),
             Self::Misplaced(misplaced) => misplaced.fmt(out),
-            Self::Replica(error) => error.fmt(out),
+            Self::Replica(error) | Self::NotAppended(error) => error.fmt(out),
             Self::Refused(refusal) => refusal.reason.fmt(out),
         }
     }
