@@ -211,6 +211,7 @@ class Broker(Service):
     async def _prepare(self, config: BrokerConfig) -> StartContext:
         """What the steps of this start are given."""
         self._addresses.choose_port(config)
+        self._started.callback(self._addresses.release_port)
         certificates = await asyncio.to_thread(
             Certificates, config.tls, (self._addresses.host, config.listen_host)
         )
@@ -282,6 +283,7 @@ class Broker(Service):
             await start_as_master(context, recovered, services, replicas, endpoint, periodic)
         server.listen(config.listen_host, self._addresses.port)
         server.listen(config.listen_host, self._addresses.port - VIP_BELOW, vip=True)
+        self._addresses.release_port()
         repeat(context, recovered, services, periodic)
 
     async def _watch(

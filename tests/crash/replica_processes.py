@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqpy.control.addresses import free_port
+from benchmarks.processes import free_ports
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.testing import SMALL
@@ -27,7 +27,7 @@ class Replica:
     namesrv: str
     folder: Path
     settings: dict[str, object]
-    port: int = field(default_factory=lambda: free_port("127.0.0.1"))
+    port: int = field(default_factory=lambda: free_ports(4) + 2)
     host: str = "127.0.0.1"
     #: What comes before the command, as to run it elsewhere.
     inside: Sequence[str] = ()

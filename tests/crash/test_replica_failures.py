@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.processes import free_ports
 from crash.cable import INSIDE, MASTER_HOST, SLAVE_HOST, cable, needs_networks
 from crash.replica_processes import Replica, in_sync, running
 from crash.traffic import send_header
 from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.control.addresses import free_port
 from rmqpy.namesrv import NameServer
 from wire import TIMEOUT_S, Peer
 
@@ -40,7 +40,7 @@ DISK_BYTES = 256 << 20
 
 def replica(namesrv: str, folder: Path, **settings: object) -> Replica:
     """A broker with metrics and a log that can be read."""
-    given = {"httpPort": free_port("127.0.0.1"), **settings}
+    given = {"httpPort": free_ports(1), **settings}
     return Replica(namesrv, folder, given, log_file=folder.with_suffix(".log"))
 
 
@@ -251,7 +251,7 @@ async def test_8_a_slave_of_another_cluster_is_told_apart(tmp_path: Path, namesr
 
 async def test_8_a_slave_that_is_sent_to_another_master_finds_out(tmp_path: Path, namesrv: str) -> None:
     master = replica(namesrv, tmp_path / "a")
-    port = free_port("127.0.0.1")
+    port = free_ports(1)
     other = replica(namesrv, tmp_path / "c", brokerName="broker-b", haListenPort=port)
     async with running(master, other):
         assert await send(master, 3) == {OK}
@@ -267,7 +267,7 @@ async def test_8_a_slave_that_is_sent_to_another_master_finds_out(tmp_path: Path
 async def test_9_a_slave_that_speaks_another_protocol_is_named_for_what_it_is(
     tmp_path: Path, namesrv: str
 ) -> None:
-    port = free_port("127.0.0.1")
+    port = free_ports(1)
     master = replica(namesrv, tmp_path / "a", haListenPort=port)
     async with running(master):
         assert await send(master) == {OK}

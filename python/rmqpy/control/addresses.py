@@ -5,7 +5,6 @@ Threads: the event loop's; the functions are pure but for the system, and any th
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 from typing import Final
@@ -26,6 +25,7 @@ class Addresses:
         """`config` as it was given."""
         self.host = config.advertised_host
         self.port = config.listen_port
+        self._held: tuple[socket.socket, ...] = ()
         #: Where slaves connect; None until it is listened on.
         self.replica_port: int | None = None
 
@@ -34,8 +34,18 @@ class Addresses:
         return str(HostPort(self.host, self.port))
 
     def choose_port(self, config: BrokerConfig) -> None:
-        """Take a free one where the configuration leaves it open."""
-        self.port = config.listen_port or self.port or free_port(config.listen_host)
+        """Take a free one where the configuration leaves it open, and hold it: until somebody listens there, which is
+        after the recovery of a store, the system may give it to a connection of another program."""
+        self.port = config.listen_port or self.port
+        if not self.port:
+            self._held = held_ports(config.listen_host)
+            self.port = int(self._held[0].getsockname()[1])
+
+    def release_port(self) -> None:
+        """The broker listens there now, or never will."""
+        for each in self._held:
+            each.close()
+        self._held = ()
 
     def numeric(self) -> str:
         """As records hold it."""
@@ -58,16 +68,21 @@ class Addresses:
         )
 
 
-def free_port(host: str) -> int:
-    """A port that is free now, and so is the VIP port that belongs to it."""
+def held_ports(host: str) -> tuple[socket.socket, socket.socket]:
+    """Sockets that hold a free port and the VIP port that belongs to it. Who listens there shares the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for _ in range(_FREE_PORT_TRIES):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as main, socket.socket(family) as vip:
+        main, vip = socket.socket(family), socket.socket(family)
+        try:
+            for each in (main, vip):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             main.bind((host, 0))
-            port = int(main.getsockname()[1])
-            with contextlib.suppress(OSError):
-                vip.bind((host, port - VIP_BELOW))
-                return port
+            vip.bind((host, int(main.getsockname()[1]) - VIP_BELOW))
+        except OSError:
+            main.close()
+            vip.close()
+        else:
+            return main, vip
     raise OSError(f"no two free ports on {host}")
 
 
