@@ -31,21 +31,30 @@ Runs = Mapping[str, Sequence[Run]]
 
 
 @click.command()
-@click.option("--messages", default=2_000_000, help="Of each read; a write takes a quarter.")
+@click.option("--messages", default=2_000_000, help="Of each read.")
+@click.option("--written", type=int, help="Of each write; without it a quarter of those read.")
 @click.option("--sizes", default="100,1024", help="Bytes of a body.")
 @click.option("--pairs", default=5, help="Turns of every side.")
 @click.option("--latencies", default=200, help="Single messages; 0: none.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Where stores lie, 10 GB.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="A Markdown file to write.")
 def main(
-    messages: int, sizes: str, pairs: int, latencies: int, folder: Path | None, report: Path | None
+    messages: int,
+    written: int | None,
+    sizes: str,
+    pairs: int,
+    latencies: int,
+    folder: Path | None,
+    report: Path | None,
 ) -> None:
     """Read and write topics with Spark: ours, Kafka's and none, in turns, in one run."""
     jars = java.jars("spark-kafka")
     java.jars("kafka")
     exit_on_sigterm()
-    # As many for every queue, in a write, too.
-    messages -= messages % (QUEUES * 4)
+    # As many for every queue.
+    messages -= messages % QUEUES
+    few = written or messages // 4
+    few -= few % QUEUES
     lines = _head(messages, pairs)
     with _session(jars) as spark:
         for size in map(int, sizes.split(",")):
@@ -55,8 +64,8 @@ def main(
                 Kafkas(spark, Path(place)) as kafka,
             ):
                 memory.fill(Path(place))
-                reads, writes = _measure(spark, ours, kafka, messages, size, pairs)
-            lines += [*_table("read", size, messages, reads), *_table("write", size, messages // 4, writes)]
+                reads, writes = _measure(spark, ours, kafka, (messages, few), size, pairs)
+            lines += [*_table("read", size, messages, reads), *_table("write", size, few, writes)]
         if latencies:
             with (
                 tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as place,
@@ -93,10 +102,12 @@ def _session(jars: Path) -> "Iterator[SparkSession]":
 
 
 def _measure(
-    spark: "SparkSession", ours: Ours, kafka: Kafkas, messages: int, size: int, pairs: int
+    spark: "SparkSession", ours: Ours, kafka: Kafkas, counts: tuple[int, int], size: int, pairs: int
 ) -> tuple[Runs, Runs]:
-    """Both brokers filled with the same messages, read and written in turns; the first turn does not count."""
-    made, few = Generated(spark, messages, size), Generated(spark, messages // 4, size)
+    """Both brokers filled with the same messages, read and written in turns; the first turn does not count. `counts`:
+    messages of a read, of a write."""
+    messages, written = counts
+    made, few = Generated(spark, messages, size), Generated(spark, written, size)
     targets: tuple[Ours | Kafkas, ...] = (ours, kafka)
     for target in targets:
         _say(f"{size} bytes: filling {target.name}")
@@ -108,7 +119,7 @@ def _measure(
         for side in sides:
             reads.setdefault(side.name, []).append(runs.read(side, "all", messages))
         for target in targets:
-            run = runs.write(target, few.read("few"), f"copy-{turn}", messages // 4)
+            run = runs.write(target, few.read("few"), f"copy-{turn}", written)
             writes.setdefault(target.name, []).append(run)
         took = ", ".join(
             f"{name} {side[-1].seconds:.2f}" for each in (reads, writes) for name, side in each.items()
