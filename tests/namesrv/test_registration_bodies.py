@@ -32,6 +32,27 @@ async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> Non
     assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 2, 6)
 
 
+@pytest.mark.parametrize("size", [(128 << 10) - 1, 128 << 10, (128 << 10) + 1, 1_000_000])
+async def test_a_compressed_body_of_any_size_is_read_whole(
+    broker: BrokerMaker, peer: Peer, size: int
+) -> None:
+    def line(name: str, spaces: int = 0) -> str:
+        return f"{name} 4 2 6 SINGLE_TAG {{{' ' * spaces}}}"
+
+    def unfolded(*lines: str) -> int:
+        return len(zlib.decompress(compressed(*lines)))
+
+    a = await broker()
+    each = unfolded(line("topic-00000")) - unfolded()
+    lines = [line(f"topic-{number:05}") for number in range((size - unfolded()) // each - 1)]
+    lines.append(line("the-last-one", size - unfolded(*lines, line("the-last-one"))))
+    assert unfolded(*lines) == size
+    await a.register(compressed=True, body=compressed(*lines), body_crc32=0)
+    for name in ("topic-00000", "the-last-one"):
+        (queue,) = (await peer.ask(GetRoute(topic=name))).body.queue_datas
+        assert queue.read_queue_nums == 4
+
+
 @pytest.mark.parametrize(
     "body",
     [
