@@ -130,7 +130,12 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.
-UNSAFE = {"store/disk/region.rs", "bindings/arrow_import.rs", "remoting/header/marks.rs"}
+UNSAFE = {
+    "store/disk/region.rs",
+    "bindings/arrow_import.rs",
+    "remoting/header/marks.rs",
+    "remoting/time_slice.rs",
+}
 
 
 # --- Rust ---

@@ -8,7 +8,7 @@
 //! place that knows Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
-//! `remoting` knows no files. Three files may use `unsafe`: see `tests/test_architecture.py`.
+//! `remoting` knows no files. Four files may use `unsafe`: see `tests/test_architecture.py`.
 
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
 

@@ -45,7 +45,9 @@ def loads(text: str | bytes) -> Any:
     try:
         try:
             tree = _STRICT.decode(text)
-        except ValueError:
+        except json.JSONDecodeError as error:
+            if text[error.pos : error.pos + 1] not in _BARE_KEY_SIGNS:
+                raise
             tree = _STRICT.decode(_BARE_KEY.sub(_quoted_key, text))
     except RecursionError:
         raise _unreadable("the JSON document is nested too deeply") from None
@@ -94,10 +96,15 @@ _BARE_KEY: Final = re.compile(
     rf"{_STRING}|(?<=[{{,])(\{{(?:[^{{}}\"'/\\]|{_STRING})*\}}|-?\d+)(?=:)", re.DOTALL
 )
 
+#: Signs that a bare key of Java's begins with. Where something else is in the way, the search for keys, which looks at all of
+#: the text, finds none.
+_BARE_KEY_SIGNS: Final = frozenset("{-0123456789")
+
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 #: What no space or comment begins with.
 _SIGNS: Final = frozenset("{}[]:,\"'-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-_BARE: Final = re.compile(r"[\w$.+-]+")
+#: What stands bare: names and numbers, of which none is this long.
+_BARE: Final = re.compile(r"[\w$.+-]{1,1024}")
 _PLAIN_STRING: Final = {quote: re.compile(rf"[^{quote}\\]*") for quote in "\"'"}
 #: What most values are: an integer, and what must follow it.
 _INTEGER: Final = re.compile(r"-?\d{1,18}(?=[,\]}\s])", re.ASCII)

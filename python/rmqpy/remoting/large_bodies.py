@@ -1,17 +1,12 @@
 """Large bodies: read in a thread of their own, so that the loop that serves everybody goes on meanwhile.
 
 Reading takes a tenth of a second for each MiB as Java writes it, and over half a second of the worst that is accepted.
-The thread takes one body after the other: memory for their trees is needed once. It gives way to those that store and
-deliver messages, where the system knows priorities of threads.
+The thread takes one body after the other: memory for their trees is needed once.
 """
 
 import asyncio
-import os
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from typing import Final, ParamSpec, TypeVar
 
@@ -20,9 +15,6 @@ R = TypeVar("R")
 
 #: From this size on a body is large; one below takes some milliseconds at most.
 LARGE_BODY_BYTES: Final = 4 << 10
-#: A third of the processor where others want it as well. Less would keep the interpreter, which the thread holds for
-#: moments, from the loop.
-_NICE: Final = 5
 
 
 def is_large(body: bytes) -> bool:
@@ -37,11 +29,4 @@ async def read_aside(read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="rmqpy-bodies", initializer=_give_way)
-
-
-def _give_way() -> None:
-    if sys.platform == "linux":
-        # Which takes the id of a thread for that of a process.
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="rmqpy-bodies")

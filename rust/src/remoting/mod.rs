@@ -7,6 +7,7 @@
 //! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`, which are answered in a
 //! `round`; `link` reaches one of them from any thread, through a bounded `mailbox`. `buffer_budget` and `large_frames` bound
 //! the memory of all together; its `idle_tracker` tells a connection to give memory back, and what has not come in time.
+//! An `io_thread` asks for a short `time_slice`.
 //! `client` is the calling end: a `peer` for each address, whose `peer_task` writes requests and ends `call`s.
 //!
 //! *Architecture invariant*: a frame is read, handled and answered on one thread, and steady traffic allocates nothing.
@@ -38,6 +39,7 @@ mod round;
 mod server;
 mod service;
 mod shared;
+mod time_slice;
 mod turnstile;
 
 pub use call::{CallError, Done, Linger, Reply};

@@ -23,6 +23,7 @@ use super::limits::{BACKLOG, ServerOptions};
 use super::link::{Link, LinkId};
 use super::service::Service;
 use super::shared::{ServerStatistics, Shared};
+use super::time_slice;
 
 /// A running server; dropping it stops it without grace.
 pub struct Server<S: Service> {
@@ -48,9 +49,11 @@ impl<S: Service> Server<S> {
             server.first_thread.get_or_insert_with(|| runtime.handle().clone());
             let (service, shared) = (Arc::clone(&service), Arc::clone(&server.shared));
             let (options, threads) = (options.clone(), server.commands.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("rmq-io-{index}"))
-                .spawn(move || io_loop::run(&runtime, service, shared, options, threads, receiver))?;
+            let thread = std::thread::Builder::new().name(format!("rmq-io-{index}")).spawn(move || {
+                // Where it is not to be had the thread waits its turn.
+                drop(time_slice::shorten());
+                io_loop::run(&runtime, service, shared, options, threads, receiver);
+            })?;
             server.threads.lock().push(thread);
         }
         Ok(server)
