@@ -96,8 +96,8 @@ _BARE_KEY: Final = re.compile(
     rf"{_STRING}|(?<=[{{,])(\{{(?:[^{{}}\"'/\\]|{_STRING})*\}}|-?\d+)(?=:)", re.DOTALL
 )
 
-#: Signs that a bare key of Java's begins with. Where something else is in the way, the search for keys, which looks at all of
-#: the text, finds none.
+#: Signs that a bare key of Java's begins with. Where something else is in the way, the search for keys, which looks at
+#: all of the text, finds none.
 _BARE_KEY_SIGNS: Final = frozenset("{-0123456789")
 
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)

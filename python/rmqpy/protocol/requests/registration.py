@@ -189,7 +189,7 @@ def _unfold(body: bytes) -> Registration:
 
 
 def _inflate(body: bytes) -> bytes:
-    """Unpack, piece by piece: others have the interpreter in between, and what unfolds to too much is not put together."""
+    """Unpack, piece by piece: others have the interpreter in between, and what unfolds to too much is not joined."""
     inflate = zlib.decompressobj()
     room = min(BODY_BYTES_MAX, UNPACKED_BYTES_MIN + UNPACKED_RATIO_MAX * len(body))
     parts: list[bytes] = []
