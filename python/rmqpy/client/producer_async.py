@@ -59,6 +59,7 @@ class AsyncProducer(RequestingProducer):
         self._watched: dict[int, Message] = {}
         #: Sends start in order, first come first served; the first one waits for room.
         self._line = asyncio.Lock()
+        #: Sends in it. The lock does not tell of one that is about to get it.
         self._in_line = 0
         self._freed = asyncio.Event()
 
@@ -230,18 +231,19 @@ class AsyncProducer(RequestingProducer):
         self._in_line += 1
         try:
             async with self._line:
-                while True:
-                    self._check_open()
-                    sent = send()
-                    if not (
-                        isinstance(sent, NotSent) and sent.reason == "no_room" and self._is_waiting_when_full
-                    ):
-                        return sent
-                    while not self._sender.has_room(sent.bytes) and not self.is_closed:
-                        self._freed.clear()
-                        await self._freed.wait()
+                return await self._with_room(send)
         finally:
             self._in_line -= 1
+
+    async def _with_room(self, send: Callable[[], T | NotSent]) -> T | NotSent:
+        while True:
+            self._check_open()
+            sent = send()
+            if not (isinstance(sent, NotSent) and sent.reason == "no_room" and self._is_waiting_when_full):
+                return sent
+            while not self._sender.has_room(sent.bytes) and not self.is_closed:
+                self._freed.clear()
+                await self._freed.wait()
 
     def _drain(self) -> None:
         for token, future in self._completions.take(BURST_COUNT_MAX):

@@ -69,21 +69,26 @@ class Addresses:
 
 
 def held_ports(host: str) -> tuple[socket.socket, socket.socket]:
-    """Sockets that hold a free port and the VIP port that belongs to it. Who listens there shares the address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Sockets that hold a free port and the VIP port that belongs to it."""
     for _ in range(_FREE_PORT_TRIES):
-        main, vip = socket.socket(family), socket.socket(family)
+        main = _holding(host, 0)
         try:
-            for each in (main, vip):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            main.bind((host, 0))
-            vip.bind((host, int(main.getsockname()[1]) - VIP_BELOW))
+            return main, _holding(host, int(main.getsockname()[1]) - VIP_BELOW)
         except OSError:
             main.close()
-            vip.close()
-        else:
-            return main, vip
     raise OSError(f"no two free ports on {host}")
+
+
+def _holding(host: str, port: int) -> socket.socket:
+    """A socket that has an address to itself until it is bound, and from then on shares it with who listens there."""
+    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        held.bind((host, port))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 def numeric(host: str, port: int) -> str:

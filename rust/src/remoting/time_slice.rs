@@ -2,7 +2,7 @@
 //!
 //! A thread that asks for a short one gets the processor sooner, too: Linux 6.12 and later let it go before one that has a
 //! longer one, even in the middle of that. Otherwise a request that comes while something reads a large body or compresses
-//! waits for that thread's slice, which is three milliseconds, however idle the broker is.
+//! waits for that thread's slice, which is one to three milliseconds, however idle the broker is.
 //!
 //! Threads: each speaks of itself.
 

@@ -15,9 +15,8 @@ BODY_BYTES_MAX: Final = 16 << 20
 #: Nor to more than so many times its size, beyond the first 64 KiB; tables of topics shrink to a tenth.
 UNPACKED_RATIO_MAX: Final = 100
 UNPACKED_BYTES_MIN: Final = 64 << 10
-#: What is unpacked in one go, from so much of the body.
-_PIECE_BYTES: Final = 64 << 10
-_PACKED_PIECE_BYTES: Final = 4 << 10
+#: What of a body is unpacked in one go: it unfolds to 1,032 times as much at most.
+_PIECE_BYTES: Final = 1 << 10
 #: Topics of one broker.
 TOPICS_MAX: Final = 100_000
 #: Values in the text of a table, of which each takes some 60 bytes when it is read, however short: twelve a topic.
@@ -194,12 +193,11 @@ def _inflate(body: bytes) -> bytes:
     room = min(BODY_BYTES_MAX, UNPACKED_BYTES_MIN + UNPACKED_RATIO_MAX * len(body))
     parts: list[bytes] = []
     try:
-        for at in range(0, len(body), _PACKED_PIECE_BYTES):
-            packed, is_full = body[at : at + _PACKED_PIECE_BYTES], False
-            while (packed or is_full) and not inflate.eof and room >= 0:
-                parts.append(part := inflate.decompress(packed, _PIECE_BYTES))
-                packed, is_full = inflate.unconsumed_tail, len(part) == _PIECE_BYTES
-                room -= len(part)
+        for at in range(0, len(body), _PIECE_BYTES):
+            parts.append(part := inflate.decompress(body[at : at + _PIECE_BYTES]))
+            room -= len(part)
+            if room < 0 or inflate.eof:
+                break
     except zlib.error as error:
         raise _malformed(str(error)) from None
     if room < 0 or not inflate.eof:
