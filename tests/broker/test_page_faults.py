@@ -16,7 +16,7 @@ from rmqpy.server import Standalone
 from wire import Frame
 
 #: Sends before anything is counted: buffers have their sizes, and every kind of file has had its next one.
-WARM_UP = 400_000
+WARM_UP = 3_000_000
 SENDS = 1_000_000
 #: None where the machine has nothing else to do. Where other processes keep the thread that makes pages ready from its
 #: processor there are some, and a million is counted after the other until one has no more than these. Sends that make

@@ -289,9 +289,9 @@ class Routes:
         if broker.key in self._live:
             return
         former = [
-            key
-            for key in self._live.of_connection(broker.connection)
-            if key._replace(name=broker.name) == broker.key
+            live.info.key
+            for live in self._live.of_address(broker.cluster, broker.address)
+            if live.info.connection == broker.connection
         ]
         if former:
             self.unregister(former)

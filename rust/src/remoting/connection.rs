@@ -52,6 +52,8 @@ pub(super) struct Connection<S: Service> {
     outbox: Outbox,
     /// The outbox waits for the other connections of the round.
     has_deferred: bool,
+    /// The last turn ended because it had read as much as one may.
+    has_read_much: bool,
     /// What of the outbox is part of the server's sum.
     counted_bytes: usize,
     /// Events taken out of the mailbox and not yet handled.
@@ -95,6 +97,7 @@ impl<S: Service> Connection<S> {
             has_frames: false,
             outbox,
             has_deferred: false,
+            has_read_much: false,
             counted_bytes: 0,
             events,
             buffers,
@@ -106,7 +109,13 @@ impl<S: Service> Connection<S> {
     pub(super) async fn run(mut self: Box<Self>) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
-                Ok(()) => tokio::task::yield_now().await,
+                Ok(()) => {
+                    if self.has_read_much {
+                        // Who was answered may wait for this processor, where there are few.
+                        std::thread::yield_now();
+                    }
+                    tokio::task::yield_now().await;
+                }
                 Err(why) => break why,
             }
         };
@@ -157,6 +166,7 @@ impl<S: Service> Connection<S> {
             }
         }
         self.rest();
+        self.has_read_much = budget.bytes == 0;
         Poll::Ready(Ok(()))
     }
 
