@@ -42,7 +42,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark rust-tests test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build compiled spark rust-tests test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,9 +75,9 @@ check: spark ## formatting, lints, types, the native stub against the binary, im
 words: build ## names that are not used, of tests/words.txt, among what is declared; headers that ask
 	$(BIN)/pytest tests/test_words.py
 
-build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the test tools
+build: compiled ## .venv with rmqpy, its native half and the test tools
 
-spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
+spark: $(VENV)/.spark compiled ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
 
 rust-tests: ## the Rust tests, compiled: beside the wheel, the end of whose build takes one processor
 	cargo test --locked --no-run
@@ -266,6 +266,11 @@ $(VENV)/.native-$(PROFILE): $(VENV)/.tools $(NATIVE)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --locked $(MATURIN_PROFILE)
 	@rm -f $(VENV)/.native-*
 	@touch $@
+
+# As pip does with what it installs. Where the environment keeps Python from writing bytecode, each start of a checkout would
+# compile all of its modules.
+compiled: $(VENV)/.native-$(PROFILE)
+	@$(BIN)/python -m compileall -q python spark
 
 # Beside the other PySpark, for those who put it first on PYTHONPATH.
 $(VENV)/.browser: $(VENV)/.native-$(PROFILE)
