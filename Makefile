@@ -269,7 +269,7 @@ $(VENV)/.native-$(PROFILE): $(VENV)/.tools $(NATIVE)
 
 # As pip does with what it installs. Where the environment keeps Python from writing bytecode, each start of a checkout would
 # compile all of its modules.
-compiled: $(VENV)/.native-$(PROFILE)
+compiled: $(VENV)/.native-$(PROFILE) ## the bytecode of all modules; build and spark make it, too
 	@$(BIN)/python -m compileall -q python spark
 
 # Beside the other PySpark, for those who put it first on PYTHONPATH.

@@ -1,4 +1,4 @@
-"""What is asked about one broker costs what that one has: a rack behind one proxy comes and goes quickly."""
+"""A broker is found by its address among all that share its connection."""
 
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.routing.brokers import BrokerInfo, BrokerLiveInfo
