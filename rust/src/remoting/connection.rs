@@ -52,8 +52,6 @@ pub(super) struct Connection<S: Service> {
     outbox: Outbox,
     /// The outbox waits for the other connections of the round.
     has_deferred: bool,
-    /// The last turn ended because it had read as much as one may.
-    has_read_much: bool,
     /// What of the outbox is part of the server's sum.
     counted_bytes: usize,
     /// Events taken out of the mailbox and not yet handled.
@@ -97,7 +95,6 @@ impl<S: Service> Connection<S> {
             has_frames: false,
             outbox,
             has_deferred: false,
-            has_read_much: false,
             counted_bytes: 0,
             events,
             buffers,
@@ -109,8 +106,8 @@ impl<S: Service> Connection<S> {
     pub(super) async fn run(mut self: Box<Self>) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
-                Ok(()) => {
-                    if self.has_read_much {
+                Ok(has_read_much) => {
+                    if has_read_much {
                         // Who was answered may wait for this processor, where there are few.
                         std::thread::yield_now();
                     }
@@ -141,8 +138,8 @@ impl<S: Service> Connection<S> {
         .unwrap_or_else(|panicked| panicked)
     }
 
-    /// Works until there is nothing to do (pending), the turn is used up (ok), or the connection ends (error).
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
+    /// Works until there is nothing to do (pending), the turn is used up (whether by reading), or the connection ends (error).
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Close>> {
         self.link.register(cx.waker());
         let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
         if std::mem::take(&mut self.has_deferred) {
@@ -166,8 +163,7 @@ impl<S: Service> Connection<S> {
             }
         }
         self.rest();
-        self.has_read_much = budget.bytes == 0;
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(budget.bytes == 0))
     }
 
     /// Notes what this turn has left.
