@@ -153,6 +153,34 @@ fn a_body_that_nobody_reads_is_not_kept() {
 }
 
 #[test]
+fn a_request_of_which_more_comes_than_anybody_reads_goes_up_before_it_is_read() {
+    let (_server, data_plane, address) = serve();
+    data_plane.declare_requests([(COLD, 1 << 20)].into_iter().collect());
+    let mut peer = Peer::connect(address);
+    let frame = request(COLD, 1, &[], &vec![b'x'; 10 << 20]);
+    let (begin, rest) = frame.split_at(300 << 10);
+    peer.send(begin);
+    let taken = take_all(&data_plane, 1);
+    assert_eq!((taken[0].body_bytes, taken[0].body.len()), (10 << 20, 0));
+    peer.send(rest);
+    peer.send(&oneway(COLD, &[], b"next"));
+    assert_eq!(take_all(&data_plane, 1)[0].body, b"next".as_slice());
+}
+
+#[test]
+fn a_large_body_goes_up_as_it_came() {
+    let (_server, data_plane, address) = serve();
+    let mut peer = Peer::connect(address);
+    let bodies: Vec<Vec<u8>> = [100, 300 << 10, 5 << 20]
+        .iter()
+        .map(|bytes| (0..*bytes).map(|at: usize| at as u8).collect())
+        .collect();
+    peer.send(&bodies.iter().flat_map(|body| oneway(COLD, &[], body)).collect::<Vec<u8>>());
+    let taken = take_all(&data_plane, bodies.len());
+    assert!(taken.iter().zip(&bodies).all(|(upcall, body)| upcall.body == *body));
+}
+
+#[test]
 fn a_request_of_which_nobody_has_heard_is_refused_without_going_up_and_so_is_its_connection() {
     let (server, data_plane, address) = serve();
     data_plane.declare_requests([(COLD, 1 << 20)].into_iter().collect());

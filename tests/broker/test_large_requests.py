@@ -3,7 +3,7 @@
 import pytest
 
 from rmqpy.protocol.codes import RequestCode, ResponseCode
-from wire import Peer
+from wire import Frame, Peer
 
 from .conftest import Start
 
@@ -39,3 +39,25 @@ async def test_a_large_request_that_nobody_serves_is_refused_and_its_connection_
     async with await Peer.connect(cluster.broker.address) as peer:
         for _ in range(2):
             assert (await peer.call(UNKNOWN, {}, BODY)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("code", "answered"),
+    [
+        (RequestCode.SEND_MESSAGE_V2, ResponseCode.MESSAGE_ILLEGAL),
+        (RequestCode.LOCK_BATCH_MQ, ResponseCode.INVALID_PARAMETER),
+        (UNKNOWN, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+    ],
+)
+async def test_what_is_larger_than_its_like_may_be_is_refused_before_it_has_come(
+    start: Start, code: int, answered: ResponseCode
+) -> None:
+    cluster = await start()
+    frame = Frame(code, opaque=7, ext={}, body=b"x" * (8 << 20)).pack()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await peer.raw(frame[: 300 << 10])
+        refusal = await peer.receive()
+        await peer.raw(frame[300 << 10 :])
+        # The rest of it is read, and is no request of its own.
+        assert (refusal.opaque, refusal.code) == (7, answered)
+        assert (await peer.call(UNKNOWN, {})).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -8,7 +8,8 @@ in each. The ratio is that of the 99th percentiles of all waits of either kind. 
 measured again, more often, and both measurements count: a window of a quarter of a second has two hundred waits, and on
 a machine that does other things, too, the third longest of them says little.
 
-The attacker runs at the lowest priority: it is the servers that are measured, not how the kernel divides few cores.
+The attacker runs at the lowest priority, the client at a real-time one: it is the servers that are measured, not how
+the kernel divides few cores.
 Where the ratio stays above the limit, the same bytes go to a process that throws them away, or answers with as many
 where a server answers, while the server has nothing else to do: the waits beside that are the machine's part, and the
 second ratio is what the server adds to them.
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -175,26 +176,23 @@ def measured_conduct(
     return Measured(Row(name, "served", is_served(target, at), peak - before, grown_max), waits)
 
 
-def campaign(target: Target, only: str, every: int, pairs: int) -> Iterator[Measured]:
-    with CitizenProcess.about(target) as citizen, sink() as nowhere:
-        # The citizen has begun; from here on all threads of this process are the attacker's.
-        for server in ("broker", "namesrv"):
-            citizen.begin(server, WINDOW_S)
-            citizen.waits()
-        with suppress(OSError):
-            os.nice(19)
-        for case in [case for case in (*BYTES, *REQUESTS) if only in case.name][::every]:
-            yield measured_case(target, citizen, nowhere, case, pairs)
-        for conducts, grown_max in ((CONDUCT, GROWTH_MAX), (CROWDS, CROWD_GROWTH_MAX)):
-            for conduct in conducts:
-                if only in conduct[0]:
-                    yield measured_conduct(target, citizen, nowhere, conduct, grown_max)
+def campaign(
+    target: Target, citizen: CitizenProcess, nowhere: Sink, only: str, every: int, pairs: int
+) -> Iterator[Measured]:
+    with suppress(OSError):
+        os.nice(19)
+    for case in [case for case in (*BYTES, *REQUESTS) if only in case.name][::every]:
+        yield measured_case(target, citizen, nowhere, case, pairs)
+    for conducts, grown_max in ((CONDUCT, GROWTH_MAX), (CROWDS, CROWD_GROWTH_MAX)):
+        for conduct in conducts:
+            if only in conduct[0]:
+                yield measured_conduct(target, citizen, nowhere, conduct, grown_max)
 
 
-def report(rows: Iterator[Measured], to: Path) -> int:
+def report(rows: Iterator[Measured], priority: str, to: Path) -> int:
     """Print the rows as they come and keep them; the number that are not right."""
     found = []
-    lines = [f"{time.strftime('%F %T')}, {os.cpu_count()} cores", HEADING]
+    lines = [f"{time.strftime('%F %T')}, {os.cpu_count()} cores, the client at {priority} priority", HEADING]
     print("\n".join(lines))
     for row in rows:
         found.append(row)
@@ -230,12 +228,21 @@ def main() -> int:
     parser.add_argument("--namesrv", type=parsed, metavar="HOST:PORT")
     parser.add_argument("--pid", type=int, help="their process, whose private memory is watched")
     asked = parser.parse_args()
-    if asked.broker:
-        target = Target(asked.broker, asked.namesrv, asked.pid)
-        target.prepare()
-        return min(1, report(campaign(target, asked.only, asked.every, asked.pairs), asked.report))
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder), SEGMENT_BYTES) as target:
-        return min(1, report(campaign(target, asked.only, asked.every, asked.pairs), asked.report))
+    with ExitStack() as open_:
+        if asked.broker:
+            target = Target(asked.broker, asked.namesrv, asked.pid)
+            target.prepare()
+        else:
+            folder = open_.enter_context(tempfile.TemporaryDirectory())
+            target = open_.enter_context(running(Path(folder), SEGMENT_BYTES))
+        citizen = open_.enter_context(CitizenProcess.about(target))
+        nowhere = open_.enter_context(sink())
+        # The citizen begins; from then on all threads of this process are the attacker's.
+        for server in ("broker", "namesrv"):
+            citizen.begin(server, WINDOW_S)
+            citizen.waits()
+        rows = campaign(target, citizen, nowhere, asked.only, asked.every, asked.pairs)
+        return min(1, report(rows, citizen.priority, asked.report))
 
 
 if __name__ == "__main__":

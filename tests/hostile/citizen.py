@@ -1,17 +1,19 @@
 """A well-behaved client beside the attacks: it asks something sensible all the time, and is served.
 
 As a program it is a process of its own, so that no attacker takes its interpreter: a line `SERVER SECONDS` asks it to
-measure, and the waits of that time come back as one line, in microseconds.
+measure, and the waits of that time come back as one line, in microseconds. It has real-time priority, where the system
+gives it: a client is on another machine than the servers, and does not wait for a processor of theirs.
 """
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import IO, Self
@@ -61,6 +63,7 @@ class Citizen:
 class CitizenProcess:
     """The same in a process of its own, asked for one measurement at a time."""
 
+    pid: int
     _ask: IO[str]
     _answers: IO[str]
 
@@ -76,12 +79,17 @@ class CitizenProcess:
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            yield cls(process.stdin, process.stdout)
+            yield cls(process.pid, process.stdin, process.stdout)
             process.stdin.close()
 
     def begin(self, server: str, seconds: float) -> None:
         self._ask.write(f"{server} {seconds}\n")
         self._ask.flush()
+
+    @property
+    def priority(self) -> str:
+        """Once it has begun."""
+        return "real-time" if os.sched_getscheduler(self.pid) == os.SCHED_FIFO else "ordinary"
 
     def waits(self) -> list[int]:
         """The measurement that was begun, when it is over."""
@@ -112,6 +120,8 @@ def measure(peer: Connection, server: str, seconds: float) -> list[int]:
 
 
 def main() -> None:
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     addresses = dict(zip(("broker", "namesrv"), map(parsed, sys.argv[1:]), strict=True))
     asked = (line.split() for line in sys.stdin)
     # A server that is full turns new clients away and keeps those it has: one connection for as long as the same one is

@@ -42,9 +42,14 @@ def summary(result: Result) -> dict[str, str]:
         rows["latency"] = "  ".join(
             f"{name} {duration(latency[key])}"
             for name, key in (
-                ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p999"), ("max", "max"),
+                ("p50", "p50"),
+                ("p90", "p90"),
+                ("p99", "p99"),
+                ("p99.9", "p999"),
+                ("p99.99", "p9999"),
+                ("max", "max"),
             )
-        )  # fmt: skip
+        )
     if result["schedule"] is not None:
         schedule = result["schedule"]
         rows["schedule"] = (

@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::call::Call;
+use super::owner_process::OwnerProcess;
 use super::send_future::SendFuture;
 use super::server_request::ServerRequest;
-use super::waiting::{OwnerProcess, wait};
+use super::waiting::wait;
 use crate::client::completions::{Completed, Completions as Core};
 
 /// Requests that have an outcome, for one reader; any number of requests announce themselves to it.

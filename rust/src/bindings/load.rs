@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 
 use super::client::CredentialsTuple;
 use super::errors::raise;
+use super::owner_process::OwnerProcess;
 use super::tls::PyClientTls;
-use super::waiting::{OwnerProcess, duration, wait};
+use super::waiting::{duration, wait};
 use crate::load::{Credentials, Load as Core, LoadError, Plan, Position, RocketMq, Target, Work};
 use crate::remoting::Encoding;
 

@@ -25,6 +25,7 @@ mod message;
 mod metadata;
 mod namespace;
 mod offsets;
+mod owner_process;
 mod received;
 mod replication;
 mod replies;
@@ -49,7 +50,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     constants::add_to(module)?;
-    store::release_in_children(module.py())?;
+    owner_process::begin_anew_in_children(module.py())?;
     module.add_function(wrap_pyfunction!(server::attach_count, module)?)?;
     module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_error, module)?)?;

@@ -9,10 +9,10 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::errors::raise;
+use super::owner_process::OwnerProcess;
 use super::server::PyServer;
 use super::store::PyStore;
 use super::tls::{PyClientTls, PyServerTls};
-use super::waiting::OwnerProcess;
 use crate::ha::{
     self, Connector, ConnectorOptions, Listener, ListenerOptions, MasterStatus, Proposal, Refusal,
 };

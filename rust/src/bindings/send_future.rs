@@ -11,7 +11,8 @@ use pyo3::types::{PyList, PyTuple};
 use super::call::failure_kind;
 use super::errors::raise;
 use super::message::wrong_type;
-use super::waiting::{OwnerProcess, wait};
+use super::owner_process::OwnerProcess;
+use super::waiting::wait;
 use crate::client::pending_send::{PendingSend, Phase};
 use crate::client::receipt::{Attempt, Receipt, SendFailure};
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes};
+use pyo3::types::PyBytes;
 
 use super::config;
 use super::errors::raise;
 use super::hand_clock::{self, PyHandClock};
-use super::waiting::OwnerProcess;
+use super::owner_process::OwnerProcess;
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::disk::{OsDisk, forget_inherited};
+use crate::store::disk::OsDisk;
 use crate::store::{
     Boundary, ConsumeQueue, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
@@ -52,18 +52,6 @@ impl PyStore {
         let store = self.opened()?;
         Ok(store.queue(topic, queue_id).map_or(Ok(otherwise), |queue| read(&store, &queue))?)
     }
-}
-
-/// Has every process that Python forks let go of its parent's stores, so that a child that lives on locks none of them.
-pub(super) fn release_in_children(py: Python<'_>) -> PyResult<()> {
-    let forget = wrap_pyfunction!(forget_inherited_locks, py)?;
-    let handlers = [("after_in_child", forget)].into_py_dict(py)?;
-    py.import("os")?.call_method("register_at_fork", (), Some(&handlers)).map(drop)
-}
-
-#[pyfunction]
-fn forget_inherited_locks() {
-    forget_inherited();
 }
 
 #[pymethods]

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::errors::raise;
-
 /// Longest sleep between two looks for Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -35,28 +33,4 @@ const FOREVER_S: f64 = 100.0 * 365.0 * 86_400.0;
 /// Seconds as Python counts them; what is negative or no number is no time.
 pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(if seconds > FOREVER_S { FOREVER_S } else { seconds }).unwrap_or_default()
-}
-
-/// The process that made an object. After `fork()` its threads and sockets are the parent's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnerProcess(u32);
-
-impl OwnerProcess {
-    pub(super) fn here() -> Self {
-        Self(std::process::id())
-    }
-
-    /// Whether this is still the process the object was made in.
-    pub(super) fn is_here(self) -> bool {
-        self.0 == std::process::id()
-    }
-
-    /// Raises `ForkedError` in any other process.
-    pub(super) fn check(self, what: &str) -> PyResult<()> {
-        if self.is_here() {
-            Ok(())
-        } else {
-            Err(raise("ForkedError", &format!("this {what} was made before fork(), by process {}", self.0)))
-        }
-    }
 }

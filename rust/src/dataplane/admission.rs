@@ -62,14 +62,16 @@ pub(super) fn body(metadata: &Metadata, body: &[u8]) -> Result<(), ErrorReply> {
         return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
     }
     let bytes_max = metadata.identity.message_bytes_max;
-    if body.len() > bytes_max {
-        let remark = format!(
-            "the message is illegal, maybe msg body or properties length not matched. msg body length limit \
-             {bytes_max}B, msg properties length limit 32KB."
-        );
-        return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
-    }
-    Ok(())
+    if body.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(()) }
+}
+
+/// The answer to a body of more bytes than a message may have.
+pub(super) fn too_large(bytes_max: usize) -> ErrorReply {
+    let remark = format!(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit \
+         {bytes_max}B, msg properties length limit 32KB."
+    );
+    ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
 }
 
 fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result<bool, ErrorReply> {

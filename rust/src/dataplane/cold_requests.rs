@@ -5,6 +5,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::broker::Deadline;
 use super::client_requests::ExpectedAnswer;
 use super::data_plane::DataPlane;
@@ -142,9 +144,9 @@ impl DataPlane {
             let mut upcall = upcall(session, Cause::Request);
             upcall.came_at = self.clock.elapsed();
             upcall.ext = owned_ext(session);
-            upcall.body_bytes = frame.body.len();
+            upcall.body_bytes = session.body_bytes(frame);
             if upcall.body_bytes <= body_bytes_max {
-                upcall.body = frame.body.to_vec();
+                upcall.body = session.owned_body(frame);
             }
             self.upcalls.submit(upcall, reply_to)
         });
@@ -214,7 +216,7 @@ impl DataPlane {
         upcall.token = u64::from(opaque.cast_unsigned());
         if is_taken {
             upcall.ext = owned_ext(session);
-            upcall.body = frame.body.to_vec();
+            upcall.body = session.owned_body(frame);
             upcall.body_bytes = size;
         } else if expected == ExpectedAnswer::Whole {
             upcall.code = response::SYSTEM_ERROR;
@@ -270,7 +272,7 @@ pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
         user: session.principal.user.as_ref().map(|user| user.name.clone()),
         is_guarded: session.principal.is_guarded,
         ext: Vec::new(),
-        body: Vec::new(),
+        body: Bytes::new(),
         body_bytes: 0,
         came_at: Duration::ZERO,
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 
 use super::deadlines::DeadlineKey;
@@ -18,7 +19,7 @@ use super::latency::LatencyBuffer;
 use super::metadata::{Group, Topic};
 use super::principal::{Principal, Waiter};
 use super::request::{OwnedFrame, RequestContext};
-use crate::remoting::frame::Encoding;
+use crate::remoting::frame::{Encoding, Frame};
 use crate::remoting::header::Header;
 use crate::store::{ConsumeQueue, Get, GetResult};
 
@@ -47,6 +48,15 @@ pub(super) struct ParkedSends {
     pub(super) due: Option<Duration>,
 }
 
+/// The body of a large frame, apart from the frame.
+#[derive(Debug)]
+pub(super) enum DetachedBody {
+    /// The memory that it came in.
+    Owned(Bytes),
+    /// So many bytes, which are not kept.
+    Skipped(usize),
+}
+
 /// The state of one connection.
 #[derive(Debug)]
 pub struct Session {
@@ -67,6 +77,8 @@ pub struct Session {
     pub(super) held: HeldReplies,
     pub(super) heartbeat: Option<KnownHeartbeat>,
     pub(super) principal: Principal,
+    /// Of the frame that is under way, if it is a large one.
+    pub(super) detached: Option<DetachedBody>,
     /// Something of the burst went up to Python.
     pub(super) has_sent_up: bool,
     /// Something of this connection ever did.
@@ -112,6 +124,7 @@ impl Session {
             held: HeldReplies::default(),
             heartbeat: None,
             principal: Principal::default(),
+            detached: None,
             has_sent_up: false,
             is_known_above: false,
             is_held: false,
@@ -146,6 +159,22 @@ impl Session {
     pub(super) fn sends_up(&mut self) {
         self.has_sent_up = true;
         self.is_known_above = true;
+    }
+
+    /// Bytes of the body of the frame that is under way, as it came.
+    pub(super) fn body_bytes(&self, frame: &Frame<'_>) -> usize {
+        match self.detached {
+            Some(DetachedBody::Skipped(bytes)) => bytes,
+            _ => frame.body.len(),
+        }
+    }
+
+    /// That body, to be kept: copied, unless its memory came with it.
+    pub(super) fn owned_body(&self, frame: &Frame<'_>) -> Bytes {
+        match &self.detached {
+            Some(DetachedBody::Owned(memory)) => memory.slice_ref(frame.body),
+            _ => Bytes::copy_from_slice(frame.body),
+        }
     }
 
     /// The request of the last decoded header.

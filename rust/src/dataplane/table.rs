@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
 
+use super::admission::too_large;
 use super::cold_requests::{refuse_unknown, upcall};
 use super::data_plane::DataPlane;
 use super::event::{Event, Link};
 use super::rejection::{ErrorReply, Rejection};
 use super::request::is_send;
 use super::send::{Burst, StagedSend};
-use super::session::Session;
+use super::session::{DetachedBody, Session};
 use super::upcall::Cause;
 use crate::remoting::codes::request;
 use crate::remoting::frame::Frame;
-use crate::remoting::{Close, Outbox, Service};
+use crate::remoting::{Close, LargeBody, Outbox, Service};
 
 impl DataPlane {
     /// Counts what was answered since `session.latency.began`.
@@ -27,6 +29,19 @@ impl DataPlane {
         if !session.latency.is_empty() {
             session.latency.settle(&self.latencies, self.clock.elapsed());
         }
+    }
+
+    fn serve_large(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        detached: DetachedBody,
+        out: &mut Outbox,
+    ) -> Result<(), Close> {
+        session.detached = Some(detached);
+        let served = self.burst(session, std::slice::from_ref(frame), out);
+        session.detached = None;
+        served
     }
 
     pub(super) fn serve<'f>(
@@ -187,18 +202,51 @@ impl Service for DataPlane {
         Ok(())
     }
 
-    /// Nobody keeps megabytes for a request that nobody serves.
-    fn declines(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<bool, Close> {
+    /// Nobody keeps megabytes that nobody reads: such a request is served by its header, unless a signature is over
+    /// its body. What goes up keeps the memory that it came in.
+    fn weigh(
+        &self,
+        session: &mut Session,
+        head: &Frame<'_>,
+        body_bytes: usize,
+        out: &mut Outbox,
+    ) -> Result<LargeBody, Close> {
         session.latency.began = self.clock.elapsed();
         session.header.decode(head)?;
-        if session.header.is_response() || self.body_bytes_max(session.header.code).is_some() {
-            return Ok(false);
+        let code = session.header.code;
+        if session.header.is_response() {
+            return Ok(LargeBody::Given);
         }
-        self.counters.requests.fetch_add(1, Ordering::Relaxed);
-        let context = session.context(head.encoding);
-        refuse_unknown(session, context, out);
-        self.settle(session);
-        Ok(true)
+        let broker = self.broker.as_ref().filter(|_| is_send(code));
+        let message_bytes_max = broker.map(|broker| broker.metadata.identity.message_bytes_max);
+        match message_bytes_max.or_else(|| self.body_bytes_max(code)) {
+            Some(bytes_max) if body_bytes <= bytes_max || self.guard.is_on() => {
+                return Ok(if message_bytes_max.is_some() { LargeBody::Lent } else { LargeBody::Given });
+            }
+            Some(bytes_max) if message_bytes_max.is_some() => {
+                self.counters.requests.fetch_add(1, Ordering::Relaxed);
+                self.counters.sends.fetch_add(1, Ordering::Relaxed);
+                self.reject(session, head, too_large(bytes_max).into(), 0, out);
+                self.settle(session);
+            }
+            Some(_) => self.serve_large(session, head, DetachedBody::Skipped(body_bytes), out)?,
+            None => {
+                self.counters.requests.fetch_add(1, Ordering::Relaxed);
+                refuse_unknown(session, session.context(head.encoding), out);
+                self.settle(session);
+            }
+        }
+        Ok(LargeBody::Declined)
+    }
+
+    fn given(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        memory: Bytes,
+        out: &mut Outbox,
+    ) -> Result<(), Close> {
+        self.serve_large(session, frame, DetachedBody::Owned(memory), out)
     }
 
     fn kept_bytes(&self, session: &Session) -> usize {

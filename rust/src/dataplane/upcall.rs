@@ -19,6 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -89,7 +90,7 @@ pub struct Upcall {
     pub(super) came_at: Duration,
     pub(crate) ext: Vec<(String, String)>,
     /// Empty where it has more bytes than Python reads of such a request.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// Bytes of the body as it came.
     pub body_bytes: usize,
 }
@@ -355,7 +356,7 @@ mod tests {
             is_guarded: false,
             came_at: Duration::ZERO,
             ext: Vec::new(),
-            body: Vec::new(),
+            body: Bytes::new(),
             body_bytes: 0,
         }
     }

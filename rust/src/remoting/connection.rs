@@ -23,12 +23,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
 use tokio::io::{AsyncWrite as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
 use crate::tls::Stream;
 
 use super::buffer_budget::BufferShare;
+use super::frame;
 use super::idle_tracker::{IdleAction, IdleTracker, Surplus};
 use super::inbox::{Inbox, Needs};
 use super::io_thread::IoThread;
@@ -38,7 +40,7 @@ use super::limits::{
 };
 use super::link::{Link, Posted};
 use super::outbox::{GATHER_MAX, Outbox};
-use super::service::{Close, Service};
+use super::service::{Close, LargeBody, Service};
 
 pub(super) struct Connection<S: Service> {
     thread: Rc<IoThread<S>>,
@@ -276,6 +278,9 @@ impl<S: Service> Connection<S> {
     }
 
     fn handle_frames(&mut self, budget: &mut WorkBudget) -> Result<(), Close> {
+        if let Some(memory) = self.inbox.take_given() {
+            return self.hand_over(memory, budget);
+        }
         let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
         let extent = self.inbox.frames(&mut frames);
         self.has_frames = frames.is_full();
@@ -292,13 +297,22 @@ impl<S: Service> Connection<S> {
         self.weigh_large_frame()
     }
 
-    /// Asks, once the header of a large frame has come, whether its body is worth reading.
+    fn hand_over(&mut self, memory: Bytes, budget: &mut WorkBudget) -> Result<(), Close> {
+        self.has_frames = false;
+        budget.frames = budget.frames.saturating_sub(1);
+        self.tracker.frames_received();
+        let bytes = memory.clone();
+        let frame = frame::whole(&bytes).ok_or(Close::Protocol("a large frame without a header"))?;
+        guarded(|| self.thread.service.given(&mut self.session, &frame, memory, &mut self.outbox))
+    }
+
+    /// Asks, once the header of a large frame has come, what becomes of its body.
     fn weigh_large_frame(&mut self) -> Result<(), Close> {
-        if let Some(head) = self.inbox.large_head() {
-            if guarded(|| self.thread.service.declines(&mut self.session, &head, &mut self.outbox))? {
-                self.inbox.skip();
-            } else {
-                self.inbox.keep();
+        if let Some((head, body_bytes)) = self.inbox.large_head() {
+            let service = &self.thread.service;
+            match guarded(|| service.weigh(&mut self.session, &head, body_bytes, &mut self.outbox))? {
+                LargeBody::Declined => self.inbox.skip(),
+                fate => self.inbox.keep(fate == LargeBody::Given),
             }
         }
         Ok(())

@@ -122,6 +122,12 @@ pub(super) fn head(bytes: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { encoding: Encoding::from_byte(encoding)?, header, body: &[] })
 }
 
+/// The frame that `bytes` are, no more and no less. `split` has seen their front.
+pub(super) fn whole(bytes: &[u8]) -> Option<Frame<'_>> {
+    let head = head(bytes)?;
+    Some(Frame { body: bytes.get(PREFIX_BYTES + head.header.len()..)?, ..head })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +168,7 @@ mod tests {
             let header = (end >= 10).then_some(b"{}".as_slice());
             assert_eq!(head(&frame[..end]).map(|head| head.header), header, "{end}");
         }
+        assert_eq!(whole(&frame), split(&frame, &LIMITS).unwrap().map(|(whole, _)| whole));
     }
 
     #[test]

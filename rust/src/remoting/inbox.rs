@@ -14,13 +14,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
 use memmap2::MmapMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::buffer_budget::BufferBudget;
 use super::error::FrameError;
-use super::frame::{self, Frame, FrameLimits};
+use super::frame::{self, Frame, FrameLimits, PREFIX_BYTES};
 use super::large_frames::{LargeFrames, PAGE_BYTES, Reservation};
 use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, READ_BYTES_MAX};
 
@@ -51,6 +52,12 @@ impl Deref for Buffer {
             Self::Usual(bytes) => bytes,
             Self::Pages(pages) => pages,
         }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -91,6 +98,8 @@ pub(super) struct Inbox {
     open_bytes: usize,
     /// The frame that begins at `start` has been looked at: it is kept, however large.
     is_wanted: bool,
+    /// It will be given away, with its memory.
+    is_given: bool,
     /// What is still to come of a frame that will not be kept.
     skipped_bytes: usize,
     /// The last read filled the buffer: there was probably more.
@@ -113,6 +122,7 @@ impl Inbox {
             is_claimed: false,
             open_bytes: 0,
             is_wanted: false,
+            is_given: false,
             skipped_bytes: 0,
             was_full: false,
             peak: 0,
@@ -147,20 +157,42 @@ impl Inbox {
         frame::head(self.unhandled())
     }
 
-    /// The same of a large frame, until it was kept or skipped.
-    pub(super) fn large_head(&self) -> Option<Frame<'_>> {
-        (self.open_bytes > INBOX_BYTES_HOT && !self.is_wanted).then(|| self.head())?
+    /// The same of a large frame, and the size of its body, until it was kept or skipped.
+    pub(super) fn large_head(&self) -> Option<(Frame<'_>, usize)> {
+        let is_new = self.open_bytes > INBOX_BYTES_HOT && !self.is_wanted;
+        let head = is_new.then(|| self.head())??;
+        Some((head, self.open_bytes.saturating_sub(PREFIX_BYTES + head.header.len())))
     }
 
-    /// Lets the open frame have the memory that it takes.
-    pub(super) fn keep(&mut self) {
+    /// Lets the open frame have the memory that it takes; for good, where it `is_given` away.
+    pub(super) fn keep(&mut self, is_given: bool) {
         self.is_wanted = true;
+        self.is_given = is_given;
+    }
+
+    /// The frame that is given away, once all of it has come. Where its memory is much more than it takes, it comes from
+    /// `frames` as any other does: nobody would count the rest.
+    pub(super) fn take_given(&mut self) -> Option<Bytes> {
+        if !self.is_given || self.end - self.start < self.open_bytes {
+            return None;
+        }
+        self.is_given = false;
+        if self.buffer.len() > self.open_bytes.saturating_mul(2) {
+            return None;
+        }
+        let buffer = std::mem::replace(&mut self.buffer, Buffer::new(INBOX_BYTES_IDLE));
+        let frame = Bytes::from_owner(buffer).slice(self.start..self.end);
+        (self.start, self.end, self.open_bytes) = (0, 0, 0);
+        (self.is_claimed, self.is_wanted, self.was_full) = (false, false, false);
+        self.reserved = None;
+        Some(frame)
     }
 
     /// Forgets the open frame: what is still to come of it will be read and not kept.
     pub(super) fn skip(&mut self) {
         self.skipped_bytes = self.open_bytes.saturating_sub(self.end - self.start);
         (self.start, self.end, self.open_bytes) = (0, 0, 0);
+        self.is_given = false;
         self.waiting = None;
         self.release();
     }
@@ -174,7 +206,11 @@ impl Inbox {
         from: &mut R,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_room(cx));
-        let until = self.buffer.len().min(self.end + READ_BYTES_MAX);
+        let mut until = self.buffer.len().min(self.end + READ_BYTES_MAX);
+        if self.is_given {
+            // What comes behind it is not given away.
+            until = until.min(self.start + self.open_bytes);
+        }
         let Some(room) = self.buffer.get_mut(self.end..until) else { return Poll::Ready(Ok(0)) };
         let mut read = ReadBuf::new(room);
         ready!(Pin::new(from).poll_read(cx, &mut read))?;

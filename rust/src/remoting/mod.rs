@@ -52,5 +52,5 @@ pub use link::{Link, LinkId, Owed};
 pub use outbox::Outbox;
 pub use peer::Peer;
 pub use server::Server;
-pub use service::{Close, Service};
+pub use service::{Close, LargeBody, Service};
 pub use shared::ServerStatistics;

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::error::{FrameError, HeaderError};
 use super::frame::Frame;
 use super::link::Link;
@@ -40,19 +42,35 @@ pub trait Service: Send + Sync + 'static {
     /// As `burst`.
     fn refuse(&self, session: &mut Self::Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close>;
 
-    /// A frame larger than any usual buffer has begun. Whether its header, which is all that `head` has of it, was enough to
-    /// answer it: its body is then read and not kept.
+    /// A frame larger than any usual buffer has begun, whose header is all that `head` has of it: what becomes of the
+    /// `body_bytes` behind it.
     ///
     /// # Errors
     /// As `burst`.
-    fn declines(
+    fn weigh(
         &self,
         session: &mut Self::Session,
         head: &Frame<'_>,
+        body_bytes: usize,
         out: &mut Outbox,
-    ) -> Result<bool, Close> {
-        let _ = (session, head, out);
-        Ok(false)
+    ) -> Result<LargeBody, Close> {
+        let _ = (session, head, body_bytes, out);
+        Ok(LargeBody::Lent)
+    }
+
+    /// One such frame, with the memory that it was read into: whoever keeps its body need not copy it.
+    ///
+    /// # Errors
+    /// As `burst`.
+    fn given(
+        &self,
+        session: &mut Self::Session,
+        frame: &Frame<'_>,
+        memory: Bytes,
+        out: &mut Outbox,
+    ) -> Result<(), Close> {
+        drop(memory);
+        self.burst(session, std::slice::from_ref(frame), out)
     }
 
     /// Another thread has called `Link::signal`.
@@ -95,6 +113,17 @@ pub trait Service: Send + Sync + 'static {
 
     /// The connection is gone; called once for every `open` that returned.
     fn close(&self, session: Self::Session);
+}
+
+/// What becomes of a large frame's body, decided by its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LargeBody {
+    /// It comes in a `burst`, in the buffer of its connection, which has the next one, too.
+    Lent,
+    /// It comes by `given`.
+    Given,
+    /// It is read and not kept: the header was enough to answer it.
+    Declined,
 }
 
 /// Why a connection ends.

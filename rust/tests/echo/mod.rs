@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, Frame, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{Close, Link, Outbox, Owed, Server, ServerOptions, Service};
+use rmqpy::remoting::{Close, LargeBody, Link, Outbox, Owed, Server, ServerOptions, Service};
 
 /// Answer the body as it is.
 pub const ECHO: i32 = 1;
@@ -31,6 +31,8 @@ pub const PANIC: i32 = 5;
 pub const QUIT: i32 = 6;
 /// Refused with code 3, by its header alone where it is large.
 pub const UNWANTED: i32 = 7;
+/// Keep the body in `Echo::kept` where it is large, without a copy.
+pub const KEPT: i32 = 8;
 
 /// An event that is counted and answers nothing.
 pub const NOTICE: i32 = i32::MIN;
@@ -41,6 +43,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Echo {
     pub parked: Mutex<Vec<(Owed<i32>, i32)>>,
+    pub kept: Mutex<Vec<Bytes>>,
     pub opened: AtomicUsize,
     pub closed: AtomicUsize,
     pub handled: AtomicUsize,
@@ -121,15 +124,45 @@ impl Service for Echo {
         Ok(())
     }
 
-    fn declines(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<bool, Close> {
+    fn weigh(
+        &self,
+        session: &mut Session,
+        head: &Frame<'_>,
+        body_bytes: usize,
+        out: &mut Outbox,
+    ) -> Result<LargeBody, Close> {
         session.header.decode(head)?;
-        if session.header.code != UNWANTED {
-            return Ok(false);
+        match session.header.code {
+            UNWANTED => {
+                let bytes = body_bytes.to_string();
+                HeaderWriter::begin(
+                    out.bytes(),
+                    head.encoding,
+                    3,
+                    session.header.opaque,
+                    flag::RESPONSE,
+                    Some(&bytes),
+                )
+                .finish(0)
+                .unwrap();
+                Ok(LargeBody::Declined)
+            }
+            KEPT => Ok(LargeBody::Given),
+            _ => Ok(LargeBody::Lent),
         }
-        HeaderWriter::begin(out.bytes(), head.encoding, 3, session.header.opaque, flag::RESPONSE, None)
-            .finish(0)
-            .unwrap();
-        Ok(true)
+    }
+
+    fn given(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        memory: Bytes,
+        out: &mut Outbox,
+    ) -> Result<(), Close> {
+        session.header.decode(frame)?;
+        self.kept.lock().push(memory.slice_ref(frame.body));
+        reply(out, session.header.opaque, b"kept");
+        Ok(())
     }
 
     fn signalled(&self, _: &mut Session, _: &mut Outbox) -> Result<(), Close> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rmqpy::remoting::ServerOptions;
 
-use crate::echo::{BULK, ECHO, Peer, TIMEOUT, UNWANTED, eventually, request, serve};
+use crate::echo::{BULK, ECHO, KEPT, Peer, TIMEOUT, UNWANTED, eventually, request, serve};
 
 /// Silence that is closed in a test, and that no peer keeps who means to talk, on whatever machine.
 const IDLE: Duration = Duration::from_secs(3);
@@ -151,6 +151,32 @@ fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory
     peer.echoes(2);
     peer.send(&wanted);
     assert_eq!(peer.answer().unwrap().body.len(), 12 << 20);
+}
+
+#[test]
+fn a_large_frame_may_be_kept_without_a_copy_and_gives_its_reservation_back() {
+    let options = ServerOptions { large_frames_bytes_max: 16 << 20, ..ServerOptions::default() };
+    let (server, echo, address) = serve(options);
+    let bodies: Vec<Vec<u8>> = (1..=4).map(|number| vec![number; 12 << 20]).collect();
+    let mut peer = Peer::connect(address);
+    let mut writer = peer.socket.try_clone().unwrap();
+    // Together, so that what is behind a frame comes while there is room in its buffer.
+    let stream: Vec<u8> = (1..)
+        .zip(&bodies)
+        .flat_map(|(opaque, body)| {
+            [request(KEPT, opaque, &[], body), request(ECHO, -opaque, &[], b"x")].concat()
+        })
+        .collect();
+    let writing = std::thread::spawn(move || writer.write_all(&stream).unwrap());
+    for opaque in 1..=4 {
+        let (kept, echoed) = (peer.answer().unwrap(), peer.answer().unwrap());
+        assert_eq!((kept.opaque, kept.body.as_slice()), (opaque, b"kept".as_slice()));
+        assert_eq!((echoed.opaque, echoed.body.as_slice()), (-opaque, b"x".as_slice()));
+    }
+    writing.join().unwrap();
+    // Far more than all large frames may have: what is kept is its keeper's.
+    assert!(echo.kept.lock().iter().zip(&bodies).all(|(kept, body)| kept == body));
+    eventually("the connection has a usual buffer", || server.statistics().buffers_bytes <= 256 << 10);
 }
 
 #[test]

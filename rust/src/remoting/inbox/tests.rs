@@ -156,6 +156,52 @@ fn the_reservation_of_a_large_frame_is_not_held_by_a_small_one_behind_it() {
 }
 
 #[test]
+fn a_frame_that_is_given_away_takes_its_memory_with_it_and_nothing_of_the_next_one() {
+    let mut inbox = inbox(4 << 20);
+    let mut stream = frame(3 << 20);
+    stream.extend(frame(1000));
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut rest = stream.as_slice();
+    while inbox.large_head().is_none() {
+        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+        let extent = inbox.frames(&mut ArrayVec::new());
+        inbox.handled(extent);
+    }
+    assert_eq!(inbox.large_head().map(|(_, bytes)| bytes), Some((3 << 20) - PREFIX_BYTES));
+    inbox.keep(true);
+    let given = loop {
+        if let Some(given) = inbox.take_given() {
+            break given;
+        }
+        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+    };
+    assert!(given == frame(3 << 20));
+    assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
+    assert_eq!((inbox.needs(), inbox.held_bytes()), (Needs::Nothing, INBOX_BYTES_IDLE));
+    assert_eq!(feed(&mut inbox, &mut rest), [1000]);
+}
+
+#[test]
+fn a_frame_in_much_more_memory_than_it_takes_is_not_given_away() {
+    let mut inbox = inbox(64 << 20);
+    assert_eq!(feed(&mut inbox, &mut frame(4 << 20).as_slice()), [4 << 20]);
+    assert_eq!(inbox.held_bytes(), 4 << 20);
+    let (small, mut cx) = (frame(1 << 20), Context::from_waker(Waker::noop()));
+    let mut rest = small.as_slice();
+    feed(&mut inbox, &mut &rest[..READ_BYTES_MAX]);
+    rest = &rest[READ_BYTES_MAX..];
+    inbox.keep(true);
+    while !rest.is_empty() {
+        assert_eq!(inbox.take_given(), None);
+        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+    }
+    assert_eq!(inbox.take_given(), None);
+    let mut frames = ArrayVec::new();
+    inbox.frames(&mut frames);
+    assert_eq!(frames.len(), 1);
+}
+
+#[test]
 fn a_frame_that_is_skipped_leaves_no_trace_in_the_stream() {
     let mut first = inbox(4 << 20);
     feed(&mut first, &mut &frame(4 << 20)[..1 << 20]);
