@@ -9,6 +9,7 @@ import fcntl
 import os
 import struct
 import subprocess
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,6 +18,8 @@ from typing import Final, Self
 _FS_IOC_SHUTDOWN: Final = 0x8004587D
 _WITHOUT_JOURNAL: Final = 2
 _IMAGE_BYTES: Final = 1 << 30
+#: How long the kernel may take to let go of a device that is not mounted any more.
+_DETACHED_S: Final = 30.0
 
 
 class Unavailable(Exception):
@@ -36,8 +39,17 @@ class MountedImage:
         _run("mount", "-o", "loop", str(self._file), str(self.mount_point))
 
     def unmount(self) -> None:
-        """Nothing may have a file open there any more."""
+        """Nothing may have a file open there any more.
+
+        A mount namespace that another program made meanwhile has the file system still, as it was when the power was
+        cut: mounting it again would bring that back. Raises `RuntimeError`.
+        """
         _run("umount", str(self.mount_point))
+        until = time.monotonic() + _DETACHED_S
+        while subprocess.run(("losetup", "--associated", self._file), check=True, capture_output=True).stdout:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{self._file} is still mounted, in another mount namespace")
+            time.sleep(0.01)
 
     def cut_power(self) -> None:
         """From now on nothing is written, and every write and sync fails."""

@@ -35,8 +35,8 @@ use super::idle_tracker::{IdleAction, IdleTracker, Surplus};
 use super::inbox::{Inbox, Needs};
 use super::io_thread::IoThread;
 use super::limits::{
-    BURST_FRAMES_MAX, CLOSE_GRACE, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, KEPT_BYTES_MAX, READ_BYTES_MAX,
-    TURN_FRAMES_MAX, WRITE_BYTES_EAGER,
+    BURST_FRAMES_MAX, CLOSE_GRACE, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, KEPT_BYTES_MAX, LARGE_READ_BYTES_MAX,
+    READ_BYTES_MAX, TURN_FRAMES_MAX, WRITE_BYTES_EAGER,
 };
 use super::link::{Link, Posted};
 use super::outbox::{GATHER_MAX, Outbox};
@@ -108,13 +108,7 @@ impl<S: Service> Connection<S> {
     pub(super) async fn run(mut self: Box<Self>) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
-                Ok(has_read_much) => {
-                    if has_read_much {
-                        // Who was answered may wait for this processor, where there are few.
-                        std::thread::yield_now();
-                    }
-                    tokio::task::yield_now().await;
-                }
+                Ok(()) => tokio::task::yield_now().await,
                 Err(why) => break why,
             }
         };
@@ -140,8 +134,8 @@ impl<S: Service> Connection<S> {
         .unwrap_or_else(|panicked| panicked)
     }
 
-    /// Works until there is nothing to do (pending), the turn is used up (whether by reading), or the connection ends (error).
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Close>> {
+    /// Works until there is nothing to do (pending), the turn is used up (ok), or the connection ends (error).
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
         self.link.register(cx.waker());
         let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
         if std::mem::take(&mut self.has_deferred) {
@@ -165,7 +159,7 @@ impl<S: Service> Connection<S> {
             }
         }
         self.rest();
-        Poll::Ready(Ok(budget.bytes == 0))
+        Poll::Ready(Ok(()))
     }
 
     /// Notes what this turn has left.
@@ -265,12 +259,13 @@ impl<S: Service> Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, budget: &mut WorkBudget) -> Result<Poll<()>, Close> {
-        match self.inbox.poll_read(cx, &mut self.stream) {
+        let bytes_max = if self.inbox.is_large() { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
+        match self.inbox.poll_read(cx, &mut self.stream, bytes_max) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(0) | Err(_)) => Err(Close::Peer),
             Poll::Ready(Ok(count)) => {
                 self.tracker.received(count, self.thread.tick());
-                budget.bytes = budget.bytes.saturating_sub(count);
+                budget.bytes = budget.bytes.saturating_sub(count * (READ_BYTES_MAX / bytes_max));
                 self.has_frames = true;
                 Ok(Poll::Ready(()))
             }

@@ -23,7 +23,7 @@ use super::buffer_budget::BufferBudget;
 use super::error::FrameError;
 use super::frame::{self, Frame, FrameLimits, PREFIX_BYTES};
 use super::large_frames::{LargeFrames, PAGE_BYTES, Reservation};
-use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, READ_BYTES_MAX};
+use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT};
 
 /// By how much a buffer grows that a read has filled.
 const GROWTH: usize = 4;
@@ -197,16 +197,22 @@ impl Inbox {
         self.release();
     }
 
-    /// Reads once, as much as there is and fits; 0 is the end of the stream.
+    /// Whether the open frame is one that no usual buffer holds, or is skipped.
+    pub(super) fn is_large(&self) -> bool {
+        self.open_bytes > INBOX_BYTES_HOT || self.skipped_bytes > 0
+    }
+
+    /// Reads once, as much as there is and fits, `bytes_max` at most; 0 is the end of the stream.
     ///
     /// Call it when `frames` has nothing complete left; what it returned was handled.
     pub(super) fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
+        bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_room(cx));
-        let mut until = self.buffer.len().min(self.end + READ_BYTES_MAX);
+        let mut until = self.buffer.len().min(self.end + bytes_max);
         if self.is_given {
             // What comes behind it is not given away.
             until = until.min(self.start + self.open_bytes);

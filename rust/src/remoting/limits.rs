@@ -11,6 +11,9 @@ use super::frame::FrameLimits;
 pub const BURST_FRAMES_MAX: usize = 64;
 /// Bytes of one read, and so of one turn of a connection before the others of its thread have theirs.
 pub(super) const READ_BYTES_MAX: usize = 256 << 10;
+/// The same of a frame larger than the buffer of a busy connection: its memory is touched for the first time, page by page,
+/// and whoever sends such frames is in less of a hurry than others.
+pub(super) const LARGE_READ_BYTES_MAX: usize = 64 << 10;
 /// Frames of one turn.
 pub(super) const TURN_FRAMES_MAX: usize = 64;
 /// Read buffer of an idle connection: 10,000 of them cost 40 MiB.

@@ -123,7 +123,7 @@ impl PeerTask {
                 self.maintain(inbox)?;
             }
             let has_written = self.poll_write(cx, stream)?;
-            match inbox.poll_read(cx, stream) {
+            match inbox.poll_read(cx, stream, READ_BYTES_MAX) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost_at(inbox, self.ended_by_peer()))),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
                 Poll::Ready(Ok(count)) => {

@@ -2,6 +2,7 @@
 
 use std::task::Waker;
 
+use super::super::limits::READ_BYTES_MAX;
 use super::*;
 
 const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 4 << 20, header_bytes_max: 256 << 10 };
@@ -22,7 +23,7 @@ fn frame(bytes: usize) -> Vec<u8> {
 fn feed(inbox: &mut Inbox, bytes: &mut &[u8]) -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
-    while !bytes.is_empty() && inbox.poll_read(&mut cx, bytes).is_ready() {
+    while !bytes.is_empty() && inbox.poll_read(&mut cx, bytes, READ_BYTES_MAX).is_ready() {
         loop {
             let mut frames = ArrayVec::new();
             let extent = inbox.frames(&mut frames);
@@ -163,7 +164,7 @@ fn a_frame_that_is_given_away_takes_its_memory_with_it_and_nothing_of_the_next_o
     let mut cx = Context::from_waker(Waker::noop());
     let mut rest = stream.as_slice();
     while inbox.large_head().is_none() {
-        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+        assert!(inbox.poll_read(&mut cx, &mut rest, READ_BYTES_MAX).is_ready());
         let extent = inbox.frames(&mut ArrayVec::new());
         inbox.handled(extent);
     }
@@ -173,7 +174,7 @@ fn a_frame_that_is_given_away_takes_its_memory_with_it_and_nothing_of_the_next_o
         if let Some(given) = inbox.take_given() {
             break given;
         }
-        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+        assert!(inbox.poll_read(&mut cx, &mut rest, READ_BYTES_MAX).is_ready());
     };
     assert!(given == frame(3 << 20));
     assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
@@ -193,7 +194,7 @@ fn a_frame_in_much_more_memory_than_it_takes_is_not_given_away() {
     inbox.keep(true);
     while !rest.is_empty() {
         assert_eq!(inbox.take_given(), None);
-        assert!(inbox.poll_read(&mut cx, &mut rest).is_ready());
+        assert!(inbox.poll_read(&mut cx, &mut rest, READ_BYTES_MAX).is_ready());
     }
     assert_eq!(inbox.take_given(), None);
     let mut frames = ArrayVec::new();
@@ -249,7 +250,7 @@ fn one_byte_is_enough_to_refuse_what_can_be_no_frame() {
     for first in [0x16, b'G', b'P', 0x80, 0xFF, 0x01] {
         let mut inbox = inbox(0);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(inbox.poll_read(&mut cx, &mut [first].as_slice()).is_ready());
+        assert!(inbox.poll_read(&mut cx, &mut [first].as_slice(), READ_BYTES_MAX).is_ready());
         let mut frames = ArrayVec::new();
         assert!(matches!(inbox.frames(&mut frames).error, Some(FrameError::TooLong { .. })), "{first:#x}");
     }
