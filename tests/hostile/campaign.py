@@ -6,8 +6,8 @@ For each case, windows without and with the attack take turns, on the same serve
 attacked again and again throughout the window; a name server, where everything is answered in turn by one thread, once
 in each. The ratio is that of the medians of all windows' 99th percentiles: what an attack does it does in each window,
 and what the machine does in one says nothing of it, with the attack or without. Where it is above the limit the case is
-measured again, more often, and both measurements count. What is wrong by its conduct has one window for each attack,
-as long as that takes.
+measured again, more often, and both measurements count. What is wrong by its conduct has one window, as long as that
+takes, which is longer where it is measured again.
 
 The attacker runs at the lowest priority, the client at a real-time one: it is the servers that are measured, not how
 the kernel divides few cores.
@@ -154,7 +154,7 @@ def measured_conduct(
     grown_max: int,
 ) -> Measured:
     name, at, attack = conduct
-    waits = Waits()
+    waits = Waits([[]], [[]])
     before = peak = target.memory()
 
     def waits_beside(address: Address) -> Iterator[list[int]]:
@@ -166,22 +166,16 @@ def measured_conduct(
 
     for _ in range(2):
         citizen.begin(at, CONDUCT_WINDOW_S)
-        waits.calm.append(citizen.waits())
-        attacked: list[int] = []
+        waits.calm[0] += citizen.waits()
         for found in waits_beside(target.address(at)):
-            attacked += found
+            waits.attacked[0] += found
             peak = max(peak, target.memory())
-        waits.attacked.append(attacked)
         if waits.ratio <= RATIO_MAX:
             break
     else:
-        waits.beside.append(
-            [
-                wait
-                for found in waits_beside(nowhere.answering if name in ANSWERED else nowhere.silent)
-                for wait in found
-            ]
-        )
+        waits.beside.append([])
+        for found in waits_beside(nowhere.answering if name in ANSWERED else nowhere.silent):
+            waits.beside[0] += found
     return Measured(Row(name, "served", is_served(target, at), peak - before, grown_max), waits)
 
 
