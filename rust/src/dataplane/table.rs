@@ -217,25 +217,25 @@ impl Service for DataPlane {
         if session.header.is_response() {
             return Ok(LargeBody::Given);
         }
-        let broker = self.broker.as_ref().filter(|_| is_send(code));
-        let message_bytes_max = broker.map(|broker| broker.metadata.identity.message_bytes_max);
-        match message_bytes_max.or_else(|| self.body_bytes_max(code)) {
-            Some(bytes_max) if body_bytes <= bytes_max || self.guard.is_on() => {
-                return Ok(if message_bytes_max.is_some() { LargeBody::Lent } else { LargeBody::Given });
+        let is_read = |bytes_max| body_bytes <= bytes_max || self.guard.is_on();
+        if let Some(broker) = self.broker.as_ref().filter(|_| is_send(code)) {
+            let bytes_max = broker.metadata.identity.message_bytes_max;
+            if is_read(bytes_max) {
+                return Ok(LargeBody::Lent);
             }
-            Some(bytes_max) if message_bytes_max.is_some() => {
-                self.counters.requests.fetch_add(1, Ordering::Relaxed);
-                self.counters.sends.fetch_add(1, Ordering::Relaxed);
-                self.reject(session, head, too_large(bytes_max).into(), 0, out);
-                self.settle(session);
+            self.counters.sends.fetch_add(1, Ordering::Relaxed);
+            self.reject(session, head, too_large(bytes_max).into(), 0, out);
+        } else if let Some(bytes_max) = self.body_bytes_max(code) {
+            if is_read(bytes_max) {
+                return Ok(LargeBody::Given);
             }
-            Some(_) => self.serve_large(session, head, DetachedBody::Skipped(body_bytes), out)?,
-            None => {
-                self.counters.requests.fetch_add(1, Ordering::Relaxed);
-                refuse_unknown(session, session.context(head.encoding), out);
-                self.settle(session);
-            }
+            self.serve_large(session, head, DetachedBody::Skipped(body_bytes), out)?;
+            return Ok(LargeBody::Declined);
+        } else {
+            refuse_unknown(session, session.context(head.encoding), out);
         }
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.settle(session);
         Ok(LargeBody::Declined)
     }
 

@@ -143,6 +143,7 @@ fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory
     peer.send(&unwanted[..1 << 20]);
     let refusal = peer.answer().unwrap();
     assert_eq!((refusal.code, refusal.opaque), (3, 1));
+    assert_eq!(refusal.remark, Some((12 << 20).to_string()), "the size of its body is known");
     // Most of it is still to come, and there is memory for one.
     let mut other = Peer::connect(address);
     other.send(&wanted);
