@@ -181,6 +181,37 @@ def test_a_member_that_was_suspended_commits_nothing_before_a_broker_tells_where
     assert commits == [5]
 
 
+@pytest.mark.parametrize("is_ordered", [True, False], ids=["in order", "in any order"])
+def test_a_queue_is_not_given_up_with_its_progress_in_doubt_once_a_broker_tells(
+    config: rmqpy.ClientConfig,
+    broker: Broker,
+    clocks: Clocks,
+    monkeypatch: pytest.MonkeyPatch,
+    is_ordered: bool,
+) -> None:
+    monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", WAIT_S)
+    seen, refused = list[str](), threading.Event()
+    progress = broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
+
+    def told(ask: Frame) -> Answer:
+        if (ask.ext or {})["topic"] != "orders" or refused.is_set():
+            return progress(ask)
+        refused.set()
+        return Frame(1, remark="not now")
+
+    consumer = rmqpy.PushConsumer("billing", config, ordered=is_ordered, start_from="earliest")
+    consumer.on("orders", "*", lambda message: seen.append(message.text()))
+    with consumer:
+        until(lambda: len(seen) == COUNT)
+        broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = told
+        # It stood still for longer than others wait before they begin with a queue; its lock has not run out.
+        clocks.suspended_s = 1.0
+        assert refused.wait(WAIT_S)
+        consumer.off("orders")
+        until(lambda: not consumer.queues() and not broker.locked)
+        until(lambda: broker.committed == {0: COUNT})
+
+
 def test_a_lock_that_was_being_taken_is_given_back_at_the_end(
     config: rmqpy.ClientConfig, broker: Broker
 ) -> None:

@@ -43,8 +43,8 @@ if IS_ALL:
     PLACES += [("java-4.9.8", "apache"), ("go", "apache")]
 
 QUEUES = 8
-#: Messages that came again when queues changed hands: a few of a member's batches. Go's gives queues away with a pull's
-#: worth of each uncommitted, at Apache's broker as at ours.
+#: Messages that came again when queues changed hands at our broker: a few of a member's batches. Go's gives queues away
+#: with a pull's worth of each uncommitted, at Apache's broker as at ours.
 UNCOMMITTED_MAX = {"java": 64, "go": QUEUES * 32}
 KEYS = 16
 RETRIES = 2
@@ -164,9 +164,16 @@ def order_by_key_is_kept_while_queues_change_hands_between_languages(setup: Setu
         assert theirs.consumed()
         assert second.seen
         _each_in_order(first.seen, second.seen, positions(theirs))
-        everything = [*first.seen, *second.seen, *positions(theirs)]
-        # Of two members both may have got the end of what one had not committed yet when it gave the queue away.
-        assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[setup.client.name.partition("-")[0]]
+        again = {
+            position
+            for one, other in itertools.combinations((first.seen, second.seen, positions(theirs)), 2)
+            for position in {*one} & {*other}
+        }
+        # Ours give nothing away uncommitted. What theirs had may come again: their commits are one-way, and Apache's
+        # broker may grant a lock before it has looked at one.
+        assert again <= {*positions(theirs)}
+        if not setup.cluster.is_apache:
+            assert len(again) <= UNCOMMITTED_MAX[setup.client.name.partition("-")[0]]
 
 
 def _each_in_order(*members: Sequence[Position]) -> None:
@@ -255,6 +262,8 @@ def _poll(cluster: Cluster, topic: str, group: str) -> list[rmqpy.ReceivedMessag
 # --- side by side ---
 
 Scenario = Callable[[Setup], None]
+Place = tuple[str, str]
+"""Their client, and the kind of cluster."""
 
 SCENARIOS: list[Scenario] = [
     members_of_both_languages_share_the_queues_and_take_over,
@@ -268,15 +277,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def outcomes(
+def outcome(
     request: pytest.FixtureRequest,
     cluster_of: Callable[[str], Cluster],
     client_of: Callable[[str], InteropClient],
     folder: Path,
-) -> Iterator[dict[tuple[Scenario, tuple[str, str]], Future[None]]]:
-    """Every test of this module that was chosen, begun."""
+) -> Iterator[Callable[[Scenario, Place], Future[None]]]:
+    """Every test of this module that was chosen, begun; asked for once more, one begins once more."""
 
-    def begin(scenario: Scenario, place: tuple[str, str]) -> Future[None]:
+    def begin(scenario: Scenario, place: Place) -> Future[None]:
         try:
             client, cluster = client_of(place[0]), cluster_of(place[1])
         except pytest.skip.Exception as skipped:
@@ -299,7 +308,8 @@ def outcomes(
         if isinstance(item, pytest.Function) and item.module is request.module
     ]
     with ThreadPoolExecutor(len(chosen), "scenario") as pool:
-        yield {(scenario, place): begin(scenario, place) for scenario, place in chosen}
+        begun = {(scenario, place): begin(scenario, place) for scenario, place in chosen}
+        yield lambda scenario, place: begun.pop((scenario, place), None) or begin(scenario, place)
 
 
 @pytest.mark.parametrize(
@@ -314,8 +324,6 @@ def outcomes(
     ],
 )
 def test_together(
-    scenario: Scenario,
-    place: tuple[str, str],
-    outcomes: dict[tuple[Scenario, tuple[str, str]], Future[None]],
+    scenario: Scenario, place: Place, outcome: Callable[[Scenario, Place], Future[None]]
 ) -> None:
-    outcomes[scenario, place].result()
+    outcome(scenario, place).result()

@@ -44,20 +44,15 @@ impl SendFuture {
         Err(raise("RequestTimeout", "the send is still under way; wait again, or give it more send_timeout"))
     }
 
-    /// One `SendResult` per message.
-    fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    /// The results of what was stored, to be made; of a send that is over.
+    fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Results<'py>> {
         let (py, send) = (slf.py(), &slf.get().send);
         let receipt = send.with_phase(|phase| match phase {
-            Phase::Stored(receipt) => Some(receipt.clone()),
+            Phase::Stored(receipt) => Some(Arc::clone(receipt)),
             _ => None,
         });
         let Some(receipt) = receipt else { return Err(Self::failure(slf)?) };
-        let results = Results::of(py, send, &receipt)?;
-        let mut offset_ids = receipt.offset_message_id.split(',');
-        (0..)
-            .zip(&send.encoded.unique_ids)
-            .map(|(index, unique_id)| results.make(unique_id, offset_ids.next().unwrap_or_default(), index))
-            .collect()
+        Results::of(py, send, receipt)
     }
 
     fn failure(slf: &Bound<'_, Self>) -> PyResult<PyErr> {
@@ -75,13 +70,13 @@ struct Results<'py> {
     new: &'py Bound<'py, PyAny>,
     kind: &'py Bound<'py, PyAny>,
     queue: Bound<'py, PyAny>,
-    first_offset: i64,
+    receipt: Arc<Receipt>,
     /// Status, transaction, recall handle, attempts.
     rest: [Bound<'py, PyAny>; 4],
 }
 
 impl<'py> Results<'py> {
-    fn of(py: Python<'py>, send: &PendingSend, receipt: &Receipt) -> PyResult<Self> {
+    fn of(py: Python<'py>, send: &PendingSend, receipt: Arc<Receipt>) -> PyResult<Self> {
         static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static KIND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -99,12 +94,12 @@ impl<'py> Results<'py> {
             (send.attempts_failed() + 1).into_pyobject(py)?.into_any(),
         ];
         let kind = KIND.import(py, "rmqpy.message", "SendResult")?;
-        Ok(Self { new, kind, queue, first_offset: receipt.queue_offset, rest })
+        Ok(Self { new, kind, queue, receipt, rest })
     }
 
     fn make(&self, unique_id: &str, offset_id: &str, index: i64) -> PyResult<Bound<'py, PyAny>> {
         let [status, transaction_id, recall_handle, attempts] = &self.rest;
-        let offset = self.first_offset + index;
+        let offset = self.receipt.queue_offset + index;
         let values =
             (unique_id, offset_id, &self.queue, offset, status, transaction_id, recall_handle, attempts);
         self.new.call1((self.kind, values))
@@ -124,9 +119,10 @@ impl SendFuture {
     /// under way then.
     #[pyo3(signature = (timeout = None))]
     fn result<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let mut results = Self::results(slf, timeout)?;
-        match (results.pop(), results.is_empty()) {
-            (Some(only), true) => Ok(only),
+        slf.get().wait_over(slf.py(), timeout)?;
+        let (results, mut ids) = (Self::outcome(slf)?, slf.get().send.encoded.unique_ids());
+        match (ids.next(), ids.next()) {
+            (Some(id), None) => results.make(id, &results.receipt.offset_message_id, 0),
             _ => Err(raise("ConfigError", "this is the send of a batch: ask for its `results`")),
         }
     }
@@ -135,7 +131,12 @@ impl SendFuture {
     #[pyo3(signature = (timeout = None))]
     fn results<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
-        Self::outcome(slf)
+        let results = Self::outcome(slf)?;
+        let mut offset_ids = results.receipt.offset_message_id.split(',');
+        (0..)
+            .zip(slf.get().send.encoded.unique_ids())
+            .map(|(index, unique_id)| results.make(unique_id, offset_ids.next().unwrap_or_default(), index))
+            .collect()
     }
 
     /// Why it was not sent, or `None` when it was. Waits as `result` does.
@@ -188,7 +189,7 @@ impl SendFuture {
     /// The ids its messages travel under; known before they are sent.
     #[getter]
     fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, &self.send.encoded.unique_ids)
+        PyList::new(py, self.send.encoded.unique_ids().collect::<Vec<_>>())
     }
 
     #[pyo3(name = "_settle")]
@@ -221,7 +222,7 @@ impl SendFuture {
 
     #[getter(_is_batch)]
     fn is_batch(&self) -> bool {
-        self.send.encoded.is_batch
+        self.send.encoded.is_batch()
     }
 
     #[getter(_is_pinned)]

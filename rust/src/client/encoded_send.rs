@@ -4,6 +4,7 @@
 //! thread.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -48,9 +49,16 @@ pub(crate) struct EncodedSend {
     sys_flag: i32,
     flag: i32,
     born_ms: i64,
-    /// One, or one per member of a batch.
-    pub(crate) unique_ids: Vec<String>,
-    pub(crate) is_batch: bool,
+    ids: Ids,
+}
+
+/// The ids under which messages travel.
+#[derive(Debug)]
+enum Ids {
+    /// A message alone: in its properties, there.
+    Alone(Range<usize>),
+    /// The members of a batch, in order.
+    Members(Vec<String>),
 }
 
 /// A batch in the making: messages end to end, and the ids they travel under.
@@ -89,7 +97,7 @@ impl ProducerContext {
 
     /// One message, made at `now_ms`.
     pub(crate) fn message(self: &Arc<Self>, fields: &MessageFields, body: &[u8], now_ms: u64) -> EncodedSend {
-        self.message_as(fields, body, self.ids.next(now_ms).as_str().to_owned(), now_ms)
+        self.message_as(fields, body, &self.ids.next(now_ms), now_ms)
     }
 
     /// Likewise, under an id of the caller's.
@@ -97,24 +105,23 @@ impl ProducerContext {
         self: &Arc<Self>,
         fields: &MessageFields,
         body: &[u8],
-        unique_id: String,
+        unique_id: &str,
         now_ms: u64,
     ) -> EncodedSend {
         let (body, sys_flag) = self.compressed(body);
-        let properties = fields.properties_text(&unique_id);
-        EncodedSend {
-            sys_flag,
-            flag: fields.flag,
-            ..self.encoded(fields.topic.as_str().into(), properties, body, vec![unique_id], now_ms)
-        }
+        let properties = fields.properties_text(unique_id);
+        let ids = Ids::last_of(&properties, unique_id);
+        let encoded = self.encoded(fields.topic.as_str().into(), properties, body, ids, now_ms);
+        EncodedSend { sys_flag, flag: fields.flag, ..encoded }
     }
 
     /// One message that is nothing but a body.
     pub(crate) fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> EncodedSend {
         let unique_id = self.ids.next(now_ms);
         let (body, sys_flag) = self.compressed(body);
-        let unique_ids = vec![unique_id.as_str().to_owned()];
-        let encoded = self.encoded(Arc::clone(topic), own_properties(&unique_id), body, unique_ids, now_ms);
+        let properties = own_properties(&unique_id);
+        let ids = Ids::last_of(&properties, &unique_id);
+        let encoded = self.encoded(Arc::clone(topic), properties, body, ids, now_ms);
         EncodedSend { sys_flag, ..encoded }
     }
 
@@ -134,17 +141,16 @@ impl ProducerContext {
 
     pub(crate) fn finish(self: &Arc<Self>, topic: &str, builder: BatchBuilder, now_ms: u64) -> EncodedSend {
         let properties = own_properties(&self.ids.next(now_ms));
-        let encoded = self.encoded(topic.into(), properties, builder.body.into(), builder.unique_ids, now_ms);
-        EncodedSend { is_batch: true, ..encoded }
+        self.encoded(topic.into(), properties, builder.body.into(), Ids::Members(builder.unique_ids), now_ms)
     }
 
-    /// One message without flags.
+    /// One message or batch without flags.
     fn encoded(
         self: &Arc<Self>,
         topic: Arc<str>,
         mut properties: String,
         body: Bytes,
-        unique_ids: Vec<String>,
+        ids: Ids,
         now_ms: u64,
     ) -> EncodedSend {
         if let Some(namespace) = &self.namespace {
@@ -159,8 +165,7 @@ impl ProducerContext {
             sys_flag: 0,
             flag: 0,
             born_ms: now_ms as i64,
-            unique_ids,
-            is_batch: false,
+            ids,
         }
     }
 
@@ -175,7 +180,29 @@ impl ProducerContext {
     }
 }
 
+impl Ids {
+    /// A message alone, whose properties end with its id and the end of an entry.
+    fn last_of(properties: &str, unique_id: &str) -> Self {
+        let end = properties.len() - 1;
+        Self::Alone(end - unique_id.len()..end)
+    }
+}
+
 impl EncodedSend {
+    /// Whether it was made as a batch, be it of one message.
+    pub(crate) fn is_batch(&self) -> bool {
+        matches!(self.ids, Ids::Members(_))
+    }
+
+    /// The ids under which its messages travel: one, or one per member of a batch.
+    pub(crate) fn unique_ids(&self) -> impl Iterator<Item = &str> {
+        let (alone, members) = match &self.ids {
+            Ids::Alone(place) => (self.properties.get(place.clone()), [].as_slice()),
+            Ids::Members(ids) => (None, ids.as_slice()),
+        };
+        alone.into_iter().chain(members.iter().map(String::as_str))
+    }
+
     /// Size of body and properties as they travel.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()
@@ -204,7 +231,7 @@ impl EncodedSend {
             properties: &self.properties,
             reconsume_times: 0,
             reconsume_max: None,
-            is_batch: self.is_batch,
+            is_batch: self.is_batch(),
         };
         let origin = SendOrigin { group, template_queues: *template_queues, broker: &target.broker };
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
@@ -297,7 +324,7 @@ pub(super) mod tests {
             for (name, value) in expected {
                 assert_eq!(header.get(name), Some(value), "{name} in {encoding:?}");
             }
-            let id = &message.unique_ids[0];
+            let id = message.unique_ids().next().unwrap();
             let properties = format!("TAGS\u{1}paid\u{2}WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{id}\u{2}");
             assert_eq!(header.get("i"), Some(properties.as_str()));
         }
@@ -334,10 +361,11 @@ pub(super) mod tests {
         let (first, second) = (fields(), MessageFields { tag: None, ..fields() });
         let messages = [(&first, b"one".as_slice()), (&second, b"two")];
         let batch = context(None).batch("orders", messages, NOW_MS);
-        assert!(batch.is_batch);
+        assert!(batch.is_batch());
         let bodies: Vec<&[u8]> = inner_messages(&batch.body).map(|inner| inner.unwrap().body).collect();
         assert_eq!(bodies, [b"one", b"two"]);
-        assert_eq!(batch.unique_ids.len(), 2);
-        assert_ne!(batch.unique_ids[0], batch.unique_ids[1]);
+        let ids: Vec<&str> = batch.unique_ids().collect();
+        assert_eq!(ids.len(), 2);
+        assert_ne!(ids[0], ids[1]);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Phase {
     /// The last attempt failed; a decision is due.
     Failed,
     /// The broker has it. Final.
-    Stored(Receipt),
+    Stored(Arc<Receipt>),
     /// No further attempt will be made. Final.
     GivenUp,
 }
@@ -168,7 +168,7 @@ impl PendingSend {
             latency.note(&state.target.broker, elapsed, judged.is_err(), now);
         }
         match judged {
-            Ok(receipt) => state.phase = Phase::Stored(receipt),
+            Ok(receipt) => state.phase = Phase::Stored(Arc::new(receipt)),
             Err(failure) => {
                 let attempt =
                     Attempt { target: state.target.clone(), failure, elapsed: state.started.elapsed() };
@@ -228,7 +228,7 @@ impl PendingSend {
             return;
         }
         let held = state.attempts.iter().rev().find_map(|attempt| match &attempt.failure {
-            SendFailure::NotSafe(receipt) => Some(receipt.clone()),
+            SendFailure::NotSafe(receipt) => Some(Arc::new(receipt.clone())),
             _ => None,
         });
         state.phase = held.map_or(Phase::GivenUp, Phase::Stored);

@@ -160,7 +160,7 @@ impl Rows {
             let body = self.columns.body.value(row);
             let id = self.id(context, row, now_ms, &mut hashed);
             if batch.is_alone {
-                return Ok(context.message_as(&fields, body, id, now_ms));
+                return Ok(context.message_as(&fields, body, &id, now_ms));
             }
             builder.add(&fields, body, id);
         }
@@ -296,7 +296,7 @@ mod tests {
             let limits = Limits { rows_max, ..LIMITS };
             let send_batches = rows.send_batches("orders", 4, Placement::Turn, limits).unwrap();
             let sent = send_batches.iter().map(|batch| rows.encode(&context(None), batch, 0).unwrap());
-            sent.flat_map(|sent| sent.unique_ids.to_vec()).collect::<Vec<_>>()
+            sent.flat_map(|sent| sent.unique_ids().map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
         assert_eq!(ids(1), ids(2));
         assert_eq!(ids(1).len(), 2);

@@ -13,6 +13,7 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct Peer {
     address: Arc<str>,
     bytes_max: usize,
     calls_max: usize,
+    /// Of `State::ended`, for callers that choose a connection: they look without the lock.
+    has_ended: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -74,7 +77,8 @@ impl Peer {
             ended: None,
             task: None,
         };
-        Self { address: address.into(), bytes_max, calls_max, state: Mutex::new(state) }
+        let (address, has_ended) = (address.into(), AtomicBool::new(false));
+        Self { address, bytes_max, calls_max, has_ended, state: Mutex::new(state) }
     }
 
     /// `host:port`, as it was asked for.
@@ -89,7 +93,7 @@ impl Peer {
 
     /// False once the connection ended, or could not be made.
     pub fn is_open(&self) -> bool {
-        self.state.lock().ended.is_none()
+        !self.has_ended.load(Ordering::Acquire)
     }
 
     /// Calls that wait for a reply.
@@ -257,6 +261,7 @@ impl Peer {
     pub(super) fn end(&self, why: &CallError) {
         let mut state = self.state.lock();
         state.ended = Some(why.clone());
+        self.has_ended.store(true, Ordering::Release);
         state.task = None;
         state.socket = None;
         state.outgoing = Vec::new();

@@ -129,19 +129,13 @@ class OwnedQueues:
     async def compare(self, queues: Collection[MessageQueue] | None = None) -> frozenset[MessageQueue]:
         """Begin again where another member has moved the progress, for the group has changed unseen; these queues. Of
         all, when none is named. Where a broker does not tell, it is asked again before the next commit."""
-        moved = set()
         chosen = [queue for queue in self._owned if queues is None or queue in queues]
-        self._doubtful = (self._doubtful & self._owned.keys()) | set(chosen)
-        for queue, found in zip(chosen, await asyncio.gather(*map(self._progress, chosen)), strict=True):
-            if isinstance(found, _Unknown):
-                continue
-            self._doubtful.discard(queue)
-            if found is None or found in (self._committed.get(queue), self._asked.get(queue)):
-                continue
+        self._doubtful = (self._doubtful & (self._owned.keys() | self._leaving.keys())) | set(chosen)
+        moved = await self._ask(chosen)
+        for queue, found in moved.items():
             log.warning("another member moved the progress of %s to %d: going on there", queue, found)
             self._committed[queue] = found
             self.restart(queue, found)
-            moved.add(queue)
         return frozenset(moved)
 
     def restart(self, queue: MessageQueue, position: int) -> None:
@@ -208,6 +202,7 @@ class OwnedQueues:
         every = list(self._owned.values())
         self._owned.clear()
         if is_committing:
+            await self._settle(owned.process_queue.queue for owned in every)
             await self._commit([owned.process_queue for owned in every])
         if self._locks is not None:
             await self._locks.give(
@@ -274,6 +269,18 @@ class OwnedQueues:
             log.warning("%s cannot be begun and is tried again: %s", queue, error)
             return None
 
+    async def _ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        """Look at the progress of these: where another member has moved it, and to where. Of what a broker tells nobody
+        is in doubt any more."""
+        moved = {}
+        for queue, found in zip(queues, await asyncio.gather(*map(self._progress, queues)), strict=True):
+            if isinstance(found, _Unknown):
+                continue
+            self._doubtful.discard(queue)
+            if found is not None and found not in (self._committed.get(queue), self._asked.get(queue)):
+                moved[queue] = found
+        return moved
+
     async def _progress(self, queue: MessageQueue) -> int | _Unknown | None:
         try:
             return await self._offsets.load(queue)
@@ -292,20 +299,13 @@ class OwnedQueues:
         owned.task.cancel()
         if self._is_ours(process_queue, until):
             # What is done is safe, however long the rest takes.
-            await self._commit([process_queue])
+            await self._commit_last(process_queue, until)
         try:
             await self._until_idle(owned, HAND_OVER_S if self._locks is None else HAND_OVER_LOCKED_S)
         finally:
             # At the end of the consumer, too: what is finished is committed, a lock that nobody needs is given back.
             is_done = not process_queue.is_busy
-            is_committed = False
-            if self._is_ours(process_queue, until):
-                is_committed = await self._commit([process_queue])
-            else:
-                log.info(
-                    "%s is given up without a last commit: another member may have begun with it",
-                    process_queue.queue,
-                )
+            is_committed = await self._commit_last(process_queue, until)
             process_queue.drop()
             if self._locks is not None and is_done:
                 await self._locks.give([process_queue.queue])
@@ -325,6 +325,23 @@ class OwnedQueues:
             log.warning(
                 "a handler is still at work on %s, which is given up without it", owned.process_queue.queue
             )
+
+    async def _settle(self, queues: Iterable[MessageQueue]) -> None:
+        """Before the last commit of these: those of which it is not known whose progress it is, or it is known to be
+        another member's, stay in doubt."""
+        for queue, found in (await self._ask(self._doubtful.intersection(queues))).items():
+            log.info("another member moved the progress of %s to %d: it stays there", queue, found)
+            self._doubtful.add(queue)
+
+    async def _commit_last(self, process_queue: ProcessQueue, until: float) -> bool:
+        """Store the progress of a queue that is given up; False where that was too late, or did not work. What is in
+        doubt is settled first, else the next owner would begin with what this member has finished."""
+        queue = process_queue.queue
+        await self._settle([queue])
+        if not self._is_ours(process_queue, until):
+            log.info("%s is given up without a last commit: another member may have begun with it", queue)
+            return False
+        return queue not in self._doubtful and await self._commit([process_queue])
 
     async def _commit(self, process_queues: Collection[ProcessQueue]) -> bool:
         """Store progress; False where some could not be written."""
