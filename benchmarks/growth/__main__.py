@@ -89,6 +89,7 @@ def _document(key: str, curve: Curve, points: plot.Points, commit: str) -> str:
         f"`make bench-growth CURVES={key}`, revision {commit}. [How it is measured](../README.md#growth).",
         f"![{curve.title}]({key}.svg)",
         report.table(head, rows),
+        curve.shape,
     ]
     if curve.apache_max is not None:
         parts.append(

@@ -29,6 +29,8 @@ class Curve:
     measure: Measure
     #: Metric → what it is, with its unit. The first ones are drawn; of memory it is told what one more takes.
     metrics: Mapping[str, str]
+    #: What the line of ours is like: that it is straight, or why it bends.
+    shape: str
     #: Largest value at which Apache's broker is measured, and why no further.
     apache_max: int | None = None
     apache_why: str = ""
