@@ -131,6 +131,9 @@ def _measure(cell: Cell, sides: Sequence[Rmqpy | OtherSystem], pace: Pace) -> Ru
 
     # Of three brokers so different in speed none gets a burst of its size: all are loaded for the same time.
     timed = replace(cell, count=None)
+    if cell.count is not None:
+        # It would fill a small disk.
+        pace = replace(pace, seconds=pace.seconds / 3, ramp=pace.ramp / 3)
     rounds = take_turns(sides, prepare, lambda side: load(side, timed, pace), pace, click.echo)
     return {side.name: [runs[number] for runs in rounds] for number, side in enumerate(sides)}
 
