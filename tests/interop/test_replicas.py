@@ -78,6 +78,10 @@ def test_a_slave_that_finds_its_master_by_the_name_server_has_its_bytes_and_queu
     master, slave = master_and_slave(tmp_path, namesrv, originals("apache"))
     with master.served_by(leads) as leading:
         with slave.served_by(follows):
+            # A slave with an empty log begins with its master's last file: it has to be there before there is a second.
+            with rmqpy.Producer(namesrv, send_timeout=30.0) as producer:
+                producer.send("begin", b"begin")
+            copy(master, slave)
             send(namesrv, "first")
             copy(master, slave)
         send(namesrv, "meanwhile")
