@@ -70,8 +70,8 @@ CURVES: Final[Mapping[str, Curve]] = {
         loads.producers,
         _SENDS,
         "A wake-up of the I/O thread serves all producers that are ready, so that four take six times as many"
-        " messages as one; from then on each message costs its two system calls. Behind 64 the load and the "
-        "broker have a core each, both full, and more producers wait longer for the same.",
+        " messages as one; from then on each message costs its two system calls. Behind 64 the broker's "
+        "I/O thread has a core, which is full, and more producers wait longer for the same.",
     ),
     "groups": Curve(
         "Groups that wait for the messages of one topic",
@@ -98,7 +98,7 @@ CURVES: Final[Mapping[str, Curve]] = {
             "read_mb_s": "read, MB/s",
         },
         "Up to what memory holds, readers get what the broker can send; beyond, what the disk reads. Sends "
-        "wait for neither: what is not in memory is read on a thread of its own.",
+        "wait for it little: what is not in memory is read on a thread of its own.",
     ),
     "size": Curve(
         "Size of a message, 4 × 8",
