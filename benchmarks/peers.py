@@ -142,6 +142,8 @@ class Kafka(OtherSystem):
             "log.dirs": self.folder / "store",
             "num.partitions": self.partitions,
             "offsets.topic.replication.factor": 1,
+            # Suspended for the turns of the others it would count as dead, and lose its partitions.
+            "broker.session.timeout.ms": 600_000,
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
