@@ -26,8 +26,9 @@ TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
     "64 × 1": ("-c", "64", "-w", "1"),
     "4 × 64": ("-c", "4", "-w", "64"),
 }
-#: Seconds from the first send of a burst to the second in which all of it is due, and of one that only warms up.
-LEAD_S, WARM_LEAD_S = 30.0, 6.0
+#: Seconds from the first send of a burst to the second in which all of it is due, and of one that only warms up,
+#: which a cold Java process may take 6 s to accept.
+LEAD_S, WARM_LEAD_S = 30.0, 15.0
 WARM_TIMERS = 20_000
 #: A burst takes a minute: fewer rounds than of what takes seconds.
 BURST_ROUNDS = 3
