@@ -108,7 +108,8 @@ class OtherSystem(ABC):
 
     def settings(self) -> str:
         """Settings that differ from their defaults: options of the command, where it has no file."""
-        return " ".join(self.command()) + "\n"
+        program, *options = self.command()
+        return " ".join((Path(program).name, *options)) + "\n"
 
     @abstractmethod
     def command(self) -> list[str]:
