@@ -4,6 +4,7 @@ Each serves one process on free ports of this machine and stores in a folder of 
 clients for them connect to `address`; the raw load of `rmqpy bench` comes from the example `peer_load`.
 """
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,7 @@ class OtherSystem(ABC):
     def settings(self) -> str:
         """Settings that differ from their defaults: options of the command, where it has no file."""
         program, *options = self.command()
-        return " ".join((Path(program).name, *options)) + "\n"
+        return shlex.join((Path(program).name, *options)) + "\n"
 
     @abstractmethod
     def command(self) -> list[str]:
