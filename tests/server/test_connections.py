@@ -242,6 +242,22 @@ def test_connections_leave_descriptors_to_the_store(tmp_path: Path) -> None:
     )
 
 
+def test_connections_find_a_table_of_descriptors_that_need_not_grow(tmp_path: Path) -> None:
+    """Whenever it grows the kernel holds the server's threads up for some ten milliseconds."""
+    with started(tmp_path, "maxConnections=3000") as broker:
+
+        def table() -> int:
+            status = Path(f"/proc/{broker.process.pid}/status").read_text("ascii")
+            return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("FDSize:"))
+
+        at_start = table()
+        assert at_start >= 2 * 3000
+        with ExitStack() as stack:
+            peers = [stack.enter_context(connect(broker)) for _ in range(600)]
+            assert is_open(peers[-1])
+            assert table() == at_start
+
+
 def test_refused_connections_are_written_down_once(caplog: pytest.LogCaptureFixture) -> None:
     counts = {"refused_connections": 3, "refused_of_address": 0}
     refusals = Refusals(ConnectionLimits(100, 50, 7_500), lambda: counts)

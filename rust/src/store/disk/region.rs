@@ -24,10 +24,10 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 
-/// Bytes that are made present in one step.
-const POPULATE_BYTES: usize = 64 << 10;
+use super::pages::Pages;
+
 /// Bytes at the front of a spool that are for its marks: a page, so that what follows lies as direct writes want it.
 pub(crate) const MARKS_BYTES: usize = 4096;
 
@@ -41,8 +41,7 @@ pub struct Region {
 struct Map {
     memory: MmapRaw,
     is_writable: bool,
-    /// Whether the kernel brings large pages.
-    has_large_pages: AtomicBool,
+    pages: Pages,
     is_claimed: AtomicBool,
     published: AtomicUsize,
 }
@@ -62,7 +61,7 @@ impl Region {
         let map = Map {
             memory,
             is_writable,
-            has_large_pages: AtomicBool::new(false),
+            pages: Pages::default(),
             is_claimed: AtomicBool::new(false),
             published: AtomicUsize::new(0),
         };
@@ -122,37 +121,14 @@ impl Region {
         self.map.memory.flush_range(range.start, range.len())
     }
 
-    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them. In small steps:
-    /// each holds the lock of the address space, which a thread that allocates memory may wait for.
+    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them.
     pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
-        let memory = &self.map.memory;
-        let has_small_pages = !self.map.has_large_pages.load(Ordering::Relaxed);
-        if has_small_pages {
-            // Otherwise a page that is missing brings as many as the device reads ahead, 8 MiB for some, in one fault
-            // that nothing interrupts.
-            memory.advise_range(Advice::Random, range.start, range.len())?;
-        }
-        let populated = range.clone().step_by(POPULATE_BYTES).try_for_each(|at| {
-            let size = POPULATE_BYTES.min(range.end - at);
-            memory.advise_range(Advice::PopulateWrite, at, size)
-        });
-        if has_small_pages {
-            // Who reads the range when the kernel has dropped its pages wants them read ahead.
-            memory.advise_range(Advice::Normal, range.start, range.len())?;
-        }
-        populated
+        self.map.pages.populate(&self.map.memory, range)
     }
 
-    /// Has the kernel bring pages of 2 MiB where some are missing, or small ones again. A large one comes in a sixth of the
-    /// time that small ones for its bytes take, and whoever writes one byte of it has all of it written to the disk.
-    /// Fails where the kernel has no large pages.
+    /// Has the kernel bring pages of 2 MiB, or small ones: see [`Pages::use_large`].
     pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
-        let size = if large { Advice::HugePage } else { Advice::NoHugePage };
-        self.map.memory.advise(size)?;
-        // One page at a time, or what a reader wants ahead of it.
-        self.map.memory.advise(if large { Advice::Random } else { Advice::Normal })?;
-        self.map.has_large_pages.store(large, Ordering::Relaxed);
-        Ok(())
+        self.map.pages.use_large(&self.map.memory, large)
     }
 }
 
@@ -420,35 +396,5 @@ mod tests {
         let (mut appender, _reader) = region.claim_log(4090).expect("first claim");
         assert!(appender.append(7).is_none());
         assert_eq!(appender.room(), 6);
-    }
-
-    /// What the kernel has been advised of the mapping of a file: two letters for each flag.
-    fn advised(path: &std::path::Path) -> Vec<String> {
-        let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process");
-        let name = path.to_str().expect("a name");
-        let flags = |map: &str| map.lines().find_map(|line| line.strip_prefix("VmFlags:").map(str::to_owned));
-        let at = maps.match_indices(name).map(|(at, _)| &maps[at..]);
-        at.filter_map(flags)
-            .flat_map(|flags| flags.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-            .collect()
-    }
-
-    #[test]
-    fn pages_are_brought_one_by_one_and_read_ahead_when_they_are_there() {
-        let path = std::env::temp_dir().join(format!("rmqpy-{}-pages", std::process::id()));
-        let file = File::options().create_new(true).read(true).write(true).open(&path).expect("a new file");
-        file.set_len(8 << 20).expect("room");
-        let region = Region::writable(&file, 8 << 20).expect("a mapping");
-        region.populate(5000..3 << 20).expect("pages");
-        assert!(!advised(&path).contains(&"rr".to_owned()), "who reads gets what is next, too");
-        if region.use_large_pages(true).is_ok() {
-            let has = |flag: &str| advised(&path).contains(&flag.to_owned());
-            assert!(has("hg") && has("rr"), "large pages, and one at a time");
-            region.populate(3 << 20..8 << 20).expect("pages");
-            assert!(has("hg") && has("rr"));
-            region.use_large_pages(false).expect("small ones");
-            assert!(!has("hg") && !has("rr"));
-        }
-        std::fs::remove_file(&path).expect("the file");
     }
 }
