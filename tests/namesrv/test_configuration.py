@@ -1,10 +1,13 @@
 """Content of a name server: key-value pairs and its own settings."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fakebroker import BrokerMaker, Connect, StartNameServer
 from rmqpy.clock import HandClock
@@ -12,6 +15,7 @@ from rmqpy.config import files, namesrv
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
+from rmqpy.protocol import fastjson
 from rmqpy.protocol.requests.kv import (
     DeleteKv,
     GetKv,
@@ -20,6 +24,7 @@ from rmqpy.protocol.requests.kv import (
     PutKv,
     UpdateNameServerConfig,
 )
+from rmqpy.routing.kv import KeyValues, Table
 from wire import Peer, Refusal
 
 
@@ -70,6 +75,54 @@ async def test_an_answered_pair_was_written_down_however_many_came_at_once(
         assert (await peer.receive()).code == 0
     table = json.loads((tmp_path / "kvConfig.json").read_text())["configTable"]["n"]
     assert set(table) == {f"k{number}" for number in range(50)}
+
+
+async def test_pairs_that_come_together_share_writes(peer: Peer, tmp_path: Path) -> None:
+    count = 200
+    for number in range(count):
+        await peer.send(100, {"namespace": "n", "key": f"k{number}", "value": "v"})
+    assert [(await peer.receive()).code for _ in range(count)] == [0] * count
+    before = json.loads((tmp_path / "kvConfig.json.bak").read_text())["configTable"]["n"]
+    assert len(before) < count - 1, "the last write was of several"
+
+
+async def test_a_change_that_changes_nothing_writes_nothing(peer: Peer, tmp_path: Path) -> None:
+    put = PutKv(namespace="n", key="k", value="v")
+    await peer.ask(put)
+    written = (tmp_path / "kvConfig.json").stat()
+    await peer.ask(put)
+    await peer.ask(DeleteKv(namespace="n", key="other"))
+    await peer.ask(DeleteKv(namespace="nowhere", key="k"))
+    assert (tmp_path / "kvConfig.json").stat().st_ino == written.st_ino
+    await peer.ask(DeleteKv(namespace="n", key="k"))
+    assert json.loads((tmp_path / "kvConfig.json").read_text()) == {"configTable": {"n": {}}}
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+TABLES = st.dictionaries(TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3), max_size=3)
+
+
+@given(table=TABLES, changes=st.lists(st.tuples(TEXTS, TEXTS, st.none() | TEXTS), max_size=8))
+def test_the_file_is_laid_out_as_every_other_and_has_what_is_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, table: Table, changes: list[tuple[str, str, str | None]]
+) -> None:
+    path = tmp_path_factory.mktemp("kv") / "kvConfig.json"
+    path.write_text(fastjson.pretty({"configTable": table}))
+
+    async def change() -> None:
+        values = KeyValues(path)
+        values.load()
+        for namespace, key, value in changes:
+            if value is None:
+                table.get(namespace, {}).pop(key, None)
+                await values.delete(namespace, key)
+            else:
+                table.setdefault(namespace, {})[key] = value
+                await values.put(namespace, key, value)
+        assert {namespace: values.namespace(namespace) for namespace in table} == table
+
+    asyncio.run(change())
+    assert path.read_text() == fastjson.pretty({"configTable": table})
 
 
 async def test_a_pair_that_cannot_be_written_down_is_refused_and_not_there(

@@ -1,26 +1,28 @@
 """The key-value configuration: namespaces of text values, the only thing a name server keeps on disk.
 
 Owns `kvConfig.json`, which holds `{"configTable":{namespace:{key:value}}}`. A change is on disk before it is seen
-and before it is answered; changes are written one after the other.
+and before it is answered; changes are made in the order they came, and those that come during a write share the next
+one. The file is written anew each time, out of lines that are made once for each value: whoever asks for a route
+waits for as long as the loop is at work on it.
 
 Threads: the event loop's; files are written in a worker.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmqpy.config import files
 from rmqpy.protocol import fastjson
-from rmqpy.protocol.declare import json_tree, read_json, record
-
-log = logging.getLogger(__name__)
+from rmqpy.protocol.declare import read_json, record
 
 #: Characters of all namespaces, keys and values together: the file is written anew with every change. 10,000 order
 #: topics take 1 MiB.
 TABLE_CHARS_MAX: Final = 4 << 20
+#: Changes that share a write: so many may be large, and the loop makes the lines of all of them at once.
+_CHANGES_MAX: Final = 32
 
 Table = dict[str, dict[str, str]]
 
@@ -33,57 +35,155 @@ class _File:
 class KvTableFullError(Exception):
     """There is no room for another value."""
 
+    def __init__(self) -> None:
+        super().__init__(f"the table has {TABLE_CHARS_MAX} characters already; delete what is not needed")
+
+
+@dataclass
+class _Content:
+    """Values, and the line of the file that each of them is."""
+
+    values: Table = field(default_factory=dict)
+    lines: Table = field(default_factory=dict)
+    chars: int = 0
+
+    def copy(self) -> "_Content":
+        values, lines = (
+            {namespace: dict(entries) for namespace, entries in table.items()}
+            for table in (self.values, self.lines)
+        )
+        return _Content(values, lines, self.chars)
+
+    def add_namespace(self, namespace: str) -> None:
+        if namespace not in self.values:
+            self.values[namespace], self.lines[namespace] = {}, {}
+            self.chars += len(namespace)
+
+    def chars_with(self, namespace: str, key: str, value: str) -> int:
+        """What `chars` would be."""
+        entries = self.values.get(namespace)
+        before = entries.get(key) if entries is not None else None
+        more = len(value) + (len(key) if before is None else -len(before))
+        return self.chars + more + (len(namespace) if entries is None else 0)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        self.chars = self.chars_with(namespace, key, value)
+        line = f"{fastjson.pretty(key)}:{fastjson.pretty(value)}"
+        self.values.setdefault(namespace, {})[key] = value
+        self.lines.setdefault(namespace, {})[key] = line
+
+    def delete(self, namespace: str, key: str) -> None:
+        self.chars -= len(key) + len(self.values[namespace].pop(key))
+        del self.lines[namespace][key]
+
+    def text(self) -> str:
+        """The file, laid out as `fastjson.pretty` does."""
+        namespaces = (
+            f"{fastjson.pretty(namespace)}:{_braces(lines.values(), 2)}"
+            for namespace, lines in self.lines.items()
+        )
+        return _braces([f'"configTable":{_braces(namespaces, 1)}'], 0)
+
+
+def _braces(lines: Iterable[str], depth: int) -> str:
+    """An object of these members, which begins at so many tabs."""
+    start, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    members = f",{start}".join(lines)
+    return f"{{{start}{members}{end}}}" if members else "{}"
+
+
+class _Change(NamedTuple):
+    namespace: str
+    key: str
+    #: `None` deletes it.
+    value: str | None
+    made: asyncio.Future[None]
+
 
 class KeyValues:
     """The table and its file; without a path it lives in memory only."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._table: Table = {}
-        self._turn = asyncio.Lock()
+        self._content = _Content()
+        self._waiting: list[_Change] = []
+        self._writing: asyncio.Task[None] | None = None
 
     def load(self) -> None:
         """Read the file, before the first request. Raises `ConfigError` when it and its backup are damaged."""
         if self._path is not None:
             found = files.load(self._path, lambda text: read_json(_File, text))
-            self._table = found.config_table if found else {}
+            self._content = _Content()
+            for namespace, values in found.config_table.items() if found else ():
+                self._content.add_namespace(namespace)
+                for key, value in values.items():
+                    self._content.put(namespace, key, value)
 
     def get(self, namespace: str, key: str) -> str | None:
         """One value."""
-        return self._table.get(namespace, {}).get(key)
+        return self._content.values.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
         """All values of a namespace; `None` when it has never had one."""
-        return self._table.get(namespace)
+        return self._content.values.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Set one value. Nothing has changed when this raises `KvTableFullError`, or `OSError` for the file."""
-
-        def set_value(table: Table) -> None:
-            table.setdefault(namespace, {})[key] = value
-            if _chars_of(table) > TABLE_CHARS_MAX:
-                raise KvTableFullError(
-                    f"the table has {TABLE_CHARS_MAX} characters already; delete what is not needed"
-                )
-
-        await self._change(set_value)
+        await self._change(namespace, key, value)
 
     async def delete(self, namespace: str, key: str) -> None:
         """Remove one value, if it is there. Raises as `put` does."""
-        await self._change(lambda table: table.get(namespace, {}).pop(key, None))
+        await self._change(namespace, key, None)
 
-    async def _change(self, change: Callable[[Table], object]) -> None:
-        async with self._turn:
-            fresh = {namespace: dict(values) for namespace, values in self._table.items()}
-            change(fresh)
-            if self._path is not None:
-                text = fastjson.pretty(json_tree(_File(config_table=fresh)))
-                await asyncio.to_thread(files.save, self._path, text)
-            self._table = fresh
+    async def _change(self, namespace: str, key: str, value: str | None) -> None:
+        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Change(namespace, key, value, made))
+        if self._writing is None:
+            # Whoever asked first may go before it is answered; the others wait for the same write.
+            self._writing = asyncio.create_task(self._write())
+        await made
+
+    async def _write(self) -> None:
+        """Make the changes that wait, until none does."""
+        try:
+            while self._waiting:
+                changes, self._waiting = self._waiting[:_CHANGES_MAX], self._waiting[_CHANGES_MAX:]
+                await self._make(changes)
+                # Where nothing was to be written, others have their turn now.
+                await asyncio.sleep(0)
+        finally:
+            self._writing = None
+
+    async def _make(self, changes: list[_Change]) -> None:
+        fresh, is_new = self._content.copy(), False
+        for change in changes:
+            namespace, key, value, made = change
+            before = fresh.values.get(namespace, {}).get(key)
+            if value is None and before is not None:
+                fresh.delete(namespace, key)
+                is_new = True
+            elif value is not None and fresh.chars_with(namespace, key, value) > TABLE_CHARS_MAX:
+                _end(made, KvTableFullError())
+            elif value is not None and value != before:
+                fresh.put(namespace, key, value)
+                is_new = True
+        error: Exception | None = None
+        if is_new:
+            try:
+                if self._path is not None:
+                    await asyncio.to_thread(lambda path: files.save(path, fresh.text()), self._path)
+                self._content = fresh
+            except Exception as raised:
+                error = raised
+        for change in changes:
+            _end(change.made, error)
 
 
-def _chars_of(table: Table) -> int:
-    return sum(
-        len(namespace) + sum(len(key) + len(value) for key, value in values.items())
-        for namespace, values in table.items()
-    )
+def _end(made: asyncio.Future[None], error: Exception | None) -> None:
+    """Tell who waits, unless he was told already or is gone."""
+    if made.done():
+        return
+    if error is None:
+        made.set_result(None)
+    else:
+        made.set_exception(error)
