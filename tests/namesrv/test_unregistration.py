@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fakebroker import (
     BrokerMaker,
@@ -21,10 +23,11 @@ from rmqpy.protocol.requests.registration import (
     BrokerHeartbeat,
 )
 from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo
-from rmqpy.protocol.topics import TopicTable
+from rmqpy.protocol.topics import TopicConfig, TopicTable
 from rmqpy.routing.brokers import BrokerInfo, BrokerKey
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
+from rmqpy.routing.topic_queues import TABLE_BYTES_MAX, BrokerTopics, TopicQueues
 from rmqpy.routing.unregistration import BatchUnregistration
 from wire import Frame, Peer
 
@@ -148,3 +151,36 @@ def test_a_broker_is_kept_for_exactly_its_timeout(
     clock.advance(0.001)
     assert routes.expire() == [7]
     assert routes.expire() == []
+
+
+NAMES = st.sets(st.sampled_from("abcdefgh"), max_size=8)
+
+
+@given(tables=st.dictionaries(st.integers(0, 5), st.tuples(NAMES, NAMES), min_size=1), data=st.data())
+def test_brokers_that_leave_together_leave_what_they_do_one_by_one(
+    tables: dict[int, tuple[set[str], set[str]]], data: st.DataObject
+) -> None:
+    together, one_by_one = TopicQueues(), TopicQueues()
+    for number, (names, static) in tables.items():
+        table = TopicTable(
+            topic_config_table={name: TopicConfig(topic_name=name) for name in names},
+            topic_queue_mapping_info_map={name: {"epoch": number} for name in static},
+        )
+        registered = BrokerTopics.read(f"broker-{number}", table)
+        for queues in (together, one_by_one):
+            queues.put(registered.queues)
+            queues.put_mappings(f"broker-{number}", registered)
+    leaving = data.draw(st.lists(st.sampled_from([f"broker-{number}" for number in tables]), unique=True))
+    rest = {f"broker-{number}" for number in tables}.difference(leaving)
+    together.sweep(leaving, [])
+    for broker in leaving:
+        one_by_one.sweep([broker], [])
+    for topic in "abcdefgh":
+        assert together.of(topic) == one_by_one.of(topic)
+        assert together.of(topic).keys() <= rest
+        assert together.mapping(topic) == one_by_one.mapping(topic)
+    for queues in (together, one_by_one):
+        queues.sweep(rest, [])
+        assert queues.topics() == []
+        # Nothing is counted any more: there is room for all that there may be.
+        queues.check_room(BrokerTopics({}, {}, {"large": TABLE_BYTES_MAX}))

@@ -155,19 +155,34 @@ class TopicQueues:
                 table.pop(topic, None)
 
     def sweep(self, removed: Collection[str], read_only: Collection[str]) -> None:
-        """Take the queues of removed brokers out of every topic, and the write bit from those of others: one pass."""
-        if not removed and not read_only:
+        """Take the queues of removed brokers out of every topic, and the write bit from those of others."""
+        if removed:
+            self._remove(removed)
+            self.generation += 1
+        if read_only:
+            for queues in self._topics.values():
+                for broker in queues.keys() & read_only:
+                    queues[broker] = _without_write(queues[broker])
+
+    def _remove(self, brokers: Collection[str]) -> None:
+        found = {
+            topic
+            for table in (self._topics, self._mappings)
+            for topic, by_broker in table.items()
+            if not by_broker.keys().isdisjoint(brokers)
+        }
+        if len(found) * len(brokers) <= len(self._topics):
+            for topic in found:
+                for broker in brokers:
+                    self.drop(topic, broker)
             return
-        self._topics = _without(self._topics, removed)
-        self.generation += 1
-        self._mappings = _without(self._mappings, removed)
-        self._mapping_bytes = _without(self._mapping_bytes, removed)
+        # Many at once: one pass is cheaper than each by itself.
+        self._topics = _without(self._topics, brokers)
+        self._mappings = _without(self._mappings, brokers)
+        self._mapping_bytes = _without(self._mapping_bytes, brokers)
         self._bytes = sum(
             len(queues) * (_PLACE_BYTES + len(topic)) for topic, queues in self._topics.items()
         ) + sum(sum(sizes.values()) for sizes in self._mapping_bytes.values())
-        for queues in self._topics.values():
-            for broker in queues.keys() & read_only:
-                queues[broker] = _without_write(queues[broker])
 
     def wipe_write_permission(self, broker: str) -> int:
         """Take the write bit from every topic of a broker; how many it has. The next changed table restores it."""
