@@ -67,10 +67,11 @@ class _Content:
         return self.chars + more + (len(namespace) if entries is None else 0)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        self.chars = self.chars_with(namespace, key, value)
-        line = f"{fastjson.pretty(key)}:{fastjson.pretty(value)}"
-        self.values.setdefault(namespace, {})[key] = value
-        self.lines.setdefault(namespace, {})[key] = line
+        chars = self.chars_with(namespace, key, value)
+        self.add_namespace(namespace)
+        self.values[namespace][key] = value
+        self.lines[namespace][key] = f"{fastjson.pretty(key)}:{fastjson.pretty(value)}"
+        self.chars = chars
 
     def delete(self, namespace: str, key: str) -> None:
         self.chars -= len(key) + len(self.values[namespace].pop(key))
@@ -157,13 +158,13 @@ class KeyValues:
     async def _make(self, changes: list[_Change]) -> None:
         fresh, is_new = self._content.copy(), False
         for change in changes:
-            namespace, key, value, made = change
+            namespace, key, value, _ = change
             before = fresh.values.get(namespace, {}).get(key)
             if value is None and before is not None:
                 fresh.delete(namespace, key)
                 is_new = True
             elif value is not None and fresh.chars_with(namespace, key, value) > TABLE_CHARS_MAX:
-                _end(made, KvTableFullError())
+                _end(change.made, KvTableFullError())
             elif value is not None and value != before:
                 fresh.put(namespace, key, value)
                 is_new = True

@@ -114,7 +114,7 @@ class Routes:
         return self._master_of(self._groups[broker.name], broker)
 
     def unregister(self, brokers: Iterable[BrokerKey]) -> None:
-        """Brokers are gone; so are the topics that were nowhere else. However many they are, it is one pass."""
+        """Brokers are gone; so are the topics that were nowhere else. Many together cost little more than a few."""
         removed: set[str] = set()
         #: Clients may read from a slave that acts for its master, and write to none.
         read_only: set[str] = set()
