@@ -32,7 +32,7 @@ BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
 STAGE   := scripts/stage
 INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,acting allocation divergence following_apache rebalance replicas \
-	revocation round_trip shrink slave_reads three_brokers)
+	revocation round_trip shrink slave_reads three_brokers transaction_folders)
 PYTHON_SERVERS := tests/broker tests/crash tests/hostile tests/namesrv tests/server
 # Foreign clients race with themselves and give up after seconds on a busy machine: what fails is run once more, and named.
 # scripts/test-rust and scripts/test-python do the same.

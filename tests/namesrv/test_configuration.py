@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_the_file_is_laid_out_as_every_other_and_has_what_is_asked_for(
 
     asyncio.run(change())
     assert path.read_text() == fastjson.pretty({"configTable": table})
+
+
+async def test_a_full_table_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) -> None:
+    """Whoever makes one keeps the interpreter, and whoever asks for a route waits."""
+    values = KeyValues(tmp_path / "kvConfig.json")
+    await asyncio.gather(*(values.put("n", f"k{number}", "v" * 20_000) for number in range(200)))
+    tracemalloc.start()
+    await values.put("n", "k0", "w")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 512 << 10, peak
+    assert len(json.loads((tmp_path / "kvConfig.json").read_text())["configTable"]["n"]["k199"]) == 20_000
 
 
 async def test_a_pair_that_cannot_be_written_down_is_refused_and_not_there(

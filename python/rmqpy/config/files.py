@@ -10,7 +10,7 @@ Calls block on the disk: from an event loop they go through an executor. One wri
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,28 +30,41 @@ def save(path: Path, text: str, *, is_secret: bool = False) -> None:
 
     A secret file, and what is kept of earlier ones, is readable by its owner alone, from its first byte on.
     """
-    fresh = _written(path, text.encode("utf-8"), is_secret=is_secret)
+    _replace(path, [text.encode("utf-8")], is_secret=is_secret)
+
+
+def save_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """The same of a large text, which is in memory one piece at a time. Raises `OSError`.
+
+    Each piece is made and written with the interpreter's lock let go in between: others of the process get their turn.
+    """
+    _replace(path, (piece.encode("utf-8") for piece in pieces))
+
+
+def save_bytes(path: Path, content: bytes) -> None:
+    """The same of a file that is not text and has no backup. Raises `OSError`."""
+    _written(path, [content]).replace(path)
+    _flush_directory(path.parent)
+
+
+def _replace(path: Path, pieces: Iterable[bytes], *, is_secret: bool = False) -> None:
+    """A new file in the place of `path`, which becomes the backup."""
+    fresh = _written(path, pieces, is_secret=is_secret)
     if path.exists():
         path.replace(_beside(path, ".bak"))
     fresh.replace(path)
     _flush_directory(path.parent)
 
 
-def save_bytes(path: Path, content: bytes) -> None:
-    """The same of a file that is not text and has no backup. Raises `OSError`."""
-    _written(path, content).replace(path)
-    _flush_directory(path.parent)
-
-
-def _written(path: Path, content: bytes, *, is_secret: bool = False) -> Path:
-    """A file beside `path` with this content, on the disk."""
+def _written(path: Path, pieces: Iterable[bytes], *, is_secret: bool = False) -> Path:
+    """A file beside `path` with these pieces, on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = _beside(path, ".tmp")
     if is_secret:
         # One that an unfinished write has left may be anybody's.
         fresh.unlink(missing_ok=True)
     with open(fresh, "wb", opener=_owners if is_secret else None) as file:
-        file.write(content)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
     return fresh

@@ -2,15 +2,16 @@
 
 Owns `kvConfig.json`, which holds `{"configTable":{namespace:{key:value}}}`. A change is on disk before it is seen
 and before it is answered; changes are made in the order they came, and those that come during a write share the next
-one. The file is written anew each time, out of lines that are made once for each value: whoever asks for a route
-waits for as long as the loop is at work on it.
+one. The file is written anew each time, line by line, out of lines that are made once for each value: whoever asks for
+a route waits for as long as the loop, or the worker with the interpreter's lock, is at work on it without a pause.
 
 Threads: the event loop's; files are written in a worker.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,8 +22,10 @@ from rmqpy.protocol.declare import read_json, record
 #: Characters of all namespaces, keys and values together: the file is written anew with every change. 10,000 order
 #: topics take 1 MiB.
 TABLE_CHARS_MAX: Final = 4 << 20
-#: Changes that share a write: so many may be large, and the loop makes the lines of all of them at once.
+#: Changes that share a write.
 _CHANGES_MAX: Final = 32
+#: Characters of values whose lines the loop makes in one go.
+_STEP_CHARS: Final = 64 << 10
 
 Table = dict[str, dict[str, str]]
 
@@ -77,20 +80,24 @@ class _Content:
         self.chars -= len(key) + len(self.values[namespace].pop(key))
         del self.lines[namespace][key]
 
-    def text(self) -> str:
-        """The file, laid out as `fastjson.pretty` does."""
+    def text(self) -> Iterator[str]:
+        """The file in pieces, laid out as `fastjson.pretty` does."""
         namespaces = (
-            f"{fastjson.pretty(namespace)}:{_braces(lines.values(), 2)}"
+            chain([f"{fastjson.pretty(namespace)}:"], _braces(([line] for line in lines.values()), 2))
             for namespace, lines in self.lines.items()
         )
-        return _braces([f'"configTable":{_braces(namespaces, 1)}'], 0)
+        return _braces([chain(['"configTable":'], _braces(namespaces, 1))], 0)
 
 
-def _braces(lines: Iterable[str], depth: int) -> str:
-    """An object of these members, which begins at so many tabs."""
+def _braces(members: Iterable[Iterable[str]], depth: int) -> Iterator[str]:
+    """An object of these members, in pieces, which begins at so many tabs."""
     start, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
-    members = f",{start}".join(lines)
-    return f"{{{start}{members}{end}}}" if members else "{}"
+    before = "{" + start
+    for member in members:
+        yield before
+        yield from member
+        before = "," + start
+    yield f"{end}}}" if before.startswith(",") else "{}"
 
 
 class _Change(NamedTuple):
@@ -156,8 +163,11 @@ class KeyValues:
             self._writing = None
 
     async def _make(self, changes: list[_Change]) -> None:
-        fresh, is_new = self._content.copy(), False
+        fresh, is_new, chars = self._content.copy(), False, 0
         for change in changes:
+            if chars > _STEP_CHARS:
+                await asyncio.sleep(0)
+                chars = 0
             namespace, key, value, _ = change
             before = fresh.values.get(namespace, {}).get(key)
             if value is None and before is not None:
@@ -168,11 +178,12 @@ class KeyValues:
             elif value is not None and value != before:
                 fresh.put(namespace, key, value)
                 is_new = True
+                chars += len(value)
         error: Exception | None = None
         if is_new:
             try:
                 if self._path is not None:
-                    await asyncio.to_thread(lambda path: files.save(path, fresh.text()), self._path)
+                    await asyncio.to_thread(lambda path: files.save_pieces(path, fresh.text()), self._path)
                 self._content = fresh
             except Exception as raised:
                 error = raised

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::store::log::{Active, CommitLog, Flush, Segment, WritePathKind};
+use super::large_pages::LargePages;
+use crate::store::log::{Active, CommitLog, Flush, WritePathKind};
 
 /// Pause between two looks at the appender, while it moves and while it does not.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -28,10 +29,6 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Of a mapping the least that is made ready at one look. More than the appender needs until the next one would keep
 /// a processor for so long that sends wait for it.
 const SHARE_BYTES_MIN: u64 = 512 << 10;
-/// Bytes from look to look from which on a mapping gets large pages, and below which it gets small ones again: a flush of one
-/// byte writes all of its page, and one that the machine has to find first keeps a processor for milliseconds.
-const LARGE_PAGES_PACE: u64 = 1 << 20;
-const SMALL_PAGES_PACE: u64 = 512 << 10;
 /// Of what is next the least that is made writable again, after the kernel took that from pages it wrote to the disk.
 const NEXT_BYTES_MIN: u64 = 256 << 10;
 
@@ -59,14 +56,13 @@ struct Window {
     ready: u64,
     /// Bytes from look to look, of late.
     pace: u64,
-    /// The file that gets large pages.
-    large: Option<Arc<Segment>>,
+    large: LargePages,
 }
 
 impl Ahead {
     pub(crate) fn new(log: Arc<CommitLog>, flush: Arc<Flush>) -> Self {
         let end = log.published().0;
-        let window = Mutex::new(Window { seen: end, ready: end, pace: 0, large: None });
+        let window = Mutex::new(Window { seen: end, ready: end, pace: 0, large: LargePages::default() });
         Self { log, flush, window, is_stopped: Mutex::new(false), stopped: Condvar::new() }
     }
 
@@ -87,30 +83,15 @@ impl Ahead {
         }
         let from = window.ready.max(end);
         if is_mapped {
-            self.choose_pages(&mut window, end);
-            let share = (2 * moved).max(SHARE_BYTES_MIN);
-            window.ready = self.prepare(from, (end + ahead).min(from + share));
+            let pace = window.pace;
+            window.large.choose(self.log.segments().find(end), pace);
+            let until = (end + ahead).min(from + (2 * moved).max(SHARE_BYTES_MIN));
+            window.ready = window.large.timed(until.saturating_sub(from), || self.prepare(from, until));
         } else if window.ready < end + ahead / 2 {
             // In large pieces: each may cost a sync.
             window.ready = self.prepare(from, end + ahead);
         }
         moved > 0
-    }
-
-    /// Large pages for the file that is appended to at `end`, while much is.
-    fn choose_pages(&self, window: &mut Window, end: u64) {
-        let is_much = window.pace >= if window.large.is_some() { SMALL_PAGES_PACE } else { LARGE_PAGES_PACE };
-        let active = self.log.segments().find(end).filter(|_| is_much);
-        let base = |segment: &Option<Arc<Segment>>| segment.as_ref().map(|segment| segment.base());
-        if base(&active) == base(&window.large) {
-            return;
-        }
-        if let Some(before) = window.large.take() {
-            // Where that fails readers get 2 MiB at a time, and nothing ahead of that.
-            let _ = before.use_large_pages(false);
-        }
-        // Where there are none small ones do.
-        window.large = active.filter(|active| active.use_large_pages(true).is_ok());
     }
 
     /// Makes bytes from `at` to `until` ready, as far as there are files for them; returns how far that is.

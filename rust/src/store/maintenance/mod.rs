@@ -16,6 +16,7 @@ mod expiry;
 mod failures;
 mod indexing;
 mod interim;
+mod large_pages;
 mod volumes;
 
 use std::sync::Arc;
