@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmqpy::clock::ManualClock;
-use rmqpy::store::disk::Disk;
-use rmqpy::store::disk::Space;
 use rmqpy::store::disk::simulated::SimDisk;
+use rmqpy::store::disk::{Disk, Open, Space};
 use rmqpy::store::{Event, Options, PutError, Retention, Store};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, put, read_all, sample};
 
@@ -75,6 +74,16 @@ fn expired_files_go_and_checkpoints_are_made_while_the_next_file_cannot_be() {
     let told = failures(&store);
     assert_eq!(told.len(), 1, "once, not each round: {told:?}");
     assert!(told[0].contains("next file of the log"), "{told:?}");
+    let checkpoint = || {
+        let mut bytes = [0; 64];
+        let file = disk.open(Path::new("/store/checkpoint"), Open::Read).expect("a checkpoint");
+        file.read_at(&mut bytes, 0).expect("a working disk");
+        bytes
+    };
+    let before = checkpoint();
+    put(&store, &[TINY], false)[0].expect("what fits into the file that is there is stored");
+    rounds(&store, &clock);
+    assert_ne!(checkpoint(), before, "it goes on with the log");
     store.abandon();
     let store = open(disk.shared(), options(), clock.clone()).expect("opens");
     assert!(store.statistics()["min_physical"] > 0);
