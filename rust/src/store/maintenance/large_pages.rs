@@ -59,7 +59,7 @@ impl LargePages {
     }
 
     fn took(&mut self, base: u64, bytes: u64, time: Duration) {
-        if time > DEAR.saturating_mul(bytes.div_ceil(1 << 20) as u32) {
+        if time > DEAR.saturating_mul(bytes.div_ceil(1 << 20).max(1) as u32) {
             self.dear = Some(base);
         }
     }
@@ -81,9 +81,11 @@ mod tests {
     fn what_is_appended_to_much_gets_large_pages_unless_they_were_dear_in_that_file() {
         let mut pages = LargePages::default();
         assert_eq!([MIB, MIB - 1].map(|pace| pages.pay(0, pace)), [true, false]);
-        // As dear as small ones out of memory that is there.
-        pages.took(0, 3 * MIB, Duration::from_millis(3));
-        assert!(pages.pay(0, MIB));
+        // As dear as small ones out of memory that is there; and a look at which nothing was to be done.
+        for (bytes, millis) in [(3 * MIB, 3), (0, 1)] {
+            pages.took(0, bytes, Duration::from_millis(millis));
+            assert!(pages.pay(0, MIB));
+        }
         pages.took(0, MIB / 2, Duration::from_micros(1001));
         assert_eq!([0, 16 * MIB].map(|base| pages.pay(base, MIB)), [false, true]);
     }
