@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rmqpy::clock::ManualClock;
 use rmqpy::store::disk::simulated::SimDisk;
-use rmqpy::store::disk::{Disk, Open, Space};
+use rmqpy::store::disk::{Disk, Space};
 use rmqpy::store::{Event, Options, PutError, Retention, Store};
-use store_model::{SEGMENT_BYTES, Sample, clock, open, put, read_all, sample};
+use store_model::{SEGMENT_BYTES, Sample, bytes_of, clock, open, put, read_all, sample};
 
 const BIG: Sample = sample("bulk", 0, 20_000);
 /// More than half of a file: the next one is due, and the second does not fit.
@@ -74,12 +74,7 @@ fn expired_files_go_and_checkpoints_are_made_while_the_next_file_cannot_be() {
     let told = failures(&store);
     assert_eq!(told.len(), 1, "once, not each round: {told:?}");
     assert!(told[0].contains("next file of the log"), "{told:?}");
-    let checkpoint = || {
-        let mut bytes = [0; 64];
-        let file = disk.open(Path::new("/store/checkpoint"), Open::Read).expect("a checkpoint");
-        file.read_at(&mut bytes, 0).expect("a working disk");
-        bytes
-    };
+    let checkpoint = || bytes_of(&disk, "/store/checkpoint", 0, 64);
     let before = checkpoint();
     put(&store, &[TINY], false)[0].expect("what fits into the file that is there is stored");
     rounds(&store, &clock);

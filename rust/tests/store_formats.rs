@@ -8,15 +8,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
-use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
-
-fn bytes_of(disk: &SimDisk, path: &str, at: u64, size: usize) -> Vec<u8> {
-    let file = disk.open(Path::new(path), Open::Read).expect("the file");
-    let mut bytes = vec![0; size];
-    let read = file.read_at(&mut bytes, at).expect("a working disk");
-    bytes.truncate(read);
-    bytes
-}
+use store_model::{SEGMENT_BYTES, Sample, bytes_of, clock, open, options, put, read_all, sample};
 
 fn long(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"))

@@ -36,7 +36,7 @@ def save(path: Path, text: str, *, is_secret: bool = False) -> None:
 def save_pieces(path: Path, pieces: Iterable[str]) -> None:
     """The same of a large text, which is in memory one piece at a time. Raises `OSError`.
 
-    Each piece is made and written with the interpreter's lock let go in between: others of the process get their turn.
+    Whenever a buffer is full it is written without the interpreter's lock, so that other threads get their turn.
     """
     _replace(path, (piece.encode("utf-8") for piece in pieces))
 

@@ -70,11 +70,10 @@ class _Content:
         return self.chars + more + (len(namespace) if entries is None else 0)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        chars = self.chars_with(namespace, key, value)
         self.add_namespace(namespace)
+        self.chars = self.chars_with(namespace, key, value)
         self.values[namespace][key] = value
         self.lines[namespace][key] = f"{fastjson.pretty(key)}:{fastjson.pretty(value)}"
-        self.chars = chars
 
     def delete(self, namespace: str, key: str) -> None:
         self.chars -= len(key) + len(self.values[namespace].pop(key))
@@ -92,12 +91,12 @@ class _Content:
 def _braces(members: Iterable[Iterable[str]], depth: int) -> Iterator[str]:
     """An object of these members, in pieces, which begins at so many tabs."""
     start, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
-    before = "{" + start
+    sign = "{"
     for member in members:
-        yield before
+        yield sign + start
         yield from member
-        before = "," + start
-    yield f"{end}}}" if before.startswith(",") else "{}"
+        sign = ","
+    yield "{}" if sign == "{" else end + "}"
 
 
 class _Change(NamedTuple):
@@ -166,6 +165,7 @@ class KeyValues:
         fresh, is_new, chars = self._content.copy(), False, 0
         for change in changes:
             if chars > _STEP_CHARS:
+                # Others have their turn: nobody sees `fresh` yet, and nobody else makes changes.
                 await asyncio.sleep(0)
                 chars = 0
             namespace, key, value, _ = change

@@ -15,8 +15,8 @@ use rmqpy::clock::{ManualClock, SharedClock};
 use rmqpy::message::record::{RecordFields, records};
 use rmqpy::message::tag;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::store::disk::Disk;
 use rmqpy::store::disk::simulated::SimDisk;
+use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::{
     Durability, Get, GetResult, GetStatus, KeyHashes, Options, Put, PutError, RecoveryProgress, Store,
     StoreError,
@@ -62,6 +62,15 @@ pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result
 /// The store that most tests of one life or two open.
 pub fn start(disk: &SimDisk) -> Arc<Store> {
     open(disk.shared(), options("/store"), clock()).expect("opens")
+}
+
+/// Of a file, from `at` on, as many as there are of `size`.
+pub fn bytes_of(disk: &SimDisk, path: &str, at: u64, size: usize) -> Vec<u8> {
+    let file = disk.open(Path::new(path), Open::Read).expect("the file");
+    let mut bytes = vec![0; size];
+    let read = file.read_at(&mut bytes, at).expect("a working disk");
+    bytes.truncate(read);
+    bytes
 }
 
 pub fn clock() -> Arc<ManualClock> {

@@ -83,8 +83,8 @@ impl Ahead {
         }
         let from = window.ready.max(end);
         if is_mapped {
-            let pace = window.pace;
-            window.large.choose(self.log.segments().find(end), pace);
+            let window = &mut *window;
+            window.large.choose(self.log.segments().find(end), window.pace);
             let until = (end + ahead).min(from + (2 * moved).max(SHARE_BYTES_MIN));
             window.ready = window.large.timed(until.saturating_sub(from), || self.prepare(from, until));
         } else if window.ready < end + ahead / 2 {

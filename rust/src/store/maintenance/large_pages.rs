@@ -93,6 +93,7 @@ mod tests {
     #[test]
     fn processor_time_passes_only_for_who_has_the_processor() {
         let began = processor_time();
+        // What is tested, and no wait for anything.
         std::thread::sleep(Duration::from_millis(20));
         let slept = processor_time() - began;
         assert!(slept < Duration::from_millis(20), "{slept:?}");
