@@ -8,9 +8,11 @@ leaves the process as it found it, but for its limit of descriptors, which is ra
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -236,6 +238,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
         loop.add_signal_handler(number, interrupted, number)
     try:
         await server.start()
+        _have_short_pauses()
         try:
             if not told_to_stop.is_set():
                 announce()
@@ -247,6 +250,18 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+#: Longest that a thread keeps the interpreter while the event loop wants it. Python's own are 5 ms, and the loop may
+#: wait behind several threads; much less, and they take it from each other all the time.
+_SWITCH_INTERVAL_S: Final = 0.0005
+
+
+def _have_short_pauses() -> None:
+    """Bound what a process that only serves keeps its event loop from, once it has started."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # What there is by now stays: the collector would look through all of it, for some ten milliseconds, time and again.
+    gc.freeze()
 
 
 #: glibc's number for it in `mallopt`, and its bound for a process that only serves.

@@ -238,6 +238,21 @@ async def test_handlers_that_wait_do_not_hold_up_others(
     assert len(native.batches) == 2
 
 
+async def test_what_was_begun_has_its_turn_before_more_is_taken(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    handlers.gate.set()
+    native.put(*(Upcall(MIN, token=token, ext={"topic": "t"}) for token in range(40)))
+    assert [answer[0] for answer in await native.answers(40)] == list(range(40))
+    assert [len(batch) for batch in native.batches] == [8] * 5
+    native.put(
+        *(Upcall(kind="create_topic", token=0, name=f"new-{number}") for number in range(8)),
+        Upcall(MAX, token=50, ext={"topic": "t"}),
+    )
+    await native.answers(1)
+    assert len(handlers.events) == 8
+
+
 @pytest.mark.parametrize("topic", ["t", "refused", "broken"])
 @pytest.mark.parametrize("code", [MAX, MIN, 9999])
 async def test_t8_a_oneway_request_is_never_answered(

@@ -1,15 +1,17 @@
 """Serving until a signal: threads, failures at the start."""
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
-from rmqpy.server import Thread, default_data_dir
+from rmqpy.server import Standalone, Thread, default_data_dir
 
 
 class Recorder:
@@ -51,7 +53,7 @@ def test_a_failed_start_is_raised_and_ends_the_thread() -> None:
 def serving(stop: str) -> subprocess.Popen[str]:
     """A process that serves something whose `stop` runs the given line; ready once it has printed so."""
     program = f"""
-        import asyncio
+        import asyncio, gc, sys
         from rmqpy.server import serve
 
         class Something:
@@ -90,6 +92,19 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_a_process_that_only_serves_keeps_its_event_loop_from_work_for_short_times_only() -> None:
+    with serving(stop="print(gc.get_freeze_count() > 5_000, sys.getswitchinterval())") as process:
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert (out, err) == ("True 0.0005\nleft\n", ""), "the collector's part, and that of other threads"
+
+
+def test_a_server_within_a_program_leaves_its_collector_and_threads_as_they_are(tmp_path: Path) -> None:
+    before = gc.get_freeze_count(), sys.getswitchinterval()
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0):
+        assert (gc.get_freeze_count(), sys.getswitchinterval()) == before
 
 
 def test_the_data_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Endpoint: from the native server's upcalls to handler methods, and their answers back down.
 
 Owns the table from request codes to handlers of one server, and the asyncio reader on the native file
-descriptor. A wake-up takes `TAKE_MAX` requests at a time, few of one connection, until its time is over; what of them
-is answered without waiting goes down as one batch.
+descriptor. A wake-up takes `TAKE_MAX` requests at a time, few of one connection, until its time is over or something is
+left to the loop's next turn; what of them is answered without waiting goes down as one batch.
 
 Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. No
 handler sees a request whose sender may not make it: what it needs is asked of the native half once it is read. What a
@@ -96,6 +96,8 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_reading = False
         self._is_flush_due = False
+        #: Whether what was taken in this wake-up has left something to the loop's next turn.
+        self._has_more_to_do = False
         for handler in handlers:
             self._add(handler)
         # Codes that are known come up all the same: their refusal says what they are, and why they are not served.
@@ -130,6 +132,7 @@ class Endpoint:
 
     def _wake(self) -> None:
         end = time.monotonic() + _WAKE_SECONDS_MAX
+        self._has_more_to_do = False
         while True:
             taken = self._server.take(TAKE_MAX)
             for upcall in taken:
@@ -138,8 +141,9 @@ class Endpoint:
             if self._pending.is_full:
                 self._pause()
                 return
-            # The descriptor stays readable while entries wait.
-            if len(taken) < TAKE_MAX or time.monotonic() >= end:
+            # The descriptor stays readable while entries wait. What was only begun has its turn before more is taken:
+            # it is part of what these cost.
+            if len(taken) < TAKE_MAX or self._has_more_to_do or time.monotonic() >= end:
                 return
 
     def _dispatch(self, upcall: "Upcall") -> None:
@@ -283,6 +287,7 @@ class Endpoint:
         assert self._loop is not None, "events are taken between start and stop only"
         # In turn: requests that came before it have become tasks, which have not begun. A heartbeat must not
         # register a connection whose end has been heard already.
+        self._has_more_to_do = True
         self._loop.call_soon(self._deliver, event)
 
     def _deliver(self, event: Event) -> None:
@@ -338,6 +343,7 @@ class Endpoint:
 
     def _spawn(self, work: Any) -> None:
         assert self._loop is not None, "requests are taken between start and stop only"
+        self._has_more_to_do = True
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
