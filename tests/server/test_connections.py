@@ -159,6 +159,16 @@ def test_an_idle_connection_keeps_little_of_what_it_once_used(tmp_path: Path) ->
         assert kept <= count * IDLE_BYTES, f"{kept / count / 1024:.0f} KiB each"
 
 
+def test_what_a_large_batch_needed_is_given_back_with_its_answer(tmp_path: Path) -> None:
+    count = 20
+    port = free_port()
+    with started(tmp_path, f"httpPort={port}", LARGE_LOG) as broker, ExitStack() as stack:
+        for _ in range(count):
+            peer = stack.enter_context(connect(broker))
+            assert call(peer, batch()).code == ResponseCode.SUCCESS
+        assert metric(port, "rmqpy_buffer_bytes") <= count * 2 * MIB, "4 MiB more each until they are idle"
+
+
 def test_large_frames_that_trickle_in_do_not_keep_others_waiting(broker: Broker) -> None:
     whole = message(b"x" * (16 * MIB - 1024)).pack()
     with ExitStack() as stack:

@@ -130,7 +130,7 @@ impl DataPlane {
             }
         };
         self.settle(session);
-        session.arena.clear();
+        session.clear_arena();
         Ok(is_done)
     }
 }

@@ -57,6 +57,9 @@ pub(super) enum DetachedBody {
     Skipped(usize),
 }
 
+/// As long as its usual bursts are no larger, the arena of a connection is allocated once.
+const ARENA_BYTES_KEPT: usize = 256 << 10;
+
 /// The state of one connection.
 #[derive(Debug)]
 pub struct Session {
@@ -129,6 +132,16 @@ impl Session {
             is_known_above: false,
             is_held: false,
             random,
+        }
+    }
+
+    /// After each burst. An arena that a large batch needed goes back at once: one for each connection that sent some
+    /// lately is more than all batches under way need, and room that is freed bit by bit stays with the allocator.
+    pub(super) fn clear_arena(&mut self) {
+        if self.arena.capacity() > ARENA_BYTES_KEPT {
+            self.arena = Vec::new();
+        } else {
+            self.arena.clear();
         }
     }
 

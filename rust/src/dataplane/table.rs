@@ -125,7 +125,7 @@ impl Service for DataPlane {
             broker.append(session, &mut burst, out);
         }
         self.settle(session);
-        session.arena.clear();
+        session.clear_arena();
         if std::mem::take(&mut session.has_sent_up) {
             session.is_held = self.upcalls.holds(&session.link);
         }
@@ -154,7 +154,7 @@ impl Service for DataPlane {
                     Ok(()) => self.broker.iter().for_each(|broker| broker.append(session, &mut burst, out)),
                 }
                 self.settle(session);
-                session.arena.clear();
+                session.clear_arena();
             }
             Event::Found(owned) => {
                 let frame = owned.frame();
@@ -174,7 +174,7 @@ impl Service for DataPlane {
                     self.reject(session, &frame, rejection, owned.parkings, out);
                 }
                 self.settle(session);
-                session.arena.clear();
+                session.clear_arena();
             }
             Event::Wake(token) => self.broker.iter().for_each(|broker| broker.wake(session, token, out)),
             Event::Read(token, found) => {

@@ -36,6 +36,9 @@ impl Broker {
         }
         admission::body(&self.metadata, outer.body)?;
         let mut messages = Vec::with_capacity(MEMBERS_USUAL);
+        // At once, for all properties there can be: an arena that grows with each member is moved again and again, and the
+        // allocator keeps the room of where it was.
+        arena.reserve(outer.body.len());
         for inner in batch::inner_messages(outer.body) {
             let inner = inner.map_err(|error| {
                 ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
