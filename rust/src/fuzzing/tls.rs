@@ -24,7 +24,7 @@ const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 const HELD_BYTES_MAX: usize = 64 << 10;
 /// The text is sent so many times at most, so that it takes more than one record.
 const REPEATS_MAX: usize = 64;
-/// How long the client waits for an answer. Both ends share a thread: what can be answered is, before time passes.
+/// How long a client waits for an answer to what was changed: a server that waits for what a length announces says nothing.
 const SILENCE: Duration = Duration::from_millis(5);
 
 struct Ends {
@@ -141,8 +141,10 @@ async fn send(mut socket: TcpStream, said: &[u8], edits: &[(u16, u8)]) -> bool {
             break;
         }
         let mut answer = [0; 4096];
-        // A server that waits for what a changed length announces says nothing.
-        let count = timeout(SILENCE, socket.read(&mut answer)).await.unwrap_or(Ok(0)).unwrap_or(0);
+        let answering = socket.read(&mut answer);
+        let count =
+            if was_changed { timeout(SILENCE, answering).await.unwrap_or(Ok(0)) } else { answering.await };
+        let count = count.unwrap_or(0);
         let mut answered = answer.get(..count).unwrap_or_default();
         let mut is_understood = count > 0;
         while is_understood && !answered.is_empty() {
