@@ -285,9 +285,9 @@ class Endpoint:
             case _:
                 event = ConnectionClosed(upcall.connection)
         assert self._loop is not None, "events are taken between start and stop only"
+        self._has_more_to_do = True
         # In turn: requests that came before it have become tasks, which have not begun. A heartbeat must not
         # register a connection whose end has been heard already.
-        self._has_more_to_do = True
         self._loop.call_soon(self._deliver, event)
 
     def _deliver(self, event: Event) -> None:
