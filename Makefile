@@ -42,7 +42,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build compiled spark rust-tests test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check check-rust check-python words build compiled spark rust-tests test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-kinds bench-features bench-catch-up bench-growth bench-peers cold-start bench-filters bench-topics bench-spark console-tasks screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,8 +64,13 @@ test: ## set up, then all tests: Rust, Python, other clients, Spark
 	@scripts/report
 
 check: spark ## formatting, lints, types, the native stub against the binary, imports that point down
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-rust check-python
+
+check-rust: ## those of them about Rust, most of whose time is the compiler's
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets --features python -- -D warnings
+
+check-python: spark ## those about Python
 	$(BIN)/ruff check python spark tests examples benchmarks
 	$(BIN)/ruff format --check python spark tests examples benchmarks
 	$(BIN)/mypy
