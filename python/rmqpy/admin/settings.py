@@ -29,7 +29,7 @@ class ServerSettings(Part):
         known = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
         _check_known(name, settings, known)
         try:
-            await self._cluster.ask(address, UpdateBrokerConfig(body=properties.replace("", settings)))
+            await self._cluster.ask(address, UpdateBrokerConfig(body=properties.written(settings)))
         except BrokerError as error:
             if error.code == ResponseCode.INVALID_PARAMETER:
                 raise ConfigError(str(error)) from error
@@ -62,7 +62,7 @@ class ServerSettings(Part):
         for address, known in (await self.of_name_servers()).items():
             _check_known(f"the name server {address}", settings, known)
         for address in self._cluster.name_servers.addresses:
-            await self._cluster.ask(address, UpdateNameServerConfig(body=properties.replace("", settings)))
+            await self._cluster.ask(address, UpdateNameServerConfig(body=properties.written(settings)))
 
     async def _known(self) -> dict[str, str]:
         """Every broker that is registered, and its address."""

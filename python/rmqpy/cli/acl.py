@@ -63,15 +63,16 @@ def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows
     \b
     rmqpy acl migrate conf/plain_acl.yml
     """
-    from rmqpy.errors import ConfigError, DecodeError
+    from rmqpy.config import text
+    from rmqpy.errors import ConfigError
     from rmqpy.protocol import plain_acl
 
     accounts: list[plain_acl.PlainAccount] = []
     lists: list[str] = []
     for path in files:
         try:
-            found = plain_acl.read(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, DecodeError) as error:
+            found = plain_acl.read(text.decode(path.read_bytes()))
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from None
         accounts += found.accounts
         lists += [

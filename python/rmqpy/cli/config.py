@@ -66,11 +66,11 @@ def diff(admin: "Admin", server: str, other: str) -> Result:
     rmqpy config diff broker-a broker-b
     rmqpy config diff broker-a broker.conf
     """
-    from rmqpy.config import properties
+    from rmqpy.config.keys import read_file
 
     left = _settings(admin, server)
     if Path(other).is_file():
-        right = properties.parse(properties.decode(Path(other).read_bytes()))
+        right = read_file(other)
         # A file names what it changes; the other keys have their defaults on both sides.
         left = {key: value for key, value in left.items() if key in right}
     else:

@@ -141,7 +141,7 @@ def read_file(path: str | Path | None) -> dict[str, str]:
         return {}
     try:
         return properties.parse(properties.decode(Path(path).read_bytes()))
-    except (OSError, properties.PropertiesError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 

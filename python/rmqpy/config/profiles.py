@@ -22,6 +22,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqpy.config import text
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 
@@ -51,7 +52,7 @@ def load() -> dict[str, Profile]:
     """All profiles by name; none where there is no file. Raises `ConfigError` naming the file and what is wrong."""
     file = path()
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("profile", {})
+        tables = tomllib.loads(text.decode(file.read_bytes())).get("profile", {})
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from rmqpy.config import text as texts
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
 
@@ -36,11 +38,12 @@ class Entry(NamedTuple):
 
 
 def decode(data: bytes) -> str:
-    """File bytes as text: UTF-8 where it is valid, else Latin-1, which is what Java reads."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    """File bytes as text: UTF-8 where it is valid, else Latin-1, which is what Java reads.
+
+    Raises `ValueError` for what is neither, such as UTF-16: its keys would be unknown, and every setting a default.
+    """
+    texts.check(data)
+    return data.decode("utf-8-sig" if _is_utf8(data) else "latin-1")
 
 
 def parse(text: str) -> dict[str, str]:
@@ -78,23 +81,60 @@ def entries(text: str) -> Iterator[Entry]:
             yield Entry(key, value, first, start, _without_line_end(text, start, position))
 
 
-def replace(text: str, changes: Mapping[str, str]) -> str:
-    """The same text with these keys set: entries are rewritten in place, new ones appended, the rest kept."""
+def replace(data: bytes, changes: Mapping[str, str]) -> bytes:
+    """A file with these keys set: entries are rewritten in place, new ones appended, every other byte kept.
+
+    Comments may have an encoding that is not ours. Raises `ValueError` for what `decode` refuses.
+    """
+    texts.check(data)
+    mark = texts.BYTE_ORDER_MARK if data.startswith(texts.BYTE_ORDER_MARK) else b""
+    is_utf8 = _is_utf8(data)
+    # One character for each byte, so that spans of the text are spans of the file.
+    text = data[len(mark) :].decode("latin-1")
+    lines = {key: _line_in(key, value, is_utf8=is_utf8) for key, value in changes.items()}
     found = {entry.key: entry for entry in entries(text)}
     edits = sorted(
         (found[key] for key in changes if key in found), key=lambda entry: entry.start, reverse=True
     )
     for entry in edits:
-        text = text[: entry.start] + line(entry.key, changes[entry.key]) + text[entry.end :]
-    added = [line(key, value) for key, value in changes.items() if key not in found]
+        text = text[: entry.start] + lines[entry.key] + text[entry.end :]
+    end = "\r\n" if "\r\n" in text else "\n"
+    added = [lines[key] for key in changes if key not in found]
     if added and text and not text.endswith(("\n", "\r")):
-        text += "\n"
-    return text + "".join(f"{entry}\n" for entry in added)
+        text += end
+    return mark + (text + "".join(entry + end for entry in added)).encode("latin-1")
+
+
+def written(values: Mapping[str, str]) -> str:
+    """One line for each key, as `parse` reads it back."""
+    return "".join(f"{line(key, value)}\n" for key, value in values.items())
 
 
 def line(key: str, value: str) -> str:
     """One entry, escaped so that `parse` reads it back."""
     return f"{_escape(key, ' =:#!')}={_escape(value, '')}"
+
+
+def _line_in(key: str, value: str, *, is_utf8: bool) -> str:
+    """The bytes of an entry, each as one character: what `decode` reads back in a file of this encoding."""
+    entry = line(key, value)
+    if not is_utf8:
+        entry = "".join(char if char.isascii() else _escaped(char) for char in entry)
+    return entry.encode("utf-8").decode("latin-1")
+
+
+def _escaped(char: str) -> str:
+    """A character as the escapes of its 16-bit units, which every encoding of the file leaves alone."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _natural_line(text: str, start: int) -> tuple[str, int]:

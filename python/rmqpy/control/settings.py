@@ -65,9 +65,8 @@ class LiveConfig:
 
 def _write(path: Path, given: Mapping[str, str]) -> None:
     try:
-        text = properties.decode(path.read_bytes())
-        files.save(path, properties.replace(text, given))
-    except OSError as error:
+        files.save_bytes(path, properties.replace(path.read_bytes(), given), has_backup=True)
+    except (OSError, ValueError) as error:
         raise StoreError(
             f"cannot write {path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(path)
         ) from error

@@ -35,7 +35,7 @@ class Configuration:
 
     def text(self) -> str:
         """Every setting as properties text."""
-        return _text(self._current.write())
+        return properties.written(self._current.write())
 
     async def change(self, text: str) -> None:
         """Set the keys of a properties text. Nothing has changed when this raises.
@@ -68,9 +68,9 @@ class Configuration:
 
 def _store(path: Path, changes: Mapping[str, str]) -> None:
     """Set keys in the file and leave its other lines as they are."""
-    text = properties.decode(path.read_bytes()) if path.exists() else ""
-    files.save(path, properties.replace(text, changes))
-
-
-def _text(entries: Mapping[str, str]) -> str:
-    return "".join(f"{properties.line(wire, value)}\n" for wire, value in entries.items())
+    content = path.read_bytes() if path.exists() else b""
+    try:
+        changed = properties.replace(content, changes)
+    except ValueError as error:
+        raise ConfigError(f"cannot write {path}: {error}") from None
+    files.save_bytes(path, changed, has_backup=True)

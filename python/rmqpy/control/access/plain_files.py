@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
-from rmqpy.errors import ConfigError, DecodeError
+from rmqpy.config import text as texts
+from rmqpy.errors import ConfigError
 from rmqpy.protocol import plain_acl
 from rmqpy.protocol.plain_acl import PlainAccount, PlainFile
 from rmqpy.protocol.topics import DataVersion
@@ -115,8 +116,7 @@ class PlainFiles:
             raise ConfigError(f"accounts cannot be read: {error}") from error
 
     def _edited(self, path: Path, edit: Edit) -> dict[Path, bytes]:
-        text = _content(path).decode() if path.exists() else ""
-        found = plain_acl.members(text)
+        found = plain_acl.members(_text(path) if path.exists() else "")
         edit(found)
         version = _version(found).next(self._clock.wall_ms())
         found["dataVersion"] = [
@@ -159,11 +159,10 @@ class PlainFiles:
 
     def _take(self, path: Path, content: bytes) -> None:
         try:
-            text = content.decode()
-            read, version = plain_acl.read(text), _version(plain_acl.members(text))
-        except (UnicodeDecodeError, DecodeError) as error:
-            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
-            raise ConfigError(f"{path} cannot be read: {reason}") from None
+            decoded = texts.decode(content)
+            read, version = plain_acl.read(decoded), _version(plain_acl.members(decoded))
+        except ValueError as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
         for remark in read.remarks:
             log.warning("%s: %s", path, remark)
         self._files[path], self._digests[path] = read, _digest(content)
@@ -191,6 +190,13 @@ def _content(path: Path) -> bytes:
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{path} has more than {FILE_BYTES_MAX >> 20} MiB")
     return content
+
+
+def _text(path: Path) -> str:
+    try:
+        return texts.decode(_content(path))
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
 
 
 def _digest(content: bytes) -> bytes:
