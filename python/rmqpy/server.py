@@ -8,9 +8,11 @@ leaves the process as it found it, but for its limit of descriptors, which is ra
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -22,9 +24,9 @@ from typing import Any, Final, Self, TypeVar
 from rmqpy.broker import Broker
 from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
-from rmqpy.config.access import AccessConfig
+from rmqpy.config import namesrv as namesrv_config
+from rmqpy.config.access import Secret
 from rmqpy.config.keys import NO_HTTP
-from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-#: Value of a key of broker.conf, in Python's types.
+#: Value of a key of broker.conf or namesrv.conf, in Python's types.
 Setting = str | int | bool
 
 
@@ -48,8 +50,8 @@ class Standalone(Service):
 
     Port 0 takes a free one, and so does `takes_any_http_port` where `http_port` is taken. `progress` is called during a
     recovery that takes long. The broker goes by `clock`, see `rmqpy.testing.HandClock`, instead of the machine's.
-    `settings` are keys of broker.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where
-    another process serves the same folder, and `OSError` where a port is taken.
+    `settings` are keys of broker.conf and namesrv.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises
+    `StoreError` where another process serves the same folder, and `OSError` where a port is taken.
     """
 
     def __init__(
@@ -98,24 +100,17 @@ class Standalone(Service):
 
     async def start(self) -> None:
         """Start the name server, recover the store, start the broker, register it."""
-        folder = self.data_dir / "namesrv"
+        # It signs what the broker asks the name server, where no user is configured for that.
+        inner = Secret("rmqpy-standalone", secrets.token_urlsafe(32))
+        names = namesrv_config.read(self._name_server_entries()).config
         self._name_server = NameServer(
-            NameServerConfig(
-                tls=TlsConfig.read(self._tls()),
-                listen_port=self._namesrv_port,
-                bind_address=self._host,
-                kv_path=str(folder / "kvConfig.json"),
-                store_path=str(folder / "namesrv.properties"),
-                # Of the same users, in tables of its own.
-                auth_path=str(folder / "auth"),
-                access=AccessConfig.read(written(self._settings)),
-            )
+            dataclasses.replace(names, access=names.access.with_process_user(inner))
         )
         try:
             await self._name_server.start()
             config, self.warnings = broker_config.read(self._entries(self._name_server.address))
             self._broker = Broker(
-                config,
+                dataclasses.replace(config, access=config.access.with_process_user(inner)),
                 progress=self._progress,
                 clock=self._clock,
                 takes_any_http_port=self._takes_any_http_port,
@@ -148,8 +143,22 @@ class Standalone(Service):
             self._thread.stop()
             self._thread = None
 
+    def _name_server_entries(self) -> dict[str, str]:
+        """The name server's configuration as entries of a namesrv.conf; the caller's settings win."""
+        folder = self.data_dir / "namesrv"
+        return {
+            "listenPort": str(self._namesrv_port),
+            "bindAddress": self._host,
+            "kvConfigPath": str(folder / "kvConfig.json"),
+            "configStorePath": str(folder / "namesrv.properties"),
+            # Of the same users, in tables of its own.
+            "authConfigPath": str(folder / "auth"),
+        } | namesrv_config.for_standalone(self._tls())
+
     def _entries(self, namesrv: str) -> dict[str, str]:
         """The broker's configuration as entries of a broker.conf; the caller's settings win."""
+        names_alone = namesrv_config.served() - broker_config.served()
+        given = {wire: value for wire, value in self._tls().items() if wire not in names_alone}
         return {
             "brokerName": "broker-a",
             "namesrvAddr": namesrv,
@@ -161,7 +170,7 @@ class Standalone(Service):
             "recallMessageEnable": "true",
             # A machine that is also used for other things may have a fuller disk than a broker's own.
             "diskSpaceWarningLevelRatio": "100",
-        } | self._tls()
+        } | given
 
     def _tls(self) -> dict[str, str]:
         """The settings, and that both servers talk to each other as they are talked to."""

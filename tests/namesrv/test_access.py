@@ -1,5 +1,6 @@
 """Access control of a name server: who administers it, who registers, and what stays open."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 import rmqpy
+from broker.conftest import made_broker
 from broker.every_request import NO_PERMISSION, request_of, wrong_answers
-from broker.signing import signed
+from broker.signing import add_user, entry, signed
 from rmqpy import testing
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
 from rmqpy.config import namesrv as namesrv_config
+from rmqpy.config.namesrv import REGISTRATION_CODES, ROUTE_CODES
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import RequestCode
@@ -62,45 +65,83 @@ def served(server: NameServer) -> list[RequestCode]:
 async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(
     start_name_server: StartNameServer,
 ) -> None:
-    server = await start_name_server(
-        **ON, registrationAuthenticationEnabled="true", routeAuthenticationEnabled="true"
-    )
+    server = await start_name_server(**ON, routeAuthenticationEnabled="true")
     assert len(served(server)) >= 30
     wrong = await wrong_answers(server.address, served(server))
     assert not wrong, "\n".join(wrong)
 
 
-async def test_routes_and_registration_stay_open_and_administration_does_not(
-    start_name_server: StartNameServer, caplog: pytest.LogCaptureFixture
+#: What a request without a signature is answered otherwise than with "no permission", by what is set.
+OPEN = {
+    "": ROUTE_CODES,
+    "registrationAuthenticationEnabled=true": ROUTE_CODES,
+    "registrationAuthenticationEnabled=false": (*ROUTE_CODES, *REGISTRATION_CODES),
+    "routeAuthenticationEnabled=true": (),
+    "authorizationEnabled=false": ROUTE_CODES,
+}
+
+
+@pytest.mark.parametrize("setting", OPEN)
+async def test_each_request_asks_for_a_user_but_those_that_the_settings_leave_open(
+    start_name_server: StartNameServer, caplog: pytest.LogCaptureFixture, setting: str
 ) -> None:
-    server = await start_name_server(**ON)
-    opened = {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
-        RequestCode.BROKER_HEARTBEAT,
-    }
-    async with await signed(server.address) as nobody:
+    name, _, value = setting.partition("=")
+    server = await start_name_server(**ON | ({name: value} if name else {}))
+    is_authorized = name != "authorizationEnabled"
+    async with (
+        await signed(server.address, "root") as root,
+        await signed(server.address, "alice") as alice,
+        await signed(server.address) as nobody,
+    ):
+        await add_user(root, "alice", entry("Topic:another", "All"), entry("Group:another", "All"))
+        wrong = []
+        # The requests of brokers and of route queries are last: a user's own is deleted by one of the others.
         for code in served(server):
             ext, body = request_of(code)
-            answer = await nobody.call(code, ext, body)
-            assert (answer.code != NO_PERMISSION) == (code in opened), code.name
-    async with await signed(server.address, "root") as root:
-        assert (await root.call(RequestCode.GET_NAMESRV_CONFIG)).code == 0
-        config = await root.call(RequestCode.GET_NAMESRV_CONFIG)
-        assert b"initAuthenticationUser=******" in config.body
-    assert "secret" not in caplog.text
-    assert b"root-secret" not in config.body
+            is_open = code in OPEN[setting]
+            for who, peer, is_allowed in (
+                ("nobody", nobody, is_open),
+                ("a user", alice, is_open or not is_authorized),
+            ):
+                answer = await peer.call(code, ext, body)
+                if (answer.code != NO_PERMISSION) != is_allowed and "by super user" not in (
+                    answer.remark or ""
+                ):
+                    wrong.append(f"{code.name} of {who}: {answer.code} {answer.remark}")
+        for code in served(server):
+            ext, body = request_of(code)
+            answer = await root.call(code, ext, body)
+            if answer.code == NO_PERMISSION and "no permission to" in (answer.remark or ""):
+                wrong.append(f"{code.name} of a super user: {answer.remark}")
+        assert not wrong, "\n".join(wrong)
+    assert "root-secret" not in caplog.text
+
+
+async def test_a_stranger_neither_takes_a_brokers_place_nor_removes_it(
+    start_name_server: StartNameServer, tmp_path: Path
+) -> None:
+    server = await start_name_server(**ON)
+    settings = {"brokerName": "broker-a", "namesrvAddr": server.address}
+    async with (
+        made_broker(tmp_path, server.address, settings | ON) as broker,
+        await signed(server.address) as rogue,
+    ):
+        names = {"brokerName": "broker-a", "clusterName": "c1", "brokerId": "0"}
+        registered = await rogue.call(
+            RequestCode.REGISTER_BROKER,
+            names | {"brokerAddr": "127.0.0.1:1", "haServerAddr": "127.0.0.1:2", "bodyCrc32": "0"},
+        )
+        left = await rogue.call(RequestCode.UNREGISTER_BROKER, names | {"brokerAddr": broker.address})
+        assert (registered.code, left.code) == (NO_PERMISSION, NO_PERMISSION)
+        info = await rogue.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+        assert broker.address.encode() in info.body
+        assert b'127.0.0.1:1"' not in info.body
 
 
 async def test_only_brokers_with_inner_credentials_register_where_that_is_asked(
-    start_name_server: StartNameServer, tmp_path: Path
+    start_name_server: StartNameServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = await start_name_server(**ON, registrationAuthenticationEnabled="true")
+    server = await start_name_server(**ON)
 
     def broker(name: str, **settings: str) -> Broker:
         given = {
@@ -120,6 +161,7 @@ async def test_only_brokers_with_inner_credentials_register_where_that_is_asked(
         broker("forged", **{inner: forged}),
         await Peer.connect(server.address) as peer,
     ):
+        assert "set innerClientAuthenticationCredentials" in caplog.text
         info = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)
         assert [name.encode() in info.body for name in ("known", "unknown", "forged")] == [True, False, False]
 
@@ -146,6 +188,53 @@ def test_users_are_administered_at_both_servers_of_one_process(tmp_path: Path) -
             producer.send("orders", "paid")
         with rmqpy.Admin(alice) as admin, pytest.raises(rmqpy.errors.AuthError):
             admin.namesrv_config()
+
+
+def test_both_servers_of_one_process_take_the_settings_of_either(tmp_path: Path) -> None:
+    own = {
+        name: ON[name] for name in ("authenticationEnabled", "authorizationEnabled", "initAuthenticationUser")
+    }
+    root = rmqpy.Credentials("root", "root-secret")
+    with Standalone(
+        tmp_path, namesrv_port=0, broker_port=0, routeAuthenticationEnabled=True, maxConnections=77, **own
+    ) as server:
+        assert not [remark for remark in server.warnings if "routeAuthentication" in remark]
+        with rmqpy.Producer(rmqpy.ClientConfig(namesrv=server.namesrv, credentials=root)) as producer:
+            producer.send("orders", "paid")
+        with rmqpy.Admin(rmqpy.ClientConfig(namesrv=server.namesrv, credentials=root)) as admin:
+            kept = admin.namesrv_config()[server.namesrv]
+            assert (kept["maxConnections"], kept["routeAuthenticationEnabled"]) == ("77", "true")
+            assert [user.name for user in admin.users() if user.broker == "broker-a"] == ["root"]
+        with rmqpy.Admin(server.namesrv) as admin, pytest.raises(rmqpy.errors.AuthError):
+            admin.route("orders")
+
+
+@pytest.mark.parametrize("kind", ["aclEnable", "authenticationEnabled"])
+def test_a_process_with_access_control_registers_its_own_broker_and_no_strangers(
+    tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "conf").mkdir()
+    accounts = "accounts: [{accessKey: operator, secretKey: operator-secret, admin: true}]"
+    (tmp_path / "conf" / "plain_acl.yml").write_text(accounts)
+    first = json.dumps({"username": "operator", "password": "operator-secret"})
+    settings = (
+        {"aclEnable": True, "rocketmqHome": str(tmp_path)}
+        if kind == "aclEnable"
+        else {"authenticationEnabled": True, "initAuthenticationUser": first}
+    )
+    with Standalone(tmp_path / "data", namesrv_port=0, broker_port=0, **settings) as server:
+
+        async def stranger() -> int:
+            async with await Peer.connect(server.namesrv) as peer:
+                names = {"brokerName": "x", "clusterName": "c", "brokerId": "0", "brokerAddr": "127.0.0.1:1"}
+                return (await peer.call(RequestCode.REGISTER_BROKER, names | {"haServerAddr": ""})).code
+
+        assert asyncio.run(stranger()) == NO_PERMISSION
+        config = rmqpy.ClientConfig(
+            namesrv=server.namesrv, credentials=rmqpy.Credentials("operator", "operator-secret")
+        )
+        with rmqpy.Producer(config) as producer:
+            producer.send("orders", "paid")
 
 
 async def test_accounts_of_the_first_kind_administer_a_name_server(

@@ -70,18 +70,19 @@ def command(
     rmqpy standalone --memory
     rmqpy standalone --data-dir data flushDiskType=SYNC_FLUSH
 
-    KEY=VALUE are settings of broker.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 takes a free one. A second
-    Ctrl-C ends the process at once; the next start then recovers.
+    KEY=VALUE are settings of broker.conf and namesrv.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 takes a
+    free one. A second Ctrl-C ends the process at once; the next start then recovers.
     """
     if memory and data_dir is not None:
         raise click.UsageError("give --data-dir or --memory")
     if no_http and http_port is not None:
         raise click.UsageError("give --http or --no-http")
+    from rmqpy.config import namesrv
     from rmqpy.config.broker import refuse_unknown
     from rmqpy.config.keys import NO_HTTP
     from rmqpy.server import Standalone, serve
 
-    refuse_unknown(settings)
+    refuse_unknown({wire: value for wire, value in settings.items() if wire not in namesrv.served()})
     is_local = host == LOOPBACK and not settings.get("bindAddress")
     is_default = is_local and not no_http and http_port is None and "httpPort" not in settings
     if is_default:

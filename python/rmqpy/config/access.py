@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rmqpy.config.addresses import is_loopback
 from rmqpy.config.keys import Settings, key
@@ -139,6 +139,9 @@ class AccessConfig(Settings):
         high=1 << 50,
     )
 
+    #: A super user of this process alone, kept in no table: signs what its servers ask of each other.
+    process_user: Secret | None = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.is_plain and (self.authenticates or self.authorizes):
@@ -206,9 +209,18 @@ class AccessConfig(Settings):
     @property
     def inner_user(self) -> Secret | None:
         """The super user of the broker's own requests."""
+        return self.configured_inner_user or self.process_user
+
+    @property
+    def configured_inner_user(self) -> Secret | None:
+        """The same, where the configuration names one."""
         return _secret(
             "innerClientAuthenticationCredentials", self.inner_credentials, "accessKey", "secretKey"
         )
+
+    def with_process_user(self, user: Secret) -> Self:
+        """The same with this user for what the servers of one process ask of each other, where none is configured."""
+        return dataclasses.replace(self, process_user=user)
 
     @property
     def remarks(self) -> list[str]:

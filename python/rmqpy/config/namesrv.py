@@ -186,11 +186,13 @@ class NameServerConfig(Settings):
         lambda: _in_home("auth"),
         "The folder of users.json and acls.json, where access control is on.",
     )
-    authenticates_brokers: bool = key(
+    registration_authentication: str = key(
         "registrationAuthenticationEnabled",
-        False,
-        "With access control on, brokers register only with requests signed by a user who may Update the cluster, by "
-        "their innerClientAuthenticationCredentials. Apache's has no such key.",
+        "",
+        "Brokers register only with requests signed by a user who may Update the cluster, by their "
+        "innerClientAuthenticationCredentials. Empty: true where authenticationEnabled or aclEnable is. Apache's has "
+        "no such key.",
+        choices=("", "true", "false"),
     )
     authenticates_routes: bool = key(
         "routeAuthenticationEnabled",
@@ -207,6 +209,14 @@ class NameServerConfig(Settings):
         if self.http_port != NO_HTTP and self.tls.is_served:
             # Read once, so that a mistake stops the start.
             _ = self.tls.http_suites
+
+    @property
+    def authenticates_brokers(self) -> bool:
+        """Whether brokers sign what they register."""
+        follows = self.access.authenticates or self.access.is_plain
+        return self.registration_authentication == "true" or (
+            not self.registration_authentication and follows
+        )
 
     @property
     def open_codes(self) -> Collection[int]:
@@ -227,6 +237,13 @@ class NameServerConfig(Settings):
     def write(self) -> dict[str, str]:
         """Every key with its value, in alphabetical order."""
         return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
+
+
+def for_standalone(given: Mapping[str, str]) -> dict[str, str]:
+    """Those entries for both servers of one process that its name server takes: all but where to listen, which each of
+    the two has its own of."""
+    known = served() - {"listenPort", "bindAddress", "httpPort"}
+    return {wire: value for wire, value in given.items() if wire in known}
 
 
 def load(

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from rmqpy.control.identity import Identity
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import RocketMQError, StoreError, Unsupported
+from rmqpy.errors import AuthError, RocketMQError, StoreError, Unsupported
 from rmqpy.protocol.requests.registration import (
     PackedBody,
     RegisterBroker,
@@ -271,6 +271,10 @@ class _NameServer:
             else:
                 for topic in news.values():
                     await self._register_topic(topic)
+        except AuthError as error:
+            self._failed(
+                f"{error}; set innerClientAuthenticationCredentials of this broker and of the name server to one user"
+            )
         except (RocketMQError, OSError) as error:
             self._failed(str(error))
         except Exception as error:

@@ -72,8 +72,8 @@ class AccessRules:
                 log.warning("%s", remark)
         if config.first_user is not None and config.first_user.name not in self.users.next_table:
             await self._make(config.first_user)
-        if config.inner_user is not None:
-            await self._make(config.inner_user)
+        if config.configured_inner_user is not None:
+            await self._make(config.configured_inner_user)
         if config.migrates_plain:
             await self._migrate()
         if self.plain is not None:
@@ -142,14 +142,15 @@ class AccessRules:
 
     def _people(self) -> Iterator[tuple[UserInfo, AclInfo | None, str]]:
         """Everybody who may sign, their policies, and from where they need not."""
+        inner = self._config.process_user if self.plain is None else self._config.inner_user
+        if inner is not None:
+            yield _super_user(inner), None, ""
         if self.plain is None:
             acls = self.policies.table
             for name, user in self.users.table.items():
-                yield user, acls.get(SUBJECT_PREFIX + name), ""
+                if inner is None or name != inner.name:
+                    yield user, acls.get(SUBJECT_PREFIX + name), ""
             return
-        inner = self._config.inner_user
-        if inner is not None:
-            yield _super_user(inner), None, ""
         for key, account in self.plain.accounts.items():
             if inner is None or key != inner.name:
                 yield plain_acl.user_of(account), plain_acl.acl_of(account), account.white_address
