@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeVar
 from rmqpy.broker import Broker
 from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
+from rmqpy.config import home
 from rmqpy.config import namesrv as namesrv_config
 from rmqpy.config.access import Secret
 from rmqpy.config.keys import NO_HTTP
@@ -290,10 +291,12 @@ def _have_few_arenas() -> None:
 
 
 def default_data_dir() -> Path:
-    """`$RMQPY_DATA_DIR`, or the folder desktops give to data of users."""
+    """`$RMQPY_DATA_DIR`, or the folder desktops give to data of users. Raises `ConfigError` where the user has none."""
     if given := os.environ.get("RMQPY_DATA_DIR"):
         return Path(given)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "rmqpy"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME") or home.folder("the data folder") / ".local" / "share") / "rmqpy"
+    )
 
 
 def written(settings: Mapping[str, Setting]) -> dict[str, str]:

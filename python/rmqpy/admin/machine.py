@@ -17,6 +17,7 @@ from typing import Final, Literal
 from rmqpy import __version__, _native
 from rmqpy.admin.checks import CheckResult
 from rmqpy.config import broker as broker_config
+from rmqpy.config import home
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
@@ -142,7 +143,7 @@ def _certificates(config: BrokerConfig) -> Iterator[CheckResult]:
             continue
         check = f"certificate {path}"
         try:
-            found = ends_soon(Path(path).expanduser().read_bytes())
+            found = ends_soon(Path(home.expand(path)).read_bytes())
         except (OSError, ConfigError) as error:
             yield CheckResult(check, "bad", str(error), f"correct {wire}")
             continue

@@ -1,8 +1,8 @@
 """The command line: one family of commands per file, imported when it is named.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot connect or timed
-out, 4 not found, 5 denied, 130 interrupted, 141 when the reader of its output has gone. Nothing of the client or the
-servers is imported before a command needs it: `rmqpy --version` costs click and little else.
+out, 4 not found, 5 denied, 130 interrupted, 141 when the reader of its output has gone, 143 terminated. Nothing of the
+client or the servers is imported before a command needs it: `rmqpy --version` costs click and little else.
 """
 
 import sys
@@ -100,15 +100,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command; its exit code. Errors are printed in one line each, never as a traceback."""
+    from rmqpy.cli.process import TERMINATED, Terminated, printable, terminable
+
     stdout = sys.stdout
     try:
-        result = command.main(list(arguments) if arguments is not None else None, name, standalone_mode=False)
+        with printable(), terminable():
+            result = command.main(
+                list(arguments) if arguments is not None else None, name, standalone_mode=False
+            )
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+    except (click.Abort, KeyboardInterrupt) as error:
+        is_terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+        click.echo("terminated" if is_terminated else "interrupted", err=True)
+        return TERMINATED if is_terminated else 130
     except SystemExit:
         # Of click, which puts another stream in its place when the reader has gone: `| head` has what it wants.
         if sys.stdout is not stdout:

@@ -1,6 +1,7 @@
 """`rmqpy consume`: the messages of a topic, one line each."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -74,7 +75,6 @@ def command(
     With a group and --follow it is a member of the group: several share the topic's queues.
     """
     from rmqpy.client.consumer import PullConsumer
-    from rmqpy.errors import QueueLost
     from rmqpy.message import sql
 
     if expression is not None and tags != "*":
@@ -107,17 +107,30 @@ def command(
         while follow or _is_behind(consumer, ends):
             burst = BURST if count is None else min(BURST, count - printed)
             shown: dict[MessageQueue, int] = {}
-            for message in consumer.poll(timeout=1.0, max_messages=burst):
-                if follow or message.queue_offset < ends[message.queue]:
-                    print_message(message)
-                    shown[message.queue] = message.queue_offset + 1
-                    printed += 1
-            if group is not None and shown:
-                # What was printed, and not what was fetched behind the end: that is for the next run.
-                with suppress(QueueLost):
-                    consumer.commit(shown)
+            try:
+                for message in consumer.poll(timeout=1.0, max_messages=burst):
+                    if follow or message.queue_offset < ends[message.queue]:
+                        print_message(message)
+                        shown[message.queue] = message.queue_offset + 1
+                        printed += 1
+            finally:
+                if group is not None and shown:
+                    _commit(consumer, shown)
             if printed == count:
                 break
+
+
+def _commit(consumer: "PullConsumer", shown: "Mapping[MessageQueue, int]") -> None:
+    """Commit what was printed, however that ended, and not what was fetched behind the end."""
+    from rmqpy.errors import QueueLost
+
+    with suppress(QueueLost):
+        try:
+            consumer.commit(shown)
+        except KeyboardInterrupt:
+            # It may have come before the broker had the commit. A second one ends the command.
+            consumer.commit(shown)
+            raise
 
 
 def _share(

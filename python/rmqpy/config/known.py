@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
+from rmqpy.config import home
 from rmqpy.config.keys import nearest
 from rmqpy.errors import ConfigError
 
@@ -220,7 +221,7 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
     """What to say of a key that has no effect; None where it is `served`. `root`: of the store."""
     if wire in DERIVED_PATHS:
         derived = os.path.join(root, DERIVED_PATHS[wire])
-        if os.path.abspath(os.path.expanduser(value)) == derived:
+        if os.path.abspath(home.expand(value)) == derived:
             return None
         return f"{wire}={value} is ignored: this broker uses {derived}"
     if wire in served:

@@ -1,11 +1,11 @@
 """Configuration of the name server: the keys of `namesrv.conf` that it supports, and what becomes of the others."""
 
 import dataclasses
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from rmqpy.config import home
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
@@ -61,7 +61,8 @@ REGISTRATION_CODES: Final = (103, 104, 217, 322, 901, 904)
 
 
 def _in_home(name: str) -> str:
-    return os.path.join(os.path.expanduser("~"), "namesrv", name)
+    found = home.find()
+    return "" if found is None else str(found / "namesrv" / name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,10 +278,25 @@ def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
     known = served() | DANGEROUS.keys()
     warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
+    warnings += _homeless(given)
     config = dataclasses.replace(
         NameServerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
     )
     return LoadedConfig(config, warnings)
+
+
+def _homeless(given: Mapping[str, str]) -> list[str]:
+    """What is not kept because its file would be in a home folder, and the user has none."""
+    if home.find() is not None:
+        return []
+    return [
+        f"{wire} is not set, and the user has no home folder: {lost} when the name server stops; set HOME, or {wire}"
+        for wire, lost in (
+            ("kvConfigPath", "key-value pairs are lost"),
+            ("configStorePath", "online changes of settings are lost"),
+        )
+        if wire not in given
+    ]
 
 
 def _warning(wire: str, value: str, known: set[str]) -> str:

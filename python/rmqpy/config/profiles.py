@@ -22,7 +22,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqpy.config import text
+from rmqpy.config import home, text
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 
@@ -42,10 +42,11 @@ class Profile(NamedTuple):
 
 
 def path() -> Path:
-    """Path of the file, whether it is there or not."""
+    """Path of the file, whether it is there or not. Raises `ConfigError` for a user without a home folder."""
     if given := os.environ.get("RMQPY_PROFILES"):
         return Path(given)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rmqpy" / "profiles.toml"
+    folder = os.environ.get("XDG_CONFIG_HOME") or home.folder("profiles.toml") / ".config"
+    return Path(folder) / "rmqpy" / "profiles.toml"
 
 
 def load() -> dict[str, Profile]:

@@ -7,12 +7,12 @@ namesrv.conf and on the command line as well; the nearer wins.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from rmqpy._native import ClientTls, tls_suites
+from rmqpy.config import home
 from rmqpy.config.keys import Settings, key, read_file
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
@@ -183,7 +183,7 @@ def with_file(given: Mapping[str, str]) -> dict[str, str]:
     Raises `ConfigError` where that file was named and cannot be read.
     """
     named = given.get(_FILE)
-    path = os.path.expanduser(named or DEFAULT_FILE)
+    path = home.expand(named or DEFAULT_FILE)
     if not named and not Path(path).is_file():
         return dict(given)
     found = {wire: value for wire, value in read_file(path).items() if wire.startswith(_PREFIX)}

@@ -12,6 +12,7 @@ import re
 from typing import Any, Final, Literal
 
 from rmqpy._native import store_settings
+from rmqpy.config import home
 from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
@@ -30,6 +31,7 @@ _SPOOL_PARTS: Final = 4
 #: Delay levels at least and at most; each is a queue.
 DELAY_LEVELS_MIN, DELAY_LEVELS_MAX = _NUMBERS[_DELAY_LEVELS][1:3]
 _HOURS: Final = 24
+_DEFAULT_ROOT: Final = "~/store"
 #: Folders of log, queues and index below the root, where no others are named.
 FOLDERS: Final = ("commitlog", "consumequeue", "index")
 #: The keys that name others.
@@ -48,7 +50,7 @@ def _number(wire: str, doc: str) -> Any:
 class StoreConfig(Settings):
     """Folder and sizes of the files, how durable an answered message is, and how long messages are kept."""
 
-    root: str = key("storePathRootDir", "~/store", "Folder of everything the broker keeps.")
+    root: str = key("storePathRootDir", _DEFAULT_ROOT, "Folder of everything the broker keeps.")
     log_path: str = key(
         FOLDER_KEYS[0],
         "",
@@ -245,7 +247,7 @@ class StoreConfig(Settings):
 
     @property
     def folder(self) -> str:
-        """The root with `~` replaced."""
+        """The root with `~` replaced. Raises `ConfigError` where the user has no home folder."""
         return _absolute(self.root)
 
     @property
@@ -283,6 +285,9 @@ class StoreConfig(Settings):
 
     def _check_folders(self) -> None:
         """Each has files that the others would take for theirs."""
+        if self.root == _DEFAULT_ROOT and home.find() is None:
+            # Refused by `folder` where it is used: a default that is replaced later harms nothing.
+            return
         if "," in self.log_path:
             raise ConfigError(
                 f"storePathCommitLog={self.log_path}: the commit log lies in one folder, not in several"
@@ -303,7 +308,7 @@ class StoreConfig(Settings):
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(home.expand(path))
 
 
 def _is_within(path: str, folder: str) -> bool:

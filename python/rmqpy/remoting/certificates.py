@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmqpy._native import ClientTls, ServerTls, certificate_expiry, make_certificate
+from rmqpy.config import home
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.errors import ConfigError
 
@@ -230,7 +231,7 @@ def _signature(path: str) -> tuple[int, int, int] | None:
 
 def _bytes(wire: str, path: str) -> bytes:
     try:
-        return Path(path).expanduser().read_bytes()
+        return Path(home.expand(path)).read_bytes()
     except OSError as error:
         raise ConfigError(f"{wire}: {error}") from error
 

@@ -20,6 +20,7 @@ from typing import Literal, TypeVar
 from rmqpy import errors
 from rmqpy._native import Namespace
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.config import home
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare, fastjson, names, namespaces
 from rmqpy.protocol.codes import ResponseCode
@@ -185,7 +186,7 @@ def begins(start_from: StartFrom) -> ConsumeFromWhere:
 
 def default_folder() -> Path:
     """The folder in which Apache's client keeps the files of broadcast consumers."""
-    return Path.home() / ".rocketmq_offsets"
+    return home.folder("the folder of broadcast offsets") / ".rocketmq_offsets"
 
 
 def _read(file: Path, namespace: Namespace | None) -> dict[MessageQueue, int]:
