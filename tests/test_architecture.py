@@ -86,7 +86,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "message": _GROUND,
     "protocol": _GROUND | {"message"},
     "remoting": _WIRE,
-    "monitor": frozenset(),
+    "monitor": frozenset({"config"}),
     "routing": _SERVED,
     "control": _SERVED,
     "client": _PARTS,

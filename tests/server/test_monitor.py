@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from http.client import HTTPConnection, HTTPException
+from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -319,22 +319,6 @@ def test_a_peer_that_says_nothing_is_hung_up_on(server: Standalone, monkeypatch:
         assert peer.recv(1) == b""
     monkeypatch.undo()
     assert get(server.http, "/healthz")[0] == 200
-
-
-def test_a_peer_beyond_the_limit_is_hung_up_on_at_once(server: Standalone) -> None:
-    with ExitStack() as stack:
-        for _ in range(application.CONNECTIONS_MAX):
-            stack.enter_context(connected(server))
-        with connected(server) as beyond, suppress(ConnectionError):
-            beyond.settimeout(application.PEER_TIMEOUT_S / 2)
-            assert beyond.recv(1) == b""
-    deadline = time.monotonic() + 30
-    while True:
-        # The places of those that left are free as soon as the server has noticed.
-        with suppress(ConnectionError, HTTPException):
-            assert get(server.http, "/healthz")[0] == 200
-            break
-        assert time.monotonic() < deadline
 
 
 def test_whoever_accepts_open_metrics_is_given_them(server: Standalone) -> None:

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -153,6 +153,24 @@ def test_pages_are_served_by_https_and_by_http_where_that_is_permitted(tmp_path:
                 plain.request("GET", "/livez")
                 with pytest.raises((http.client.HTTPException, OSError)):
                     plain.getresponse()
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "handshake"])
+def test_peers_that_end_no_handshake_keep_no_others_out(tmp_path: Path, said: bytes) -> None:
+    files = write(tmp_path)
+    context = ssl.create_default_context(cafile=files.ca)
+    with serving(tmp_path, files) as server, ExitStack() as stack:
+        assert server.http is not None
+        host, _, port = server.http.rpartition(":")
+        for _ in range(3 * 64):
+            peer = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            # Some were hung up on by then.
+            with suppress(ConnectionError):
+                peer.sendall(said)
+        page = http.client.HTTPSConnection(host, int(port), context=context, timeout=10)
+        stack.callback(page.close)
+        page.request("GET", "/readyz")
+        assert page.getresponse().status == 200
 
 
 def test_a_certificate_for_trying_things_out_is_made_at_the_start(tmp_path: Path) -> None:

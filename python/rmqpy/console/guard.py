@@ -1,15 +1,14 @@
 """Rules for requests of the console: from where they may come, and what a browser may do with the answers.
 
-Owns the rules: who is not on this machine logs in; a browser that another site has sent is refused, by name or by
-origin; a change needs a header that no other site can send. Pure.
+Owns the rules: a client that is not on this machine logs in; a browser that another site has sent is refused, see
+`monitor/origin`; a change needs a header that no other site can send. Pure.
 """
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final
 
-from rmqpy.config.addresses import is_loopback
+from rmqpy.monitor.origin import Refusal, foreign
 
 #: A change has this header, which a page of another origin may not send unless we allowed it to, and we never do.
 CHANGE_HEADER: Final = "X-Rmqpy-Console"
@@ -36,14 +35,6 @@ API_HEADERS: Final[Mapping[str, str]] = {
 _SAFE: Final = frozenset({"GET", "HEAD"})
 
 
-class Refusal(NamedTuple):
-    """Why a request is not served, and what to do."""
-
-    status: HTTPStatus
-    error: str
-    hint: str
-
-
 #: The answer to somebody who has to say who they are.
 LOGIN_NEEDED: Final = Refusal(
     HTTPStatus.UNAUTHORIZED,
@@ -54,24 +45,8 @@ LOGIN_NEEDED: Final = Refusal(
 
 def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes: bool) -> Refusal | None:
     """Why this request is refused, whoever has sent it; None where it may pass. `host` is the address listened on."""
-    asked = headers.get("host", "")
-    # Off loopback a server does not know its names; sessions are bound to the one that was logged in at.
-    if is_loopback(host) and not is_loopback(_name(asked)):
-        return Refusal(
-            HTTPStatus.MISDIRECTED_REQUEST,
-            f"the name {asked[:255]!r} is not one of this machine",
-            "open the console as http://127.0.0.1 or http://localhost, with its port",
-        )
-    origin = headers.get("origin")
-    # What ends TLS in front of the console is another machine's, or the user's own.
-    schemes = ("http",) if is_loopback(host) else ("http", "https")
-    is_foreign = origin is not None and origin not in {f"{each}://{asked}" for each in schemes}
-    if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return Refusal(
-            HTTPStatus.FORBIDDEN,
-            "the request comes from a page of another site",
-            "open the console itself, or ask without a browser",
-        )
+    if (no := foreign(headers, host=host)) is not None:
+        return no
     if method in _SAFE:
         return None
     if not allow_changes:
@@ -93,11 +68,3 @@ def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes
             "send Content-Type: application/json",
         )
     return None
-
-
-def _name(host: str) -> str:
-    """The name in a `Host` header, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

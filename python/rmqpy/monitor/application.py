@@ -1,12 +1,17 @@
 """HTTP as it is answered: a Starlette application, in uvicorn.
 
-Imported with the first connection, never before: see `rmqpy.monitor.http`. Owns the bounds of a peer: how many may be
-connected, what one may send, how long it may take. A connection has one request.
+Imported with the first connection, never before: see `rmqpy.monitor.http`. Owns the bounds of a peer: how many requests
+it may have, what one may send, how long it may take. A connection has one request. Connections that have not sent
+theirs keep no other out: a new one takes the place of the oldest of the peer that has most. The pages of health have
+places of their own.
 A route that needs longer says so: see `extend_deadline`. Threads: `rmqpy-http` alone; a page is made on the loop of its
 server.
 """
 
+from __future__ import annotations
+
 import asyncio
+import functools
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,14 +26,23 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rmqpy.monitor.pages import ALIVE, MakePage, Page
+from rmqpy.config.addresses import is_loopback
+from rmqpy.monitor.origin import foreign
+from rmqpy.monitor.pages import ALIVE, HEALTH, MakePage, Page
+from rmqpy.monitor.shares import Shares, peer_name
 
 log = logging.getLogger(__name__)
 
 #: Bytes of a request's head, and seconds a peer may take for it and for reading the answer.
 HEAD_BYTES_MAX: Final = 16 << 10
 PEER_TIMEOUT_S: Final = 10.0
-CONNECTIONS_MAX: Final = 64
+#: Connections that have not sent their request yet.
+WAITING_MAX: Final = 64
+#: Requests at once, and those of one address unless it is loopback's.
+REQUESTS_MAX: Final = 128
+REQUESTS_PER_PEER: Final = 64
+#: Requests for pages of health at once, which are not among the others.
+HEALTH_MAX: Final = 16
 #: What is under way at a stop has so long, in seconds.
 STOP_TIMEOUT_S: Final = 1
 #: Stands at every answer: a body is what its content type says, and its connection ends with it.
@@ -45,8 +59,47 @@ _protocol_log.setLevel(logging.ERROR)
 Answer = Callable[[Request], Awaitable[Response]]
 
 
+class Places:
+    """The connections of one server, by what they are about."""
+
+    def __init__(self) -> None:
+        self._waiting: Shares[HttpConnection] = Shares()
+        self._requests: Shares[HttpConnection] = Shares()
+        self._health: Shares[HttpConnection] = Shares()
+
+    def wait(self, connection: HttpConnection) -> HttpConnection | None:
+        """Have a connection wait for its request; the one that gives up its place for it, if any."""
+        given_up = None
+        if len(self._waiting) >= WAITING_MAX:
+            given_up = self._waiting.oldest(self._waiting.largest())
+            self._waiting.discard(given_up)
+        self._waiting.add(connection, connection.peer)
+        return given_up
+
+    def serve(self, connection: HttpConnection, path: str) -> bool:
+        """Whether there is a place for the request of a connection."""
+        self._waiting.discard(connection)
+        if path in HEALTH:
+            places, is_full = self._health, len(self._health) >= HEALTH_MAX
+        else:
+            places = self._requests
+            is_full = len(places) >= REQUESTS_MAX or (
+                places.of(connection.peer) >= REQUESTS_PER_PEER and not is_loopback(connection.peer)
+            )
+        if not is_full:
+            places.add(connection, connection.peer)
+        return not is_full
+
+    def leave(self, connection: HttpConnection) -> None:
+        """Free the place of a connection that has ended."""
+        for each in (self._waiting, self._requests, self._health):
+            each.discard(connection)
+
+
 class HttpConnection(H11Protocol):
-    """A connection that is bounded in time, of which so many are taken."""
+    """A connection that is bounded in time, and has a place among others."""
+
+    config: _Config
 
     _end: asyncio.TimerHandle | None = None
     _is_endless = False
@@ -60,16 +113,21 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-        else:
-            self._extend(PEER_TIMEOUT_S)
+        if (given_up := self.config.places.wait(self)) is not None:
+            given_up.transport.abort()
+        self._extend(PEER_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end is not None:
             self._end.cancel()
             self._end = None
+        self.config.places.leave(self)
         super().connection_lost(exc)
+
+    @property
+    def peer(self) -> str:
+        """The other side, as places are counted."""
+        return peer_name(self.client[0]) if self.client else ""
 
     def _extend(self, seconds: float) -> None:
         if self._end is not None:
@@ -85,6 +143,9 @@ class HttpConnection(H11Protocol):
             self.transport.abort()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self.config.places.serve(self, scope["path"]):
+            await _busy()(scope, receive, send)
+            return
         scope["extensions"] = {DEADLINE: self._extend, ENDLESS: self._mark_endless}
         try:
             await self._application(scope, receive, send)
@@ -108,19 +169,25 @@ class _Config(uvicorn.Config):
     def configure_logging(self) -> None:
         """Leave the loggers of the process alone: it may be a user's, who has a uvicorn of their own."""
 
+    @functools.cached_property
+    def places(self) -> Places:
+        """The places of this server's connections."""
+        return Places()
+
 
 def uvicorn_server(
     pages: Mapping[str, MakePage],
     home: asyncio.AbstractEventLoop,
     routes: Sequence[BaseRoute] = (),
     *,
+    host: str,
     token: str | None = None,
 ) -> uvicorn.Server:
-    """A server of these pages, which are made on `home`, and of more routes. Outside the main thread it takes no
-    signal."""
+    """A server at `host` of these pages, which are made on `home`, and of more routes. Outside the main thread it takes
+    no signal."""
     return uvicorn.Server(
         _Config(
-            _application(pages, home, routes, token),
+            _application(pages, home, routes, host, token),
             http=HttpConnection,
             headers=list(HEADERS.items()),
             ws="none",
@@ -137,6 +204,7 @@ def _application(
     pages: Mapping[str, MakePage],
     home: asyncio.AbstractEventLoop,
     routes: Sequence[BaseRoute],
+    host: str,
     token: str | None,
 ) -> Starlette:
     async def not_found(_request: Request, _error: Exception) -> Response:
@@ -149,7 +217,10 @@ def _application(
         return response
 
     application = Starlette(
-        routes=[*(Route(path, _answer(path, make, home, token)) for path, make in pages.items()), *routes],
+        routes=[
+            *(Route(path, _answer(path, make, home, host, token)) for path, make in pages.items()),
+            *routes,
+        ],
         exception_handlers={404: not_found, 405: not_allowed},
     )
     # A redirect would name the host that the request made up.
@@ -157,8 +228,12 @@ def _application(
     return application
 
 
-def _answer(path: str, make: MakePage, home: asyncio.AbstractEventLoop, token: str | None) -> Answer:
+def _answer(
+    path: str, make: MakePage, home: asyncio.AbstractEventLoop, host: str, token: str | None
+) -> Answer:
     async def answer(request: Request) -> Response:
+        if path not in HEALTH and (no := foreign(request.headers, host=host)) is not None:
+            return _response(Page(f"{no.error}: {no.hint}\n"), no.status)
         if token is not None and path != ALIVE and not _has(request, token):
             response = _response(
                 Page("a token is needed: Authorization: Bearer, and the server's httpToken\n"), 401
@@ -180,6 +255,12 @@ def _has(request: Request, token: str) -> bool:
     # Equal in constant time; one that is not set is nobody's.
     is_equal = hmac.compare_digest(given.strip().encode(), token.encode())
     return bool(token) and scheme.lower() == "bearer" and is_equal
+
+
+def _busy() -> Response:
+    response = _response(Page("too many requests are being served; ask again in a second\n"), 503)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 async def _made(make: MakePage, accept: str) -> Page:

@@ -1,6 +1,7 @@
 """HTTP and HTTPS on one port, told apart by the first byte of a connection.
 
-Owns the connections that have not sent it: so many, for so long. Threads: `rmqpy-http`, on its loop.
+Owns the connections that have not sent it: so many, for so long; a new one takes the place of the oldest of the peer
+that has most. Threads: `rmqpy-http`, on its loop.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import Final
 
 import uvicorn
 
-from rmqpy.monitor.application import CONNECTIONS_MAX, PEER_TIMEOUT_S, HttpConnection
+from rmqpy.monitor.application import PEER_TIMEOUT_S, WAITING_MAX, HttpConnection
+from rmqpy.monitor.shares import Shares, peer_name
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +44,20 @@ async def _accept(
 ) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as greetings:
-        waiting: set[asyncio.Task[None]] = set()
+        waiting: Shares[asyncio.Task[None]] = Shares()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listener)
+                connection, address = await loop.sock_accept(listener)
             except OSError:
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if len(waiting) >= CONNECTIONS_MAX:
-                connection.close()
-                continue
+            if len(waiting) >= WAITING_MAX:
+                given_up = waiting.oldest(waiting.largest())
+                waiting.discard(given_up)
+                given_up.cancel()
             connection.setblocking(False)
             greeting = greetings.create_task(_greet(server, connection, context, is_encrypted=is_encrypted))
-            waiting.add(greeting)
+            waiting.add(greeting, peer_name(str(address[0])))
             greeting.add_done_callback(waiting.discard)
 
 
@@ -83,6 +86,9 @@ async def _greet(
                 return
     except (OSError, TimeoutError) as error:
         log.debug("a connection has ended before its first request: %s", error)
+    except asyncio.CancelledError:
+        connection.close()
+        raise
     connection.close()
 
 

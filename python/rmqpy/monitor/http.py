@@ -94,9 +94,10 @@ class HttpServer:
             try:
                 from rmqpy.monitor.application import uvicorn_server
 
-                site = self._site(str(listener.getsockname()[0])) if self._site else None
+                host = str(listener.getsockname()[0])
+                site = self._site(host) if self._site else None
                 self._server = uvicorn_server(
-                    self._pages, loop, site.routes if site else (), token=self._token
+                    self._pages, loop, site.routes if site else (), host=host, token=self._token
                 )
                 context = self._tls() if self._tls else None
                 if not self._is_over:

@@ -22,6 +22,10 @@ class Page(NamedTuple):
 
 #: Says nothing but that the process runs, to everybody.
 ALIVE: Final = "/livez"
+HEALTHY: Final = "/healthz"
+READY: Final = "/readyz"
+#: What a supervisor asks: served however busy the port is with other pages.
+HEALTH: Final = frozenset({ALIVE, HEALTHY, READY})
 
 #: Makes a page for a client that accepts these content types, the value of its header.
 MakePage = Callable[[str], Awaitable[Page]]
@@ -63,7 +67,7 @@ def pages(
     async def ready(_accept: str) -> Page:
         return _verdict(fault() or unready())
 
-    return {"/metrics": figures, ALIVE: alive, "/healthz": healthy, "/readyz": ready}
+    return {"/metrics": figures, ALIVE: alive, HEALTHY: healthy, READY: ready}
 
 
 def _verdict(fault: str | None) -> Page:
