@@ -15,7 +15,7 @@ import pytest
 
 import rmqpy
 from apiclient import CHANGE, Ask, api_of
-from rmqpy.console.answers import STREAMS_MAX
+from rmqpy.console.answers import STREAMS_PER_USER
 from rmqpy.console.api import ENDPOINTS
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
@@ -380,11 +380,11 @@ def test_streams_of_events_are_bounded_and_a_server_that_stops_waits_for_none(
         assert server.http is not None
         host, port = server.http.split(":")
         heads = []
-        for _ in range(STREAMS_MAX + 1):
+        for _ in range(STREAMS_PER_USER + 1):
             peer = peers.enter_context(socket.create_connection((host, int(port)), timeout=30))
             peer.sendall(f"GET /api/v1/overview/events HTTP/1.1\r\nHost: {server.http}\r\n\r\n".encode())
             heads.append(peer.makefile("rb").readline().split()[1])
-        assert heads == [b"200"] * STREAMS_MAX + [b"503"]
+        assert heads == [b"200"] * STREAMS_PER_USER + [b"503"]
     told = [each for each in caplog.records if each.levelno >= logging.WARNING]
     # Another test's broker may wait for producers meanwhile.
     assert not [each for each in told if not each.name.startswith("rmqpy.control")]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -23,9 +24,13 @@ from rmqpy import errors
 from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.console.bodies import BODIES
 from rmqpy.console.endpoints import Endpoint, page_of
-from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, Refusal, refusal
+from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, refusal
+from rmqpy.console.request_body import read_body
 from rmqpy.console.schema import to_json
+from rmqpy.console.sessions import TooManyLogins
 from rmqpy.monitor.application import extend_deadline, mark_endless
+from rmqpy.monitor.origin import Refusal
+from rmqpy.monitor.shares import peer_name
 
 if TYPE_CHECKING:
     from rmqpy.console.sessions import Visitor
@@ -39,16 +44,21 @@ ANSWER_S: Final = 60.0
 EVENT_S: Final = 30.0
 #: Without an event for so long, something else is written.
 PAUSE_S: Final = 10.0
-#: Bytes of a change: a message of 4 MiB, as JSON has it.
-BODY_BYTES_MAX: Final = 8 << 20
-#: Streams of events at once.
-STREAMS_MAX: Final = 16
-#: Where browsers keep the secret of a session.
-SESSION_COOKIE: Final = "rmqpy_session"
+#: Streams of events at once, and those of one user or, without a login, of one address.
+STREAMS_MAX: Final = 48
+STREAMS_PER_USER: Final = 16
+#: What begins the names of the cookies in which browsers keep the secrets of sessions.
+_COOKIE: Final = "rmqpy_session_"
+_NOT_IN_COOKIES: Final = re.compile(r"[^A-Za-z0-9.-]")
+_COOKIE_HOST_MAX: Final = 100
+#: Characters of an error in an answer, and of arguments, an outcome and a user in a line of the audit.
+ERROR_CHARS_MAX: Final = 1_000
+_AUDIT_CHARS_MAX: Final = 500
 #: Arguments that the line of a change leaves out: what messages hold is nobody's business there.
 _UNLOGGED: Final = frozenset({"body", "properties", "find", "replace", "secret"})
 
 _STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
+    TooManyLogins: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TopicNotFound: HTTPStatus.NOT_FOUND,
     errors.GroupNotFound: HTTPStatus.NOT_FOUND,
     errors.MessageNotFound: HTTPStatus.NOT_FOUND,
@@ -63,6 +73,13 @@ _STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
     errors.RequestTimeout: HTTPStatus.GATEWAY_TIMEOUT,
     errors.RocketMQError: HTTPStatus.BAD_GATEWAY,
 }
+
+
+class Stream:
+    """One stream of events that is open."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self.end = end
 
 
 class ApiRoute:
@@ -102,7 +119,7 @@ class ApiRoute:
 
     async def _value(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
-        async with self._console.queries:
+        async with self._console.queries.turn(owner_of(request, visitor)):
             if self._endpoint.is_remembered:
                 found, _ = await self._remembered(visitor, arguments)
             else:
@@ -112,7 +129,7 @@ class ApiRoute:
     async def _rows(self, request: Request, visitor: Visitor) -> Response:
         arguments, view = self._arguments(request)
         endpoint = self._endpoint
-        async with self._console.queries:
+        async with self._console.queries.turn(owner_of(request, visitor)):
             page = page_of(endpoint, *await self._remembered(visitor, arguments), view)
             if endpoint.complete is not None:
                 completed = await endpoint.complete(visitor.admin, page.rows, **arguments)
@@ -137,10 +154,11 @@ class ApiRoute:
     async def _events(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
         console = self._console
-        if console.streams >= STREAMS_MAX:
+        if not console.has_place_for_stream(owner := owner_of(request, visitor)):
             hint = "close some of the pages that show live figures"
-            return failed(
-                errors.FlowControl(f"{STREAMS_MAX} streams are open, which are the most", hint=hint)
+            mine = console.streams.of(owner)
+            raise errors.FlowControl(
+                f"{mine} of your streams are open, and {len(console.streams)} of all", hint=hint
             )
         mark_endless(request)
         items = self._endpoint.work(visitor.admin, **arguments)
@@ -151,28 +169,38 @@ class ApiRoute:
     async def _stream(
         self, request: Request, visitor: Visitor, items: AsyncIterator[Any]
     ) -> AsyncIterator[str]:
-        self._console.streams += 1
+        console, rights = self._console, visitor.rights
+        stream = Stream(lambda: extend_deadline(request, 0))
+        console.streams.add(stream, owner_of(request, visitor))
         try:
             yield ": open\n\n"
             async with aclosing(_with_pauses(items)) as every:
                 async for item in every:
                     extend_deadline(request, EVENT_S)
                     visitor.used = time.monotonic()
+                    if await console.rights(visitor) != rights:
+                        raise errors.AuthError("the session has ended, or its user's rights are others now")
                     # A peer that has gone is found out by writing to it.
                     yield ": nothing new\n\n" if item is None else f"data: {_text(to_json(item))}\n\n"
         except errors.RocketMQError as error:
             yield f"event: failed\ndata: {_text(_described(error))}\n\n"
         finally:
-            self._console.streams -= 1
+            console.streams.discard(stream)
 
     async def _change(self, request: Request, visitor: Visitor) -> Response:
+        endpoint, owner = self._endpoint, owner_of(request, visitor)
+        async with read_body(request, endpoint.body_bytes_max, self._console.long_bodies, owner) as body:
+            arguments = endpoint.read_path(request.path_params) | endpoint.read_body(body)
+            return await self._changed(arguments, peer_of(request, visitor.user), owner, visitor)
+
+    async def _changed(
+        self, arguments: dict[str, Any], who: str, owner: Hashable, visitor: Visitor
+    ) -> Response:
         endpoint = self._endpoint
-        arguments = endpoint.read_path(request.path_params) | endpoint.read_body(await body_of(request))
         told = {name: each for name, each in arguments.items() if name not in _UNLOGGED}
-        who = peer_of(request, visitor.user)
         outcome = "failed"
         try:
-            async with self._console.queries:
+            async with self._console.queries.turn(owner):
                 result = await endpoint.work(visitor.admin, **arguments)
             outcome = "done"
             return json_response(to_json(result))
@@ -181,7 +209,8 @@ class ApiRoute:
             raise
         finally:
             self._console.forget()
-            audit.info("change %s %s by %s: %s", endpoint.work.__name__, _text(to_json(told)), who, outcome)
+            named = endpoint.work.__name__
+            audit.info("change %s %s by %s: %s", named, brief(_text(to_json(told))), who, brief(outcome))
 
     def _arguments(self, request: Request) -> tuple[dict[str, Any], Any]:
         found = self._endpoint.read_path(request.path_params)
@@ -203,14 +232,38 @@ def refused_as(no: Refusal) -> Response:
 
 def session_of(request: Request) -> str | None:
     """The secret of the session that a request belongs to."""
-    return request.cookies.get(SESSION_COOKIE)
+    return request.cookies.get(cookie_of(request))
+
+
+def cookie_of(request: Request) -> str:
+    """The name of the cookie of a session: it carries the address, since browsers keep the cookies of a host for all of
+    its ports."""
+    host = request.headers.get("host", "").lower()
+    return _COOKIE + _NOT_IN_COOKIES.sub("_", host[:_COOKIE_HOST_MAX])
+
+
+def owner_of(request: Request, visitor: Visitor) -> str:
+    """Whose share a request uses: its user's or, without a login, its address's."""
+    if visitor.user is not None:
+        return f"user {visitor.user}"
+    return address_of(request)
+
+
+def address_of(request: Request) -> str:
+    """The peer of a request, as shares are counted."""
+    return peer_name(request.client.host) if request.client else ""
+
+
+def brief(text: str) -> str:
+    """A text as a line of the audit has it: cut where it is long."""
+    return text if len(text) <= _AUDIT_CHARS_MAX else f"{text[:_AUDIT_CHARS_MAX]}… ({len(text)} characters)"
 
 
 def peer_of(request: Request, user: str | None) -> str:
     """Who has sent a request, for the audit."""
     peer = request.client
     address = f"{peer.host}:{peer.port}" if peer else "an unknown peer"
-    return address if user is None else f"{json.dumps(user)} at {address}"
+    return address if user is None else f"{brief(json.dumps(user))} at {address}"
 
 
 def failed(error: errors.RocketMQError) -> Response:
@@ -230,6 +283,8 @@ def _described(error: errors.RocketMQError) -> dict[str, Any]:
     hint = error.hint or (
         "the checks of the overview say which servers are away, and what to do" if is_away else None
     )
+    if len(text) > ERROR_CHARS_MAX:
+        text = f"{text[:ERROR_CHARS_MAX]}…"
     return {"error": text, "hint": hint, "kind": type(error).__name__}
 
 
@@ -258,19 +313,3 @@ async def _with_pauses(items: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     finally:
         if following is not None:
             following.cancel()
-
-
-async def body_of(request: Request) -> Any:
-    """The JSON of a change. Raises `ConfigError` for what is none, or too long."""
-    body = bytearray()
-    try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > BODY_BYTES_MAX:
-                raise errors.ConfigError(f"the body has more than {BODY_BYTES_MAX} bytes")
-    except ClientDisconnect:
-        raise errors.ConfigError("the body has no end") from None
-    try:
-        return json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        raise errors.ConfigError("the body is no JSON") from None

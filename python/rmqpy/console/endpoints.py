@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_typ
 
 from rmqpy.admin.connection import Missing
 from rmqpy.config.keys import nearest
-from rmqpy.console.schema import Between, fields_of, from_text, record_arguments
+from rmqpy.console.request_body import SHORT_BYTES_MAX
+from rmqpy.console.schema import Between, fields_of, from_text, quoted, record_arguments
 from rmqpy.errors import ConfigError
 
 Method = Literal["GET", "POST", "DELETE"]
@@ -68,6 +69,8 @@ class Endpoint:
     complete: Complete | None = None
     #: Whether a value may be some seconds old, as rows may.
     is_remembered: bool = False
+    #: Bytes of the body of a change.
+    body_bytes_max: int = SHORT_BYTES_MAX
 
     @property
     def summary(self) -> str:
@@ -114,7 +117,7 @@ class Endpoint:
             if name not in known:
                 meant = nearest(name, known)
                 raise ConfigError(
-                    f"there is no parameter {name!r}",
+                    f"there is no parameter {quoted(name)}",
                     hint=f"did you mean {meant!r}?" if meant else f"there are {', '.join(known) or 'none'}",
                 )
         for name in self.parameters:
@@ -153,7 +156,7 @@ def page_of(endpoint: Endpoint, rows: Sequence[Any], missing: Sequence[Missing],
         name, descending = order.removeprefix("-"), order.startswith("-")
         shown = fields_of(endpoint.row)
         if name not in shown:
-            raise ConfigError(f"rows have no {name!r}; they are sorted by {', '.join(shown)}")
+            raise ConfigError(f"rows have no {quoted(name)}; they are sorted by {', '.join(shown)}")
         chosen.sort(key=lambda row: _sort_key(getattr(row, name)), reverse=descending)
     begin = (view.page - 1) * view.size
     return Page(chosen[begin : begin + view.size], len(chosen), view.page, view.size, list(missing))
@@ -190,6 +193,8 @@ def events(path: str) -> Callable[[Callable[..., AsyncIterator[Any]]], Endpoint]
     return lambda work: Endpoint("GET", path, "events", work)
 
 
-def change(method: Literal["POST", "DELETE"], path: str) -> Callable[[Work], Endpoint]:
+def change(
+    method: Literal["POST", "DELETE"], path: str, *, body_bytes_max: int = SHORT_BYTES_MAX
+) -> Callable[[Work], Endpoint]:
     """Something that is changed."""
-    return lambda work: Endpoint(method, path, "change", work)
+    return lambda work: Endpoint(method, path, "change", work, body_bytes_max=body_bytes_max)

@@ -14,15 +14,17 @@ from starlette.responses import Response
 
 from rmqpy.console.answers import (
     ANSWER_S,
-    SESSION_COOKIE,
+    address_of,
     audit,
-    body_of,
+    brief,
+    cookie_of,
     failed,
     json_response,
     peer_of,
     refused,
     session_of,
 )
+from rmqpy.console.request_body import LOGIN_BYTES_MAX, read_body
 from rmqpy.console.schema import Chars, record_arguments
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.monitor.application import extend_deadline
@@ -41,26 +43,29 @@ def log_in(console: Console) -> Answer:
     async def answer(request: Request) -> Response:
         if (no := refused(request, console, is_login=True)) is not None:
             return no
-        extend_deadline(request, ANSWER_S)
         user: str | None = None
         outcome = "failed"
         try:
-            body = await body_of(request)
-            if not isinstance(body, dict):
-                raise ConfigError("the body must be a JSON object")
-            given = record_arguments(_FIELDS, {}, body)
+            async with read_body(request, LOGIN_BYTES_MAX) as body:
+                if not isinstance(body, dict):
+                    raise ConfigError("the body must be a JSON object")
+                given = record_arguments(_FIELDS, {}, body)
             user = given["user"]
-            token, visitor = await console.sessions.log_in(given["user"], given["secret"])
+            # What a login may take of the port is little before its body has come.
+            extend_deadline(request, ANSWER_S)
+            token, visitor = await console.sessions.log_in(
+                given["user"], given["secret"], peer=address_of(request)
+            )
             await console.sessions.log_out(session_of(request))
             outcome = "done"
         except RocketMQError as error:
             outcome = f"refused: {error}"
             return failed(error)
         finally:
-            audit.info("log in by %s: %s", peer_of(request, user), outcome)
+            audit.info("log in by %s: %s", peer_of(request, user), brief(outcome))
         response = json_response({"user": visitor.user, "is_super": visitor.is_super})
         response.set_cookie(
-            SESSION_COOKIE,
+            cookie_of(request),
             token,
             httponly=True,
             samesite="strict",
@@ -81,7 +86,7 @@ def log_out(console: Console) -> Answer:
         if visitor is not None:
             audit.info("log out by %s: done", peer_of(request, visitor.user))
         response = json_response({})
-        response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+        response.delete_cookie(cookie_of(request), httponly=True, samesite="strict")
         return response
 
     return answer

@@ -4,6 +4,7 @@ One declaration serves all: the types of Python. Pure.
 """
 
 import dataclasses
+import reprlib
 import types
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,7 +31,14 @@ _NOUNS: Final[Mapping[type, str]] = {
     float: "a number",
     bool: "true or false",
 }
+#: Characters of a given value or name that an error quotes.
+_QUOTED_MAX: Final = 80
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+_QUOTES: Final = reprlib.Repr()
+_QUOTES.maxstring = _QUOTES.maxother = _QUOTES.maxlong = _QUOTED_MAX
+_QUOTES.maxlevel = 2
 
 
 class Between(NamedTuple):
@@ -44,6 +52,15 @@ class Chars(NamedTuple):
     """Bound of a text's length: `Annotated[str, Chars(255)]`."""
 
     most: int
+
+
+def quoted(value: object) -> str:
+    """A value as an error quotes it: what is long is cut, so that an answer is never as large as the request."""
+    return _QUOTES.repr(value)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _QUOTED_MAX else f"{name[: _QUOTED_MAX - 1]}…"
 
 
 def fields_of(kind: type) -> dict[str, Any]:
@@ -138,7 +155,7 @@ def from_text(kind: Any, text: str, name: str) -> Any:
     bare, bounds = _bare(kind)
     if bare is bool:
         if text.lower() not in _TRUTHS:
-            raise ConfigError(f"{name} must be true or false, not {text!r}")
+            raise ConfigError(f"{name} must be true or false, not {quoted(text)}")
         return _TRUTHS[text.lower()]
     if bare in (int, float):
         try:
@@ -146,7 +163,7 @@ def from_text(kind: Any, text: str, name: str) -> Any:
         except ValueError as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"{name} must be {_NOUNS[bare]}, not {text!r}") from None
+            raise ConfigError(f"{name} must be {_NOUNS[bare]}, not {quoted(text)}") from None
     return from_json(kind, text, name)
 
 
@@ -158,14 +175,14 @@ def from_json(kind: Any, value: Any, name: str) -> Any:
         return None
     if origin is Literal:
         if value not in inner:
-            raise ConfigError(f"{name} must be one of {', '.join(map(str, inner))}, not {value!r}")
+            raise ConfigError(f"{name} must be one of {', '.join(map(str, inner))}, not {quoted(value)}")
         return value
     if bare is datetime:
         return _moment(value, name)
     if bare in _NOUNS:
         wanted = (int, float) if bare is float else bare
         if not isinstance(value, wanted) or (isinstance(value, bool) and bare is not bool):
-            raise ConfigError(f"{name} must be {_NOUNS[bare]}, not {value!r}")
+            raise ConfigError(f"{name} must be {_NOUNS[bare]}, not {quoted(value)}")
         return _checked(value, bounds, name)
     if origin is list:
         if not isinstance(value, list):
@@ -175,7 +192,9 @@ def from_json(kind: Any, value: Any, name: str) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{name} must be an object")
-        return {str(key): from_json(inner[1], each, f"{name}.{key}") for key, each in value.items()}
+        return {
+            str(key): from_json(inner[1], each, f"{name}.{_cut(str(key))}") for key, each in value.items()
+        }
     if is_record(bare):
         if not isinstance(value, dict):
             raise ConfigError(f"{name} must be an object")
@@ -189,7 +208,7 @@ def record_arguments(
     """The fields that an object has, checked; what has a default may be missing."""
     for name in given:
         if name not in hints:
-            raise ConfigError(f"there is no {prefix}{name}; there are {', '.join(hints) or 'none'}")
+            raise ConfigError(f"there is no {prefix}{_cut(name)}; there are {', '.join(hints) or 'none'}")
     missing = [name for name in hints if name not in given and name not in defaults]
     if missing:
         raise ConfigError(f"{prefix}{missing[0]} is missing")
@@ -212,7 +231,7 @@ def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 def _checked(value: Any, bounds: Sequence[object], name: str) -> Any:
     for each in bounds:
         if isinstance(each, Between) and not each.low <= value <= each.high:
-            raise ConfigError(f"{name} must be from {each.low} to {each.high}, not {value}")
+            raise ConfigError(f"{name} must be from {each.low} to {each.high}, not {quoted(value)}")
         if isinstance(each, Chars):
             _check_size(len(value), bounds, name, "characters")
     return value
@@ -231,5 +250,5 @@ def _moment(value: Any, name: str) -> datetime:
             return datetime.fromtimestamp(int(value) / 1_000, UTC)
         moment = datetime.fromisoformat(value)
     except (ValueError, TypeError, OverflowError, OSError):
-        raise ConfigError(f"{name} must be a time like 2026-01-31T12:00Z, not {value!r}") from None
+        raise ConfigError(f"{name} must be a time like 2026-01-31T12:00Z, not {quoted(value)}") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

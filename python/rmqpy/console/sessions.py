@@ -9,24 +9,42 @@ import asyncio
 import dataclasses
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig, Credentials
-from rmqpy.errors import AuthError, ConnectError
+from rmqpy.errors import AuthError, ConnectError, FlowControl, RequestTimeout
 
-#: Sessions at once: of more the one that was unused longest ends.
+#: Sessions at once, and those of one user. Beyond, the one that was unused longest ends: of the user's own
+#: or, where all are taken, of the user that has most.
 SESSIONS_MAX: Final = 64
+SESSIONS_PER_USER: Final = 8
 #: Seconds that a session may be unused, and that it lasts at most.
 IDLE_S: Final = 30 * 60.0
 LIFE_S: Final = 12 * 3600.0
-#: Logins that are tried at once, and seconds that a wrong one takes.
-LOGINS_MAX: Final = 4
+#: Seconds for which the rights of a session are not asked again.
+RIGHTS_S: Final = 30.0
+#: Logins that are tried at once: as one user from one address, from one address that is not this machine's, in all; and
+#: seconds that a wrong one takes. More are refused and not left to wait, so that wrong ones delay no right one.
+LOGINS_PER_USER: Final = 4
+LOGINS_PER_PEER: Final = 32
+LOGINS_MAX: Final = 64
 WRONG_S: Final = 1.0
 #: Seconds for which it is remembered that brokers refuse what is not signed.
 _REFUSES_S: Final = 60.0
 _TOKEN_BYTES: Final = 32
+
+
+class TooManyLogins(FlowControl):
+    """As many logins as may be tried at once are being tried."""
+
+
+#: Whether a session is open, and whether its user is a super user.
+Rights = tuple[bool, bool]
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,6 +57,15 @@ class Visitor:
     is_super: bool = False
     began: float = 0.0
     used: float = 0.0
+    #: When brokers were asked for the rights; held while they are.
+    asked: float = 0.0
+    asking: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    is_open: bool = True
+
+    @property
+    def rights(self) -> Rights:
+        """What it may do."""
+        return self.is_open, self.is_super
 
 
 class Sessions:
@@ -48,21 +75,44 @@ class Sessions:
         self._config = config
         self._now = now
         self._visitors: dict[str, Visitor] = {}
-        self._logins = asyncio.Semaphore(LOGINS_MAX)
+        self._logins: Counter[tuple[str, str]] = Counter()
         self._refused_at: dict[str, float] = {}
 
     async def find(self, token: str | None) -> Visitor | None:
         """The visitor of a session that is open."""
         await self._drop_old()
         visitor = self._visitors.get(token or "")
-        if visitor is not None:
-            visitor.used = self._now()
-        return visitor
+        if visitor is None:
+            return None
+        visitor.used = self._now()
+        await self.renew(visitor)
+        return visitor if visitor.is_open else None
 
-    async def log_in(self, user: str, secret: str) -> tuple[str, Visitor]:
+    async def renew(self, visitor: Visitor) -> None:
+        """Ask brokers for the rights of a session, unless that was a moment ago. A user that none of them knows any
+        more has no session; one that is not shown to be a super user is none."""
+        async with visitor.asking:
+            now = self._now()
+            if now - visitor.began > LIFE_S:
+                await self._end(visitor)
+            if not visitor.is_open or now - visitor.asked < RIGHTS_S:
+                return
+            visitor.asked = now
+            try:
+                told = await visitor.admin.authentication()
+                known = {each.broker for each in told if each.refusal is None}
+                is_super = bool(known) and await _is_super(visitor.admin, visitor.user or "", known)
+            except (ConnectError, RequestTimeout):
+                told, known, is_super = [], set(), False
+            visitor.is_super = is_super
+            if told and not known:
+                await self._end(visitor)
+
+    async def log_in(self, user: str, secret: str, *, peer: str = "") -> tuple[str, Visitor]:
         """A session's secret, and its visitor. Raises `AuthError` for credentials that brokers do not know, and for a
-        cluster whose brokers let everybody in; `ConnectError` where none answers."""
-        async with self._logins:
+        cluster whose brokers let everybody in; `ConnectError` where none answers; `TooManyLogins` where as many are
+        tried at once as may be."""
+        with self._tried(peer, user):
             admin = AsyncAdmin(dataclasses.replace(self._config, credentials=Credentials(user, secret)))
             await admin.__aenter__()
             try:
@@ -72,10 +122,9 @@ class Sessions:
                 await admin.close()
                 raise
         await self._drop_old()
-        while len(self._visitors) >= SESSIONS_MAX:
-            await self.log_out(min(self._visitors, key=lambda each: self._visitors[each].used))
+        await self._make_room(user)
         now = self._now()
-        token, visitor = secrets.token_urlsafe(_TOKEN_BYTES), Visitor(admin, user, is_super, now, now)
+        token, visitor = secrets.token_urlsafe(_TOKEN_BYTES), Visitor(admin, user, is_super, now, now, now)
         self._visitors[token] = visitor
         return token, visitor
 
@@ -83,8 +132,47 @@ class Sessions:
         """End a session; who it was of, None where there is none."""
         visitor = self._visitors.pop(token or "", None)
         if visitor is not None:
+            visitor.is_open = False
             await visitor.admin.close()
         return visitor
+
+    async def _end(self, visitor: Visitor) -> None:
+        for token in [token for token, each in self._visitors.items() if each is visitor]:
+            await self.log_out(token)
+
+    async def _make_room(self, user: str) -> None:
+        """End sessions until there is room for one more of a user."""
+        while (own := self._of(user)) >= SESSIONS_PER_USER or len(self._visitors) >= SESSIONS_MAX:
+            is_own = own >= SESSIONS_PER_USER
+            most = max(self._of(each.user) for each in self._visitors.values())
+            chosen = [
+                token
+                for token, each in self._visitors.items()
+                if (each.user == user if is_own else self._of(each.user) == most)
+            ]
+            await self.log_out(min(chosen, key=lambda each: self._visitors[each].used))
+
+    def _of(self, user: str | None) -> int:
+        return sum(each.user == user for each in self._visitors.values())
+
+    @contextmanager
+    def _tried(self, peer: str, user: str) -> Iterator[None]:
+        """Count a login while it is tried."""
+        of_peer = sum(count for (each, _), count in self._logins.items() if each == peer)
+        is_full = (
+            self._logins[peer, user] >= LOGINS_PER_USER
+            or (of_peer >= LOGINS_PER_PEER and not is_loopback(peer))
+            or self._logins.total() >= LOGINS_MAX
+        )
+        if is_full:
+            raise TooManyLogins("too many logins are being tried", hint="try again in a second")
+        self._logins[peer, user] += 1
+        try:
+            yield
+        finally:
+            self._logins[peer, user] -= 1
+            if not self._logins[peer, user]:
+                del self._logins[peer, user]
 
     async def close(self) -> None:
         """End all sessions."""

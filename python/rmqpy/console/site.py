@@ -7,7 +7,7 @@ HTTP alone.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -21,17 +21,29 @@ from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig
-from rmqpy.console.answers import ApiRoute, json_response, refused, session_of
+from rmqpy.console.answers import (
+    STREAMS_MAX,
+    STREAMS_PER_USER,
+    ApiRoute,
+    Stream,
+    json_response,
+    refused,
+    session_of,
+)
 from rmqpy.console.api import ENDPOINTS
 from rmqpy.console.bodies import BodyView
 from rmqpy.console.guard import PAGE_HEADERS
 from rmqpy.console.login import log_in, log_out
 from rmqpy.console.openapi import document
-from rmqpy.console.sessions import Sessions, Visitor
+from rmqpy.console.request_body import LONG_MAX
+from rmqpy.console.sessions import Rights, Sessions, Visitor
+from rmqpy.console.turns import Turns
+from rmqpy.monitor.shares import Shares
 
 API: Final = "/api/v1"
-#: Requests of the API that are worked on at once.
-QUERIES_MAX: Final = 8
+#: Requests of the API that are worked on at once, and those of one user or, without a login, of one address.
+QUERIES_MAX: Final = 16
+QUERIES_PER_USER: Final = 8
 #: How long a list is remembered, so that its pages cost nothing, and how many lists are.
 FRESH_S: Final = 2.0
 LISTS_MAX: Final = 32
@@ -57,8 +69,9 @@ class Console:
         self.needs_login = needs_login or not is_loopback(host)
         self.sessions = Sessions(config)
         self._bodies = bodies
-        self.queries = asyncio.Semaphore(QUERIES_MAX)
-        self.streams = 0
+        self.queries = Turns(QUERIES_MAX, QUERIES_PER_USER)
+        self.long_bodies = Turns(LONG_MAX, 1)
+        self.streams: Shares[Stream] = Shares()
         self._anybody: Visitor | None = None
         self._lists: dict[object, tuple[float, asyncio.Future[Any]]] = {}
 
@@ -90,6 +103,26 @@ class Console:
             # Enters without asking any server, but for an address server.
             self._anybody = Visitor(await AsyncAdmin(self.config).__aenter__())
         return self._anybody
+
+    async def rights(self, visitor: Visitor) -> Rights:
+        """What a visitor may do now, by what brokers said a moment ago."""
+        if visitor.user is not None:
+            await self.sessions.renew(visitor)
+        return visitor.rights
+
+    def has_place_for_stream(self, owner: Hashable) -> bool:
+        """Whether an owner may open one more stream. Where all places are taken, an owner that has more of them gives
+        one up."""
+        if self.streams.of(owner) >= STREAMS_PER_USER:
+            return False
+        if len(self.streams) >= STREAMS_MAX:
+            largest = self.streams.largest()
+            if self.streams.of(largest) <= self.streams.of(owner) + 1:
+                return False
+            given_up = self.streams.oldest(largest)
+            self.streams.discard(given_up)
+            given_up.end()
+        return True
 
     def bodies_for(self, visitor: Visitor) -> BodyView:
         """What a visitor sees of messages."""

@@ -13,6 +13,7 @@ from rmqpy.console.api.message_rows import MessageRow, row_of
 from rmqpy.console.api.topics import body_of
 from rmqpy.console.bodies import require_bodies
 from rmqpy.console.endpoints import change, rows
+from rmqpy.console.request_body import LONG_BYTES_MAX
 from rmqpy.console.schema import Between, Chars
 from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
 from rmqpy.protocol import names
@@ -116,7 +117,7 @@ def _row(message: ReceivedMessage, row: MessageRow) -> DeadLetter:
     )
 
 
-@change("POST", "/dead-letters/{group}/resend")
+@change("POST", "/dead-letters/{group}/resend", body_bytes_max=LONG_BYTES_MAX)
 async def resend(
     admin: AsyncAdmin,
     group: str,

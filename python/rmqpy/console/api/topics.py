@@ -13,6 +13,7 @@ from rmqpy.admin.traffic import Flow
 from rmqpy.client.producer_async import AsyncProducer
 from rmqpy.console.api.message_rows import MessageRow, row_of
 from rmqpy.console.endpoints import change, events, rows, value
+from rmqpy.console.request_body import LONG_BYTES_MAX
 from rmqpy.console.schema import Between
 from rmqpy.errors import ConfigError
 from rmqpy.message import Message
@@ -94,7 +95,7 @@ async def topic_tail(admin: AsyncAdmin, topic: str) -> AsyncIterator[MessageRow]
         yield row_of(each)
 
 
-@change("POST", "/topics/{topic}/messages")
+@change("POST", "/topics/{topic}/messages", body_bytes_max=LONG_BYTES_MAX)
 async def send_message(
     admin: AsyncAdmin,
     topic: str,
