@@ -24,11 +24,12 @@ from typing import Any, Final, Self, TypeVar
 from rmqpy.broker import Broker
 from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
-from rmqpy.config import home
+from rmqpy.config import folders, home
 from rmqpy.config import namesrv as namesrv_config
 from rmqpy.config.access import Secret
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.server_tls import TlsConfig, with_file
+from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
 from rmqpy.service import Service
@@ -52,7 +53,8 @@ class Standalone(Service):
     Port 0 takes a free one, and so does `takes_any_http_port` where `http_port` is taken. `progress` is called during a
     recovery that takes long. The broker goes by `clock`, see `rmqpy.testing.HandClock`, instead of the machine's.
     `settings` are keys of broker.conf and namesrv.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises
-    `StoreError` where another process serves the same folder, and `OSError` where a port is taken.
+    `StoreError` where another process serves the same folder, `ConfigError` where `data_dir` is the store of a broker,
+    and `OSError` where a port is taken.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Standalone(Service):
         """Start the name server, recover the store, start the broker, register it."""
         # It signs what the broker asks the name server, where no user is configured for that.
         inner = Secret("rmqpy-standalone", secrets.token_urlsafe(32))
+        folders.check_data_folder(self.data_dir, StoreConfig.read(self._entries("")))
         names = namesrv_config.read(self._name_server_entries()).config
         self._name_server = NameServer(
             dataclasses.replace(names, access=names.access.with_process_user(inner))
@@ -146,7 +149,7 @@ class Standalone(Service):
 
     def _name_server_entries(self) -> dict[str, str]:
         """The name server's configuration as entries of a namesrv.conf; the caller's settings win."""
-        folder = self.data_dir / "namesrv"
+        folder = self.data_dir / folders.NAME_SERVER
         return {
             "listenPort": str(self._namesrv_port),
             "bindAddress": self._host,
@@ -166,7 +169,7 @@ class Standalone(Service):
             "bindAddress": self._host,
             "listenPort": str(self._broker_port),
             "httpPort": str(self._http_port),
-            "storePathRootDir": str(self.data_dir / "store"),
+            "storePathRootDir": str(self.data_dir / folders.STORE),
             "enablePropertyFilter": "true",
             "recallMessageEnable": "true",
             # A machine that is also used for other things may have a fuller disk than a broker's own.

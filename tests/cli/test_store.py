@@ -1,5 +1,6 @@
 """`rmqpy store` on folders that a broker has left, or still has open."""
 
+import asyncio
 import json
 import shutil
 import struct
@@ -13,8 +14,10 @@ import pytest
 import rmqpy
 from rmqpy import cli
 from rmqpy._native import StoppedStore
+from rmqpy.broker import Broker
+from rmqpy.config import broker as broker_config
 from rmqpy.config.store import StoreConfig
-from rmqpy.errors import StoreError
+from rmqpy.errors import ConfigError, StoreError
 from rmqpy.server import Standalone
 
 #: Small files, the same for the broker and for who looks at what it leaves.
@@ -178,7 +181,7 @@ def test_a_copy_of_a_damaged_store_is_clean_and_serves_what_was_whole(
     data: Path, run: Run, tmp_path: Path
 ) -> None:
     damage(data)
-    code, out, _ = run("copy", data, "--to", str(tmp_path / "copy" / "store"), "-o", "json")
+    code, out, _ = run("copy", data, "--to", str(tmp_path / "copy"), "-o", "json")
     copied = json.loads(out)
     assert (code, copied["records"], copied["gaps"], copied["left_out"]) == (1, 119, 1, 0)
     _, out, _ = run("dump", data, "-o", "jsonl")
@@ -194,14 +197,57 @@ def test_a_copy_of_a_damaged_store_is_clean_and_serves_what_was_whole(
     ):
         consumer.assign(consumer.queues("greetings"))
         assert consumer.poll(timeout=30.0)
-    code, _, err = run("copy", data, "--to", str(tmp_path / "copy" / "store"))
+    code, _, err = run("copy", data, "--to", str(tmp_path / "copy"))
+    assert code == 2
+    assert "an empty folder" in err
+    code, _, err = run("copy", data / "store", "--to", str(tmp_path / "copy" / "store"))
     assert code == 1
     assert "an empty folder" in err
 
 
+def test_the_copy_of_a_data_folder_is_served_by_the_command_it_ends_with(
+    data: Path, run: Run, tmp_path: Path
+) -> None:
+    target = tmp_path / "copy"
+    code, _, err = run("copy", data, "--to", str(target))
+    assert (code, err.splitlines()[-1]) == (0, f"serve it with: rmqpy standalone --data-dir {target}")
+    with serving(target) as server, rmqpy.Admin(server.namesrv) as admin:
+        assert {"orders", "greetings"} <= set(admin.topics())
+    code, _, err = run("copy", data / "store", "--to", str(tmp_path / "root"))
+    assert (code, err.splitlines()[-1]) == (
+        0,
+        f"serve it with: rmqpy broker storePathRootDir={tmp_path / 'root'}",
+    )
+
+
+def test_a_copy_has_the_tables_of_the_name_server(data: Path, run: Run, tmp_path: Path) -> None:
+    (data / "namesrv").mkdir(exist_ok=True)
+    table = data / "namesrv" / "kvConfig.json"
+    table.write_text('{"configTable":{"n":{"k":"v"}}}')
+    table.chmod(0o600)
+    assert run("copy", data, "--to", str(tmp_path / "copy"))[0] == 0
+    copied = tmp_path / "copy" / "namesrv" / "kvConfig.json"
+    assert (copied.read_text(), copied.stat().st_mode) == (table.read_text(), table.stat().st_mode)
+
+
+def test_a_folder_of_the_other_shape_is_refused_and_left_alone(data: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (data / "store").rename(root)
+    before = sorted(root.rglob("*"))
+    with pytest.raises(ConfigError, match=f"rmqpy broker storePathRootDir={root}"), serving(root):
+        pass
+    assert sorted(root.rglob("*")) == before
+    root.rename(data / "store")
+    given = {"storePathRootDir": str(data), "listenPort": "0", "namesrvAddr": "127.0.0.1:1", **SETTINGS}
+    broker = Broker(broker_config.read(given).config)
+    with pytest.raises(ConfigError, match=f"set storePathRootDir={data / 'store'}"):
+        asyncio.run(broker.start())
+    assert {path.name for path in data.iterdir()} <= {"store", "namesrv"}
+
+
 def test_a_copy_of_some_topics_has_no_others(data: Path, run: Run, tmp_path: Path) -> None:
     target = tmp_path / "some"
-    code, out, _ = run("copy", data, "--to", str(target), "--topic", "greetings", "-o", "json")
+    code, out, _ = run("copy", data / "store", "--to", str(target), "--topic", "greetings", "-o", "json")
     copied = json.loads(out)
     assert (code, copied["records"], copied["left_out"]) == (0, 20, 100)
     assert json.loads(run("verify", target, "-o", "json")[1])["findings"] == []

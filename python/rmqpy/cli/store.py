@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import shutil
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from rmqpy.cli.output import (
 )
 from rmqpy.cli.settings import config_option, settings_argument
 from rmqpy.cli.terminal import progress
+from rmqpy.errors import ConfigError
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage, StoppedStore
@@ -66,6 +68,8 @@ class _Opened(NamedTuple):
     """The store at PATH, kept from brokers as long as the command lasts."""
 
     native: "StoppedStore"
+    #: As it was given, and the root of the store there.
+    path: Path
     root: Path
 
 
@@ -92,18 +96,18 @@ def with_store(
         ) -> _Result:
             from rmqpy._native import StoppedStore
             from rmqpy.config.broker import load
+            from rmqpy.config.folders import root_of
 
             with contextlib.ExitStack() as held:
 
                 def hold(path: Path) -> _Opened:
-                    is_root = (path / "commitlog").is_dir() or not (path / "store").is_dir()
-                    root = path if is_root else path / "store"
+                    root = root_of(path)
                     written_by = load(config, settings | {"storePathRootDir": str(root)}).config
                     native = StoppedStore(written_by.store, exclusive=exclusive)
                     held.callback(native.release)
                     if not tells_spool and (spooled := native.spooled_bytes()):
                         note(f"{spooled} bytes in the spool may not be in the log: see rmqpy store drain")
-                    return _Opened(native, root)
+                    return _Opened(native, path, root)
 
                 if other is not None:
                     given["other"] = hold(other)
@@ -287,21 +291,29 @@ def drain(store: _Opened) -> Result:
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @printed
 def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
-    """Copy the undamaged records of the store at PATH to a new store, and the folder config unchanged.
+    """Copy the undamaged records of the store at PATH to a new store, and tables of settings unchanged.
 
     \b
     rmqpy store copy data --to copy
     rmqpy store copy data --to orders-only --topic orders
 
+    The copy of a data folder is one, and so is that of a store; the last line says how it is served.
+
     Topic, queue, offset, times, keys, properties and body of a record are unchanged, and groups continue at
     their offsets. Its position in the log changes, and with it the id that contains the position. Bytes that are no
     complete record are left out: exit code 1.
     """
-    copied = _watched(
-        store.native,
-        "copy",
-        lambda: store.native.copy(target.absolute(), topics=topics or None),
-    )
+    from rmqpy.config.folders import NAME_SERVER, STORE
+
+    is_data_folder = store.root != store.path
+    if is_data_folder and target.is_dir() and any(target.iterdir()):
+        raise ConfigError(f"{target} is not empty", hint="name an empty folder, or one that does not exist")
+    root = target / STORE if is_data_folder else target
+    copied = _watched(store.native, "copy", lambda: store.native.copy(root.absolute(), topics=topics or None))
+    if is_data_folder and (tables := store.path / NAME_SERVER).is_dir():
+        shutil.copytree(tables, target / NAME_SERVER)
+    command = f"standalone --data-dir {target}" if is_data_folder else f"broker storePathRootDir={target}"
+    note(f"serve it with: rmqpy {command}")
     return Result({"path": str(target), **copied}, 1 if copied["gaps"] else 0)
 
 

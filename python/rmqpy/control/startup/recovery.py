@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rmqpy._native import Metadata, Offsets, Store
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.folders import check_root
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.clients.filter_file import FilterFile
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -85,6 +86,7 @@ async def recover(context: StartContext, progress: Callable[[str], None]) -> Rec
 
 async def _recover_store(context: StartContext, progress: Callable[[str], None]) -> Store:
     config = context.config
+    check_root(config.store)
     store = Store(config.store, clock=context.hand_clock, is_replica=context.is_slave)
     # In a thread: the disk must not hold up a name server on the same loop.
     context.undo.push_async_callback(asyncio.to_thread, store.close)
