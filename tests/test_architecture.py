@@ -71,7 +71,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     ),
 }
 
-_GROUND = frozenset({"config", "errors", "clock", "_native"})
+_GROUND = frozenset({"config", "errors", "findings", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
 _SERVED = _PARTS | {"monitor"}
@@ -80,6 +80,7 @@ _ROOTS = _SERVED | {"routing", "control", "client", "admin", "console", "otel", 
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
     "errors": frozenset(),
+    "findings": frozenset(),
     "clock": frozenset(),
     "service": frozenset(),
     "config": frozenset({"errors", "_native"}),

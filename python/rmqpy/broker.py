@@ -32,7 +32,7 @@ from rmqpy.control.registration import Registration
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
-from rmqpy.control.replicas.succession import give_way, tell
+from rmqpy.control.replicas.succession import give_way, settle, tell
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.handlers import make_endpoint
@@ -153,7 +153,7 @@ class Broker(Service):
             await self._stop()
             await self._start()
             return
-        await self._refuse_duplicate(context)
+        ended = await self._refuse_duplicate(context)
         if self._cut is not None:
             await asyncio.to_thread(cut_log, config.store, self._cut)
             self._cut = None
@@ -162,7 +162,7 @@ class Broker(Service):
         replicas = make_replicas(context, recovered, services)
         await self._serve(context, recovered, services, replicas)
         metrics = make_metrics(context, recovered, services, replicas)
-        registration = await register(context, recovered, replicas)
+        registration = await register(context, recovered, replicas, ended)
         await self._watch(context, recovered, metrics, registration)
         self._push(config, metrics)
         log.info(
@@ -245,17 +245,20 @@ class Broker(Service):
         self._started.callback(caller.close)
         return caller
 
-    async def _refuse_duplicate(self, context: StartContext) -> None:
-        """A master that was replaced registers no more once it hears of it, and does not count."""
-        is_told = await tell(
-            self._leadership, context.config.name, context.given_broker_id, self.address, context.peer
-        )
-        await refuse_duplicate(
-            context.identity(),
-            context.name_servers.values(),
-            context.peer,
-            context.replaced if is_told else None,
-        )
+    async def _refuse_duplicate(self, context: StartContext) -> set[str]:
+        """Begin only where no other broker has this place; the addresses of masters whose time this one has ended.
+
+        Raises `ConfigError` where another one has it, or where this one is the master that was replaced.
+        """
+        leadership, identity = self._leadership, context.identity()
+        name_servers, peer, given_id = context.name_servers.values(), context.peer, context.given_broker_id
+        ended: set[str] = set()
+        if await tell(leadership, identity.broker, given_id, identity.address, peer) and context.replaced:
+            ended.add(context.replaced)
+        if not context.is_slave:
+            ended |= await settle(leadership, identity, given_id, name_servers, peer)
+        await refuse_duplicate(identity, name_servers, peer, ended)
+        return ended
 
     async def _serve(
         self, context: StartContext, recovered: Recovered, services: Services, replicas: Replicas

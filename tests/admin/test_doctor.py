@@ -168,7 +168,8 @@ def test_4_two_brokers_of_one_name(doctor: Any, cluster: Cluster, tmp_path: Path
         run_blocking(BlockingCaller(client).ask(first, ask, timeout=10))
         code, found = doctor()
         assert code == 1
-        assert f"is at {' and '.join(sorted(('127.0.0.1:1', broker.address)))}" in found["broker broker-x"]
+        addresses = " and ".join(sorted(("127.0.0.1:1", broker.address)))
+        assert f"two brokers are called broker-x: {addresses}" in found["broker broker-x"]
         assert "another brokerName" in found["broker broker-x"]
     assert doctor() == (0, {})
 

@@ -28,8 +28,10 @@ from rmqpy.errors import (
     RocketMQError,
     TopicNotFound,
 )
+from rmqpy.findings import duplicate, replaced
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.kv import GetNameServerConfig
+from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
 from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
 
@@ -51,7 +53,7 @@ class Health(Part):
         if not views:
             return checks
         checks += _agreement(views)
-        checks += _duplicates(views)
+        checks += await self._duplicates(views)
         checks += await self._acting(views)
         brokers = {
             (name, broker_id): address
@@ -150,6 +152,30 @@ class Health(Part):
                 count = len(views[address].broker_addr_table)
                 checks.append(CheckResult(check, "ok", f"knows {count} broker{'s' * (count != 1)}"))
         return checks, views
+
+    async def _duplicates(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
+        """Brokers that take each other's place; one that another has replaced is told apart by its epoch."""
+        places: dict[str, set[str]] = {}
+        for view in views.values():
+            for name, told in (view.duplicate_broker_addrs or {}).items():
+                places.setdefault(name, set()).update(told)
+        checks = []
+        for name, addresses in sorted(places.items()):
+            epochs = {address: await self._epoch(address) for address in sorted(addresses)}
+            youngest, leader = max((epoch, address) for address, epoch in epochs.items())
+            stale = [address for address, epoch in epochs.items() if 0 < epoch < youngest]
+            found = [replaced(name, leader, youngest, address=address) for address in stale]
+            checks += [
+                CheckResult(f"broker {name}", "bad", *each) for each in found or [duplicate(name, addresses)]
+            ]
+        return checks
+
+    async def _epoch(self, address: str) -> int:
+        """The youngest epoch of a broker's log; 0 where it does not say."""
+        try:
+            return (await self._cluster.ask(address, GetBrokerEpochCache())).body.epoch
+        except RocketMQError:
+            return 0
 
     async def _acting(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
         """Name servers that would not show consumers a slave that acts for its master."""
@@ -328,22 +354,6 @@ def _agreement(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
         if missing := sorted(every - view.broker_addr_table.keys()):
             advice = f"add {address} to namesrvAddr of these brokers, or look at its network"
             yield CheckResult(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
-
-
-def _duplicates(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
-    """Brokers that take each other's place."""
-    found: dict[str, set[str]] = {}
-    for view in views.values():
-        for name, told in (view.duplicate_broker_addrs or {}).items():
-            found.setdefault(name, set()).update(told)
-    for name, addresses in sorted(found.items()):
-        advice = "give one of them another brokerName: clients see the messages of one or the other"
-        yield CheckResult(
-            f"broker {name}",
-            "bad",
-            f"is at {' and '.join(sorted(addresses))}: two brokers of one name",
-            advice,
-        )
 
 
 def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:

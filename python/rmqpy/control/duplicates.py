@@ -6,14 +6,15 @@ messages of one or the other. A broker that has moved, or whose former address a
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from rmqpy.config import properties
 from rmqpy.control.identity import Identity
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
+from rmqpy.findings import duplicate
 from rmqpy.protocol.requests.brokers import GetBrokerConfig
-from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo
+from rmqpy.protocol.requests.routes import GetClusterInfo
 from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
@@ -26,22 +27,18 @@ async def refuse_duplicate(
     identity: Identity,
     name_servers: Iterable[Peer],
     peer: Callable[[str], Peer],
-    replaced: str | None = None,
+    ended: Collection[str] = (),
 ) -> None:
     """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one.
 
-    The one at `replaced` knows that it leads no more.
+    Those at `ended` know that they lead no more.
     """
     told = await asyncio.gather(*(_addresses(identity, server) for server in name_servers))
-    others = set().union(*told) - {identity.address, replaced}
+    others = set().union(*told) - {identity.address, *ended}
     for address in sorted(others):
         if await _answers(identity, peer(address)):
-            is_slave = identity.broker_id != MASTER_ID
-            raise ConfigError(
-                f"another broker is called {identity.broker}{' with this brokerId' if is_slave else ''} and serves "
-                f"{address}",
-                hint=f"give one of them another {'brokerId' if is_slave else 'brokerName'}, or stop the other one",
-            )
+            finding = duplicate(identity.broker, (identity.address, address), identity.broker_id)
+            raise ConfigError(finding.found, hint=finding.advice)
         log.info("broker %s was at %s before, where it does not answer", identity.broker, address)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from rmqpy.clock import Clock
+from rmqpy.findings import duplicate
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, QueueData, TopicRoute
 from rmqpy.protocol.topics import DataVersion, TopicTable
@@ -303,14 +304,7 @@ class Routes:
         known = self._live.get(broker.key)
         if holder == broker.address or not is_alive or (known and known.info.broker_id == broker.broker_id):
             return
-        log.error(
-            "two brokers are called %s with id %d: %s and %s take each other's place, and clients see the messages of "
-            "one or the other; give one of them another brokerName",
-            broker.name,
-            broker.broker_id,
-            holder,
-            broker.address,
-        )
+        log.error("%s", duplicate(broker.name, (holder, broker.address), broker.broker_id))
 
     def _duplicates(self) -> dict[str, list[str]]:
         """The addresses of living brokers of one name and id, by name."""

@@ -18,6 +18,7 @@ from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.replication import ASYNC_MASTER
 from rmqpy.errors import ConfigError, StoreError
+from rmqpy.findings import replaced
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree, read_json, record
@@ -52,11 +53,13 @@ class Leadership:
         self._given = config
         self._path = Path(config.store.folder) / "rmqpy" / NAME
         self._record = _Record()
+        self._log_epoch = 0
 
     async def load(self) -> None:
         """Read the file. Raises `ConfigError` naming it."""
         found = await asyncio.to_thread(files.load, self._path, _parse)
         self._record = found or _Record()
+        self._log_epoch = await asyncio.to_thread(_log_epoch, self._path.with_name("epochs"))
 
     def config(self) -> BrokerConfig:
         """The configuration this broker starts with. Raises `ConfigError` for a master whose time has ended."""
@@ -74,18 +77,19 @@ class Leadership:
             leading = dataclasses.replace(given.replication, role=decided.role, broker_id=MASTER_ID)
             return dataclasses.replace(given, replication=leading)
         if decided.ended_by is not None:
-            raise ConfigError(
-                f"this broker was replaced as master of {given.name} by the one at {decided.successor}, epoch "
-                f"{decided.ended_by}",
-                hint="start it as its slave: brokerRole=SLAVE and a brokerId above 0; what only this log has is "
-                "given up then",
-            )
+            finding = replaced(given.name, decided.successor, decided.ended_by)
+            raise ConfigError(finding.found, hint=finding.advice)
         return given
 
     @property
     def epoch(self) -> int | None:
         """The epoch that this broker was promoted to lead; None where it was not."""
         return self._record.led_since
+
+    @property
+    def last_epoch(self) -> int:
+        """The youngest epoch of its log at the start, or the one that it was promoted to lead; 0 without a log."""
+        return max(self._log_epoch, self.epoch or 0)
 
     @property
     def ended_by(self) -> int | None:
@@ -142,3 +146,12 @@ class Leadership:
 
 def _parse(text: str) -> _Record:
     return read_json(_Record, text)
+
+
+def _log_epoch(path: Path) -> int:
+    """The youngest epoch in the native half's file, read before the store is open: a broker that may not lead touches
+    nothing. What is wrong with the file is said when the store is opened."""
+    try:
+        return max((int(line.split()[0]) for line in path.read_text("ascii").splitlines()), default=0)
+    except (OSError, ValueError, IndexError):
+        return 0

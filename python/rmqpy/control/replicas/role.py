@@ -60,9 +60,10 @@ class BrokerRole:
         remark = f"{self._name} is a slave, which takes no changes; ask its master{where}"
         return Refused(_OF_THE_MASTER[RequestCode(code)], remark)
 
-    def lead_no_more(self) -> None:
+    def lead_no_more(self, successor: str | None) -> None:
         """Another broker leads from now on: messages are refused, and consumers are sent there."""
         self.is_slave = True
+        self._master.address = successor
         self.master_answers(True)
 
     def master_answers(self, has_master: bool) -> None:

@@ -10,18 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 from rmqpy._native import Store
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.replication import ASYNC_MASTER, SYNC_MASTER
+from rmqpy.control.identity import Identity
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.role import BrokerRole
 from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.findings import empty_master, replaced
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.leadership import GetBrokerEpochCache, NotifyBrokerRoleChanged, RoleChanged
+from rmqpy.protocol.requests.leadership import (
+    EpochCache,
+    GetBrokerEpochCache,
+    NotifyBrokerRoleChanged,
+    RoleChanged,
+)
 from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo
 from rmqpy.remoting.client import Peer
 from rmqpy.remoting.server import Refused
@@ -81,14 +88,9 @@ class Succession:
         if self._role.is_slave:
             return RoleChanged()
         await self._leadership.end(ask.master_epoch, ask.master_address)
-        self._role.lead_no_more()
+        self._role.lead_no_more(ask.master_address)
         log_end = self._store.fence()
-        log.warning(
-            "%s is led by the broker at %s since epoch %d: this one takes no messages any more",
-            self._config.name,
-            ask.master_address,
-            ask.master_epoch,
-        )
+        log.warning("%s", replaced(self._config.name, ask.master_address, ask.master_epoch))
         await self.leave()
         self._begin(self._look_for_successor(ask.master_address, ask.master_epoch))
         return RoleChanged(log_end=log_end)
@@ -186,34 +188,72 @@ async def give_way(
     return True
 
 
-async def refuse_older_epoch(
-    name: str, own_address: str, epoch: int, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
-) -> None:
-    """Raises `ConfigError` where a broker of this name answers whose log is of a younger epoch than this master's."""
-    younger = await _younger_epoch(name, own_address, epoch, name_servers, peer)
-    if younger is not None:
-        raise ConfigError(
-            f"the broker of {name} at {younger[0]} is of epoch {younger[1]}, this one of epoch {epoch}: it was "
-            "replaced as master",
-            hint="start it as a slave: brokerRole=SLAVE and a brokerId above 0; or promote that one: "
-            "rmqpy cluster promote",
-        )
+async def settle(
+    leadership: Leadership,
+    own: Identity,
+    broker_id: int,
+    name_servers: Collection[Peer],
+    peer: Callable[[str], Peer],
+) -> set[str]:
+    """Find out whether this master may lead, before it serves: the addresses of masters whose time it has ended.
+
+    `broker_id` as it was given. Raises `ConfigError` where a broker of this name answers whose log is of a younger
+    epoch, or a slave has a log and this broker has none.
+    """
+    epoch, ended = leadership.last_epoch, set()
+    for address, told in await _others(own.broker, own.address, name_servers, peer):
+        leads = told.broker_id == MASTER_ID
+        # Of two masters one has an empty folder: nothing says that they are of one pair.
+        if told.epoch > epoch and (epoch or not leads):
+            finding = (
+                replaced(own.broker, address if leads else None, told.epoch)
+                if epoch
+                else empty_master(own.broker, told.broker_id, address)
+            )
+            raise ConfigError(finding.found, hint=finding.advice)
+        # It came back while this broker was away, at an address where it was not told.
+        is_stale = leads and leadership.epoch is not None and told.epoch < leadership.epoch
+        if is_stale and await _end_time(leadership.epoch, own, broker_id, peer(address)):
+            ended.add(address)
+    return ended
+
+
+async def _end_time(epoch: int | None, own: Identity, broker_id: int, stale: Peer) -> bool:
+    """Tell a master that it was replaced; whether it knows."""
+    assert epoch is not None, "this broker was promoted"
+    news = NotifyBrokerRoleChanged(
+        master_broker_id=broker_id, master_epoch=epoch, master_address=own.address, broker_name=own.broker
+    )
+    try:
+        await stale.call(news, timeout=ANSWER_SECONDS)
+    except RocketMQError as error:
+        return error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
+    return True
 
 
 async def _younger_epoch(
     name: str, own_address: str, epoch: int, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
 ) -> tuple[str, int] | None:
     """A broker of this name that answers and whose log is of a younger epoch, and that epoch."""
+    others = await _others(name, own_address, name_servers, peer)
+    return next(((address, told.epoch) for address, told in others if told.epoch > epoch), None)
+
+
+async def _others(
+    name: str, own_address: str, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
+) -> list[tuple[str, EpochCache]]:
+    """The other brokers of this name that answer, with the epochs of their logs."""
+    addresses: set[str] = set()
     for server in name_servers:
-        try:
-            known = (await server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)).broker_addr_table.get(name)
-        except RocketMQError:
-            continue
-        for address in () if known is None else sorted(set(known.broker_addrs.values()) - {own_address}):
-            try:
-                told = (await peer(address).call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)).body
-            except RocketMQError:
-                continue
-            if told.broker_name == name and told.epoch > epoch:
-                return address, told.epoch
-    return None
+        with contextlib.suppress(RocketMQError):
+            known = await server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)
+            addresses.update((known.duplicate_broker_addrs or {}).get(name, ()))
+            if name in known.broker_addr_table:
+                addresses.update(known.broker_addr_table[name].broker_addrs.values())
+    found = []
+    for address in sorted(addresses - {own_address}):
+        with contextlib.suppress(RocketMQError):
+            told = (await peer(address).call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)).body
+            if told.broker_name == name:
+                found.append((address, told))
+    return found

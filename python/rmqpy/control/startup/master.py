@@ -1,7 +1,7 @@
 """The start as a master: wait for slaves, take over from the one that acted meanwhile, deliver.
 
-Invariants: a master that was replaced, which another broker of its name says, does not serve; requests are taken once
-open transactions are known, and nothing is delivered before it is known how far a slave has delivered.
+Invariants: requests are taken once open transactions are known, and nothing is delivered before it is known how far a
+slave has delivered.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from rmqpy._native import Server
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.replicas.hand_over import HandOver
-from rmqpy.control.replicas.succession import refuse_older_epoch
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.recovery import Recovered
 from rmqpy.control.startup.replicas import Replicas
@@ -30,7 +29,7 @@ async def start_as_master(
 ) -> None:
     """Lead, begin to take requests, deliver.
 
-    Raises `ConfigError` where this broker was replaced as a master, `OSError` for a port in use, `StoreError`.
+    Raises `OSError` for a port in use, `StoreError`.
     """
     leadership = context.leadership
     # It takes over from another master, now and not at an earlier start.
@@ -56,10 +55,6 @@ async def start_as_master(
 async def _listen(context: StartContext, replicas: Replicas, server: Server) -> None:
     """Wait for slaves, in the epoch that this broker leads."""
     leadership, stream, addresses = context.leadership, replicas.stream, context.addresses
-    known = max(stream.epoch(), leadership.epoch or 0)
-    await refuse_older_epoch(
-        context.config.name, str(addresses), known, context.name_servers.values(), context.peer
-    )
     chosen = context.config.replication.listen_port
     addresses.replica_port = stream.listen(
         chosen or addresses.port + 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Final
 
 from rmqpy.config.broker import BrokerConfig
@@ -16,8 +17,11 @@ from rmqpy.control.store.retention import retain
 FIRST_ROUND_SECONDS: Final = 3.0
 
 
-async def register(context: StartContext, recovered: Recovered, replicas: Replicas) -> Registration:
-    """Register, in the place of a master that was replaced, and show signs of life where members are asked for."""
+async def register(
+    context: StartContext, recovered: Recovered, replicas: Replicas, ended: Iterable[str]
+) -> Registration:
+    """Register, in the place of masters whose time has `ended` and of one that is still to be told; show signs of life
+    where members are asked for."""
     config, name_servers = context.config, context.name_servers
     registration = Registration(
         context.identity(),
@@ -33,8 +37,8 @@ async def register(context: StartContext, recovered: Recovered, replicas: Replic
     _follow_settings(context, recovered, registration)
     context.undo.push_async_callback(registration.stop)
     replicas.succession.leave = registration.abandon
-    if context.replaced is not None:
-        before = dataclasses.replace(context.identity(), address=context.replaced)
+    for address in {*ended, *([context.replaced] if context.replaced else ())}:
+        before = dataclasses.replace(context.identity(), address=address)
         await unregister(before, name_servers.values())
     registration.start()
     await registration.first_round(FIRST_ROUND_SECONDS)
