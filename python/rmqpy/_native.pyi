@@ -43,6 +43,7 @@ __all__ = [
     "TOPIC_BYTES_MAX",
     "TRACE_TOPIC",
     "TRANSACTION_BOUNDS_S",
+    "TRANSACTION_GROUP",
     "UNDECIDED_TOPIC",
     "ArrowBatch",
     "Call",
@@ -110,6 +111,8 @@ BROKER_TOPICS: tuple[str, ...]
 SYSTEM_TOPICS: tuple[str, ...]
 SYSTEM_TOPIC_PREFIX: str
 SYSTEM_GROUP_PREFIX: str
+#: The group under which the broker saves how far its transactions are done.
+TRANSACTION_GROUP: str
 TRACE_TOPIC: str
 BENCHMARK_TOPIC: str
 TOPIC_BYTES_MAX: int
@@ -421,7 +424,13 @@ class Offsets:
     def take_first_steps_back(self) -> list[tuple[str, str, int, int, int]]:
         """Group, topic, queue id, offset before and after: the first step back of each group, once."""
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Raises `BrokerError`, with code 29 for a queue that consumers cannot read, 17 for no such topic."""
+        """Raises `BrokerError`, with code 29 for a queue that consumers cannot read, 17 for no such topic, 16 for the
+        broker's own progress."""
+    def take_over(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take over what another broker has of a group, its own progress with transactions included.
+
+        Raises as `commit`.
+        """
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset of a queue, `None` without one."""
     def groups_of(self, topic: str) -> list[str]:

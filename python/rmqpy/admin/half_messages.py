@@ -18,7 +18,6 @@ from rmqpy.protocol.requests.offsets import QueryConsumerOffset
 #: The newest halves and the newest decisions of each queue that are looked at.
 HALVES_MAX: Final = 1_000
 _DECISIONS_MAX: Final = 10_000
-_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 
 class OpenHalves(NamedTuple):
@@ -60,7 +59,9 @@ class HalfMessages(Part):
         return decided
 
     async def _committed(self, topic: str, queue: QueueState) -> int:
-        ask = QueryConsumerOffset(consumer_group=_GROUP, topic=topic, queue_id=queue.queue_id)
+        ask = QueryConsumerOffset(
+            consumer_group=names.TRANSACTION_GROUP, topic=topic, queue_id=queue.queue_id
+        )
         told = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, queue.address, ask)
         return max(queue.begin, 0 if told is None else told.offset)
 

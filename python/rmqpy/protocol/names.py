@@ -16,6 +16,10 @@ SYSTEM_TOPIC_PREFIX: Final = _native.SYSTEM_TOPIC_PREFIX
 #: Topics of brokers that synchronise the members of their group.
 BROKER_MEMBER_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 SYSTEM_GROUP_PREFIX: Final = _native.SYSTEM_GROUP_PREFIX
+#: The group under which a broker saves how far its transactions are done. No client commits, resets or deletes it.
+TRANSACTION_GROUP: Final = _native.TRANSACTION_GROUP
+#: Topics that only brokers write: their own records, and messages of other topics that wait there.
+BROKER_TOPICS: Final = frozenset(_native.BROKER_TOPICS)
 
 AUTO_CREATE_TOPIC: Final = _native.AUTO_CREATE_TOPIC
 SCHEDULE_TOPIC: Final = _native.SCHEDULE_TOPIC
@@ -49,7 +53,7 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANSACTION_GROUP,
 )
 
 

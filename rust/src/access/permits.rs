@@ -42,7 +42,7 @@ impl Permits {
     /// Whether this was allowed before.
     #[must_use]
     pub fn has(&self, needed: Needed<'_>) -> bool {
-        let Needed { resource, actions } = needed;
+        let Needed { resource, actions, .. } = needed;
         self.known.contains(&Wanted { kind: resource.kind, actions, name: resource.name })
     }
 
@@ -51,7 +51,7 @@ impl Permits {
         if self.known.len() >= PERMITS_MAX {
             self.known.clear();
         }
-        let Needed { resource, actions } = needed;
+        let Needed { resource, actions, .. } = needed;
         self.known.insert(Permit { kind: resource.kind, actions, name: resource.name.into() });
     }
 

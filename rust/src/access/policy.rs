@@ -55,6 +55,8 @@ pub struct Needed<'a> {
     pub resource: Resource<'a>,
     /// Any of these is enough.
     pub actions: Actions,
+    /// Super users alone may do it, whatever policies say.
+    pub is_reserved: bool,
 }
 
 /// Everything that one user may do.

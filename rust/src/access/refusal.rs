@@ -79,6 +79,9 @@ pub enum Refusal {
     },
 }
 
+/// Why a policy has no say.
+pub(crate) const RESERVED: &str = "internal topics and groups are reserved for super users";
+
 /// Characters of a name that are shown: it may be anything that somebody sent.
 const SHOWN_CHARS_MAX: usize = 64;
 
@@ -104,12 +107,22 @@ impl Refusal {
         entry: Option<&Entry>,
     ) -> Self {
         let reason = entry.map_or_else(|| "no policy allows it".to_owned(), |entry| format!("{entry}"));
+        Self::because(user, needed, source_address, reason.into())
+    }
+
+    /// The refusal of what only super users may do.
+    #[cold]
+    pub(super) fn reserved(user: &str, needed: Needed<'_>, source_address: IpAddr) -> Self {
+        Self::because(user, needed, source_address, RESERVED.into())
+    }
+
+    fn because(user: &str, needed: Needed<'_>, source_address: IpAddr, reason: Box<str>) -> Self {
         Self::Forbidden {
             user: shown(user),
             actions: needed.actions.to_string().into(),
             resource: shown_resource(needed),
             source_address,
-            reason: reason.into(),
+            reason,
         }
     }
 

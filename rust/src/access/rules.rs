@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::action::{Action, Actions};
 use super::limits::{Limits, Usage};
 use super::permits::Permits;
 use super::policy::{Decision, Needed, Policies};
@@ -16,6 +17,9 @@ use super::refusal::{Refusal, shown};
 use super::resource::{Resource, ResourceKind};
 use super::signature::{SigningKey, TooManyFields};
 use super::white_list::WhiteList;
+
+/// Behind a cluster's name: the topic in which its brokers keep the replies to requests.
+const REPLY_SUFFIX: &str = "_REPLY_TOPIC";
 
 /// Somebody who may sign requests.
 pub struct User {
@@ -208,6 +212,14 @@ impl Rules {
             && !user.is_some_and(|user| user.is_super)
     }
 
+    /// Whether it is more than sending to the topic of replies, in which those to all clients are stored.
+    fn is_reading_of_replies(&self, needed: Needed<'_>) -> bool {
+        let Resource { kind, name } = needed.resource;
+        kind == ResourceKind::Topic
+            && !Actions::of(&[Action::Pub]).cover(needed.actions)
+            && name.strip_suffix(REPLY_SUFFIX).is_some_and(|cluster| *cluster == *self.checks.cluster)
+    }
+
     /// Whether `user` may do this from `source`. Ask `guards` before.
     ///
     /// # Errors
@@ -230,6 +242,9 @@ impl Rules {
             resource => resource,
         };
         let asked = Needed { resource: named, ..needed };
+        if needed.is_reserved || self.is_reading_of_replies(needed) {
+            return Err(Refusal::reserved(&user.name, asked, source));
+        }
         match user.policies.deciding(asked, source) {
             Some(entry) if entry.decision == Decision::Allow => {}
             entry => return Err(Refusal::forbidden(&user.name, asked, source, entry)),

@@ -78,7 +78,8 @@ fn the_most_precise_entry_decides_and_a_deny_before_an_allow() {
                 policies.default.push(entry(decision, actions, resources, sources));
             }
             ["?", asked, action_names, source, expected] => {
-                let needed = Needed { resource: resource(asked), actions: actions(action_names) };
+                let needed =
+                    Needed { resource: resource(asked), actions: actions(action_names), is_reserved: false };
                 let found = policies.deciding(needed, source.parse().unwrap());
                 let said = found.map_or("none", |entry| match entry.decision {
                     Decision::Allow => "allow",
@@ -204,7 +205,7 @@ fn super_users_and_codes_off_the_list_need_no_policy() {
     assert!(!rules.guards(10, Some(&root)));
     assert!(rules.guards(10, Some(&alice)) && rules.guards(10, None));
     assert!(!rules.guards(34, Some(&alice)));
-    let needed = Needed { resource: resource("Topic:T"), actions: actions("Pub") };
+    let needed = Needed { resource: resource("Topic:T"), actions: actions("Pub"), is_reserved: false };
     assert_eq!(rules.authorize(None, needed, source(), None), Err(Refusal::Unsigned));
 }
 
@@ -215,7 +216,7 @@ fn a_refusal_names_user_action_resource_address_and_rule() {
     let alice = user("alice", "alices", policies);
     let rules = Rules::new(checks(), 1, []);
     let check = |key, names, expected: &str| {
-        let needed = Needed { resource: resource(key), actions: actions(names) };
+        let needed = Needed { resource: resource(key), actions: actions(names), is_reserved: false };
         let refusal = rules.authorize(Some(&alice), needed, source(), None).unwrap_err();
         assert_eq!(refusal.to_string(), expected);
     };
@@ -232,7 +233,11 @@ fn a_refusal_names_user_action_resource_address_and_rule() {
 }
 
 fn to_send(name: &str) -> Needed<'_> {
-    Needed { resource: Resource { kind: ResourceKind::Topic, name }, actions: actions("Pub") }
+    Needed {
+        resource: Resource { kind: ResourceKind::Topic, name },
+        actions: actions("Pub"),
+        is_reserved: false,
+    }
 }
 
 #[test]
@@ -310,7 +315,7 @@ proptest! {
     fn a_decision_does_not_depend_on_the_order_of_the_entries(
         mut custom in prop::collection::vec(any_entry(), 0..8), asked in name(), seed in any::<usize>(),
     ) {
-        let needed = Needed { resource: Resource { kind: ResourceKind::Topic, name: &asked }, actions: actions("Pub") };
+        let needed = Needed { resource: Resource { kind: ResourceKind::Topic, name: &asked }, actions: actions("Pub"), is_reserved: false };
         let decide = |custom: &[Entry]| {
             let policies = Policies { custom: custom.to_vec(), default: vec![] };
             policies.deciding(needed, source()).map(|entry| entry.decision)
@@ -326,7 +331,7 @@ proptest! {
     fn a_deny_of_the_very_name_is_never_overruled(
         custom in prop::collection::vec(any_entry(), 0..8), asked in name(),
     ) {
-        let needed = Needed { resource: Resource { kind: ResourceKind::Topic, name: &asked }, actions: actions("Pub") };
+        let needed = Needed { resource: Resource { kind: ResourceKind::Topic, name: &asked }, actions: actions("Pub"), is_reserved: false };
         let mut policies = Policies { custom, default: vec![] };
         policies.custom.push(entry("Deny", "Pub", &format!("Topic:{asked}"), ""));
         prop_assert_eq!(policies.deciding(needed, source()).unwrap().decision, Decision::Deny);

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::access::action::{Action, Actions};
 use crate::access::network::Network;
 use crate::access::policy::{Decision, Entry, Needed, Policies};
+use crate::access::refusal::RESERVED;
 use crate::access::resource::{ResourceKind, ResourcePattern};
 use crate::access::rules::User;
 use crate::access::signature::{SigningKey, TooManyFields};
@@ -111,7 +112,11 @@ pub(super) fn decide(
 ) -> PyResult<(bool, Option<String>)> {
     let policies = Policies { custom: entries(custom)?, default: entries(default)? };
     let source: IpAddr = source.parse().map_err(|_| bad(format!("{source:?} is no address")))?;
-    let deciding = policies.deciding(needed(&need)?, source);
+    let needed = needed(&need)?;
+    if needed.is_reserved {
+        return Ok((false, Some(RESERVED.to_owned())));
+    }
+    let deciding = policies.deciding(needed, source);
     let is_allowed = deciding.is_some_and(|entry| entry.decision == Decision::Allow);
     Ok((is_allowed, deciding.map(ToString::to_string)))
 }

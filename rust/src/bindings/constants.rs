@@ -23,6 +23,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SYSTEM_TOPICS", tuple(&topic::SYSTEM_TOPICS)?)?;
     module.add("SYSTEM_TOPIC_PREFIX", topic::SYSTEM_TOPIC_PREFIX)?;
     module.add("SYSTEM_GROUP_PREFIX", topic::SYSTEM_GROUP_PREFIX)?;
+    module.add("TRANSACTION_GROUP", topic::TRANSACTION_GROUP)?;
     module.add("TRACE_TOPIC", topic::TRACE_TOPIC)?;
     module.add("BENCHMARK_TOPIC", topic::BENCHMARK_TOPIC)?;
     module.add("TOPIC_BYTES_MAX", topic::TOPIC_BYTES_MAX)?;

@@ -70,10 +70,19 @@ impl PyOffsets {
         self.offsets.take_first_steps_back().into_iter().map(row).collect()
     }
 
-    /// Raises `BrokerError`, with code 29 for a queue that consumers cannot read, 17 for no such topic.
+    /// Raises `BrokerError`, with code 29 for a queue that consumers cannot read, 17 for no such topic, 16 for the
+    /// broker's own progress.
     fn commit(&self, group: &str, topic: &str, queue_id: i64, offset: i64) -> PyResult<()> {
         let topic = self.topic(topic)?;
         self.offsets.commit(group, &topic, queue_id, offset).map_err(|error_reply| refusal(&error_reply))
+    }
+
+    /// Take over what another broker has of a group, its own progress with transactions included.
+    ///
+    /// Raises as `commit`.
+    fn take_over(&self, group: &str, topic: &str, queue_id: i64, offset: i64) -> PyResult<()> {
+        let topic = self.topic(topic)?;
+        self.offsets.take_over(group, &topic, queue_id, offset).map_err(|error_reply| refusal(&error_reply))
     }
 
     /// The committed offset of a queue, `None` without one.

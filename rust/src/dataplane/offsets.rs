@@ -6,6 +6,9 @@
 //! Invariant: whatever way an offset comes in, `position` lets it in, so that the table is bounded by groups and queues
 //! that there are and its file holds numbers that Java reads. Only `load` takes what its caller has checked.
 //!
+//! The broker's own progress stands apart: the file has it under a group's name, as the original's, but no commit,
+//! reset or removal of a group reaches it.
+//!
 //! Threads: any. One lock per shard, held for a map operation; commits come at human speed beside messages.
 
 use std::collections::BTreeMap;
@@ -18,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::metadata::Topic;
 use super::rejection::ErrorReply;
+use crate::message::topic::TRANSACTION_GROUP;
 use crate::remoting::codes::response;
 
 const SHARDS: usize = 16;
@@ -50,6 +54,8 @@ pub(crate) struct StepBack {
 #[derive(Debug, Default)]
 pub struct Offsets {
     shards: [Mutex<Shard>; SHARDS],
+    /// How far the broker is done with its own queues, under `TRANSACTION_GROUP` in the file.
+    own: Mutex<HashMap<String, Positions>>,
     commits: AtomicU64,
     /// Commits and resets that `position` refused.
     refused: AtomicU64,
@@ -94,7 +100,7 @@ impl Offsets {
     /// Changes nothing while a reset of this queue is pending.
     ///
     /// # Errors
-    /// 29 for a queue that consumers cannot read, and for a number that is no offset.
+    /// 29 for a queue that consumers cannot read, and for a number that is no offset. 16 for the broker's own progress.
     pub(crate) fn commit(
         &self,
         group: &str,
@@ -103,6 +109,7 @@ impl Offsets {
         offset: i64,
     ) -> Result<(), ErrorReply> {
         let (queue_id, offset) = self.position(topic, queue_id, offset)?;
+        self.check_is_a_clients(group)?;
         let mut shard = self.shard(group).lock();
         if pending(&shard.resets, group, &topic.name, queue_id).is_some() {
             return Ok(());
@@ -123,6 +130,43 @@ impl Offsets {
         Ok(())
     }
 
+    fn check_is_a_clients(&self, group: &str) -> Result<(), ErrorReply> {
+        if group != TRANSACTION_GROUP {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let remark = format!("the progress of group [{group}] is the broker's own and cannot be set");
+        Err(ErrorReply::new(response::NO_PERMISSION, remark))
+    }
+
+    /// Remembers how far the broker itself is done with a queue of its own.
+    ///
+    /// # Errors
+    /// 29 as `commit`.
+    pub(crate) fn save_own(&self, topic: &Topic, queue_id: i64, offset: i64) -> Result<(), ErrorReply> {
+        let (queue_id, offset) = self.position(topic, queue_id, offset)?;
+        self.own.lock().entry_ref(&*topic.name).or_default().insert(queue_id, offset);
+        self.commits.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Takes over what another broker has of `group`: the progress of clients, or its own.
+    ///
+    /// # Errors
+    /// 29 as `commit`.
+    pub(crate) fn take_over(
+        &self,
+        group: &str,
+        topic: &Topic,
+        queue_id: i64,
+        offset: i64,
+    ) -> Result<(), ErrorReply> {
+        if group == TRANSACTION_GROUP {
+            return self.save_own(topic, queue_id, offset);
+        }
+        self.commit(group, topic, queue_id, offset)
+    }
+
     /// How often each group went back, of those that did.
     pub(crate) fn steps_back(&self) -> BTreeMap<String, u64> {
         let mut steps = BTreeMap::new();
@@ -139,6 +183,9 @@ impl Offsets {
 
     /// The committed offset, or the target of a pending reset.
     pub(crate) fn query(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
+        if group == TRANSACTION_GROUP {
+            return self.own.lock().get(topic)?.get(&queue_id).copied();
+        }
         let shard = self.shard(group).lock();
         pending(&shard.resets, group, topic, queue_id)
             .or_else(|| pending(&shard.committed, group, topic, queue_id))
@@ -156,6 +203,7 @@ impl Offsets {
         offset: i64,
     ) -> Result<(), ErrorReply> {
         let (queue_id, offset) = self.position(topic, queue_id, offset)?;
+        self.check_is_a_clients(group)?;
         let mut shard = self.shard(group).lock();
         place(&mut shard.committed, group, &topic.name, queue_id, offset);
         place(&mut shard.resets, group, &topic.name, queue_id, offset);
@@ -190,6 +238,9 @@ impl Offsets {
                 }
             }
         }
+        for (topic, positions) in &*self.own.lock() {
+            table.insert(format!("{topic}@{TRANSACTION_GROUP}"), positions.clone());
+        }
         (commits, table)
     }
 
@@ -197,9 +248,14 @@ impl Offsets {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
+        self.own.lock().clear();
         for (key, positions) in table {
             // The first `@` parts them: a topic cannot contain one, and `topic@group@broadcast` keeps its tail.
             let Some((topic, group)) = key.split_once('@') else { continue };
+            if group == TRANSACTION_GROUP {
+                self.own.lock().insert(topic.into(), positions);
+                continue;
+            }
             let mut shard = self.shard(group).lock();
             shard.committed.entry_ref(group).or_default().insert(topic.into(), positions);
         }
@@ -212,14 +268,18 @@ impl Offsets {
             let of_topic = shard.committed.iter().filter(|(_, topics)| topics.contains_key(topic));
             groups.extend(of_topic.map(|(group, _)| group.to_string()));
         }
+        groups.extend(self.own.lock().contains_key(topic).then(|| TRANSACTION_GROUP.to_owned()));
         groups.sort_unstable();
         groups
     }
 
     pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
-        let shard = self.shard(group).lock();
-        let topics = shard.committed.get(group).into_iter().flat_map(HashMap::keys);
-        let mut topics: Vec<String> = topics.map(ToString::to_string).collect();
+        let mut topics: Vec<String> = if group == TRANSACTION_GROUP {
+            self.own.lock().keys().cloned().collect()
+        } else {
+            let shard = self.shard(group).lock();
+            shard.committed.get(group).into_iter().flat_map(HashMap::keys).cloned().collect()
+        };
         topics.sort_unstable();
         topics
     }
@@ -233,6 +293,7 @@ impl Offsets {
             shard.committed.retain(|_, topics| !topics.is_empty());
             shard.resets.retain(|_, topics| !topics.is_empty());
         }
+        self.own.lock().remove(topic);
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -318,6 +379,28 @@ mod tests {
         offsets.commit("billing", &orders, 2, 0)?;
         assert_eq!(offsets.take_first_steps_back(), []);
         assert_eq!(offsets.steps_back(), BTreeMap::from([("billing".to_owned(), 3)]));
+        Ok(())
+    }
+
+    #[test]
+    fn no_client_reaches_the_brokers_own_progress() -> Result<(), ErrorReply> {
+        let (offsets, halves) = (Offsets::default(), topic("RMQ_SYS_TRANS_HALF_TOPIC"));
+        offsets.save_own(&halves, 0, 5)?;
+        for refused in [
+            offsets.commit(TRANSACTION_GROUP, &halves, 0, 9),
+            offsets.reset(TRANSACTION_GROUP, &halves, 0, 9),
+        ] {
+            assert_eq!(refused.map_err(|reply| reply.code), Err(response::NO_PERMISSION));
+        }
+        offsets.remove_group(TRANSACTION_GROUP);
+        assert_eq!(offsets.take_reset(TRANSACTION_GROUP, &halves.name, 0), None);
+        assert_eq!(offsets.query(TRANSACTION_GROUP, &halves.name, 0), Some(5));
+        // It is in the file all the same, and comes back from there.
+        let (_, table) = offsets.snapshot();
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS"]);
+        let again = Offsets::default();
+        again.load(table);
+        assert_eq!(again.query(TRANSACTION_GROUP, &halves.name, 0), Some(5));
         Ok(())
     }
 

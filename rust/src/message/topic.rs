@@ -38,6 +38,9 @@ pub(crate) const BROKER_TOPICS: [&str; 9] = [
 pub(crate) const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
 /// Before the names of groups of the system.
 pub(crate) const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
+/// The group under which the broker saves how far its transactions are done, as the original does. The progress is the
+/// broker's own: no client commits, resets, locks or deletes it.
+pub(crate) const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// Where clients write their traces, unless they are configured otherwise.
 pub(crate) const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 pub(crate) const BENCHMARK_TOPIC: &str = "BenchmarkTest";
@@ -55,6 +58,23 @@ pub(crate) const GROUP_BYTES_MAX: usize = 120;
 /// Whether a topic is the system's on every broker.
 pub(crate) fn is_system(topic: &str) -> bool {
     topic.starts_with(SYSTEM_TOPIC_PREFIX) || SYSTEM_TOPICS.contains(&topic) || BROKER_TOPICS.contains(&topic)
+}
+
+/// Before the names of trace topics of the system, one for each region, which clients write.
+pub(crate) const CLOUD_TRACE_PREFIX: &str = "rmq_sys_TRACE_DATA_";
+
+/// Whether a topic is internal: messages of other topics wait there, or brokers keep their own records. No client has
+/// business there.
+pub(crate) fn is_internal(topic: &str) -> bool {
+    (topic.starts_with(SYSTEM_TOPIC_PREFIX) && !topic.starts_with(CLOUD_TRACE_PREFIX))
+        || BROKER_TOPICS.contains(&topic)
+        || topic == "CHECKPOINT_TOPIC"
+        || topic.strip_prefix(DEAD_LETTER_PREFIX).is_some_and(is_internal_group)
+}
+
+/// Whether a group is internal: brokers keep their own progress under its name.
+pub(crate) fn is_internal_group(group: &str) -> bool {
+    group.starts_with(SYSTEM_GROUP_PREFIX)
 }
 
 /// Whether a topic is one that every group has of its own: retry or dead letters.

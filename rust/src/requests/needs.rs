@@ -2,12 +2,13 @@
 //! (`rmqpy.protocol.access`); a test walks both.
 //!
 //! Names are read from the same fields as the request itself, the last one where a name stands twice. A retry topic is
-//! its group's own: who may be a member of the group may read and write it, and nobody else.
+//! its group's own: who may be a member of the group may read and write it, and nobody else. Internal topics and groups
+//! are reserved: no policy gives a right to them.
 
 use crate::access::action::{Action, Actions};
 use crate::access::policy::Needed;
 use crate::access::resource::{Resource, ResourceKind};
-use crate::message::topic::RETRY_PREFIX;
+use crate::message::topic::{self, RETRY_PREFIX};
 use crate::remoting::codes::request;
 use crate::remoting::header::Header;
 
@@ -70,14 +71,19 @@ pub(crate) fn to_join(group: &str) -> Needed<'_> {
 
 /// These actions on a topic or group: on the group, where it is a group's retry topic.
 pub(crate) fn on(kind: ResourceKind, name: &str, actions: Actions) -> Needed<'_> {
-    let resource = match name.strip_prefix(RETRY_PREFIX) {
+    let (resource, actions) = match name.strip_prefix(RETRY_PREFIX) {
         Some(group) if kind == ResourceKind::Topic => {
             // A member sends what it failed on, and reads it again: to send there, too, is to consume.
             let actions = if actions == PUB { SUB } else { actions };
-            return Needed { resource: Resource { kind: ResourceKind::Group, name: group }, actions };
+            (Resource { kind: ResourceKind::Group, name: group }, actions)
         }
-        Some(group) if kind == ResourceKind::Group => Resource { kind, name: group },
-        _ => Resource { kind, name },
+        Some(group) if kind == ResourceKind::Group => (Resource { kind, name: group }, actions),
+        _ => (Resource { kind, name }, actions),
     };
-    Needed { resource, actions }
+    let is_reserved = match resource.kind {
+        ResourceKind::Topic => topic::is_internal(resource.name),
+        ResourceKind::Group => topic::is_internal_group(resource.name),
+        ResourceKind::Cluster | ResourceKind::Namespace => false,
+    };
+    Needed { resource, actions, is_reserved }
 }

@@ -64,6 +64,8 @@ class GroupHandlers:
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, ask: DeleteSubscriptionGroup) -> None:
+        if ask.group_name == names.TRANSACTION_GROUP:
+            raise Refused(ResponseCode.NO_PERMISSION, f"group [{ask.group_name}] is the broker's own")
         await self._groups.remove(ask.group_name)
         self._statistics.forget_group(ask.group_name)
         if ask.clean_offset:

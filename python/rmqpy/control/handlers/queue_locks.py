@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.topics.table import Topics
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.locks import LockBatchMq, LockedQueues, UnlockBatchMq
 from rmqpy.remoting.server import handles
 
@@ -21,7 +22,9 @@ class QueueLockHandlers:
     def lock(self, ask: LockBatchMq) -> LockedQueues:
         batch = ask.body
         # Of groups and queues that are not there nobody can hold anything: a member makes its group before it asks.
-        is_group = batch.consumer_group in self._groups.table
+        is_group = (
+            batch.consumer_group in self._groups.table and batch.consumer_group != names.TRANSACTION_GROUP
+        )
         queues = [queue for queue in batch.mq_set if self._topics.has_queue(queue.topic, queue.queue_id)]
         granted = self._locks.lock(batch.consumer_group, batch.client_id, queues if is_group else ())
         return LockedQueues(lock_ok_mq_set=granted)

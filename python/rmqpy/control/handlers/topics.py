@@ -86,7 +86,8 @@ class TopicHandlers:
         name = ask.topic
         if not name.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        if self._config.now.guards_system_topics and self._topics.is_system(name):
+        is_guarded = self._config.now.guards_system_topics or name in names.BROKER_TOPICS
+        if is_guarded and self._topics.is_system(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         gone = [name]
         if self._config.now.clears_retry_topics and not names.is_derived(name):

@@ -117,7 +117,7 @@ def _commit_further(offsets: Offsets, theirs: Mapping[str, Mapping[int, int]]) -
             if offset <= (offsets.query(group, topic, queue_id) or 0):
                 continue
             try:
-                offsets.commit(group, topic, queue_id, offset)
+                offsets.take_over(group, topic, queue_id, offset)
             except BrokerError:
                 # Of a topic that is not here.
                 continue

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from rmqpy._native import Offsets
 from rmqpy.errors import BrokerError
-from rmqpy.protocol import fastjson
+from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.protocol.requests.replicas import GetAllConsumerOffset
@@ -85,6 +85,9 @@ class OffsetCopy:
         returned, taken = [], []
         for key, queues in ours.items():
             group, topic = _names(key)
+            if group == names.TRANSACTION_GROUP:
+                # A master knows by itself how far its transactions are done.
+                continue
             told, now = self._told.get(key, {}), theirs.get(key, {})
             for queue_id, offset in queues.items():
                 before = told.get(queue_id, -1)
@@ -124,7 +127,7 @@ class OffsetCopy:
             self._offsets.remove_group(group)
         for group, topic, queue_id, offset in taken:
             try:
-                self._offsets.commit(group, topic, queue_id, offset)
+                self._offsets.take_over(group, topic, queue_id, offset)
             except BrokerError:
                 # Of a topic that is not copied yet, or that the master has lost: the next round tries again.
                 is_whole = False

@@ -9,12 +9,10 @@ use super::super::offsets::Offsets;
 use super::{OpenHalf, State, Transactions, number, time_to_decide_ms};
 use crate::message::properties::name;
 use crate::message::record::{RecordView, records};
-use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC};
+use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
 use crate::positions::QueueOffset;
 use crate::store::{ConsumeQueue, Get, GetResult, StoreError};
 
-/// The group under which the original saves how far both queues are done.
-pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// What one read takes of a queue.
 const READ_MESSAGES_MAX: u32 = 1_024;
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -26,7 +24,7 @@ impl Transactions {
     /// they do not ask for another time. May wait for the disk.
     pub(in crate::dataplane) fn recover(&self, offsets: &Offsets, timeout_ms: i64) -> Result<(), StoreError> {
         let Some(halves) = self.store.queue(HALF_TOPIC, 0) else { return Ok(()) };
-        let saved = |topic| offsets.query(GROUP, topic, 0).unwrap_or_default();
+        let saved = |topic| offsets.query(TRANSACTION_GROUP, topic, 0).unwrap_or_default();
         let (min, end) = (halves.min().0, halves.max().0);
         let from = saved(HALF_TOPIC).max(min).min(end);
         // A bit for each half: of those that a long transaction holds up there may be millions, nearly all of them ended.
@@ -91,10 +89,10 @@ impl Transactions {
         let ready = self.state.lock().unsaved.take_if(|(position, _, _)| *position <= durable);
         if let Some((_, halves, marks)) = ready {
             for (name, offset) in [(HALF_TOPIC, halves), (OP_HALF_TOPIC, marks)] {
-                let known = offsets.query(GROUP, name, 0);
+                let known = offsets.query(TRANSACTION_GROUP, name, 0);
                 if let Some(topic) = metadata.topics.get(name).filter(|_| known != Some(offset)) {
                     // Within the queue, which the topic has: it is the broker's own.
-                    let _ = offsets.commit(GROUP, &topic, 0, offset as i64);
+                    let _ = offsets.save_own(&topic, 0, offset as i64);
                 }
             }
         }

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::progress::GROUP;
 use super::*;
 use crate::clock::ManualClock;
 use crate::dataplane::metadata::{Identity, Metadata, Topic};
 use crate::dataplane::offsets::Offsets;
 use crate::dataplane::stored_record::{fields, store_record};
 use crate::message::record::RecordView;
-use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC};
+use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
 use crate::store::disk::simulated::{SimDisk, Survival};
 use crate::store::{Options, RecoveryProgress};
 
@@ -149,7 +148,7 @@ fn offsets_pass_what_has_ended_for_good_and_nothing_else() {
     end(&store, &transactions, halves[0]);
     end(&store, &transactions, halves[3]);
     store.flush().expect("flushed");
-    let saved = || [HALF_TOPIC, OP_HALF_TOPIC].map(|topic| offsets.query(GROUP, topic, 0));
+    let saved = || [HALF_TOPIC, OP_HALF_TOPIC].map(|topic| offsets.query(TRANSACTION_GROUP, topic, 0));
     transactions.save(&metadata, &offsets).expect("a working disk");
     assert_eq!(saved(), [None, None], "found out, and not known to be durable then");
     transactions.save(&metadata, &offsets).expect("a working disk");
@@ -178,15 +177,15 @@ fn an_offset_waits_for_a_half_that_another_thread_has_stored_and_not_yet_opened(
         store.flush().expect("flushed");
         transactions.save(&metadata, &offsets).expect("a working disk");
     }
-    assert_eq!(offsets.query(GROUP, HALF_TOPIC, 0), Some(0));
+    assert_eq!(offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0), Some(0));
     transactions.open(first.0, first.1, "orders", NEVER_MS);
     end(&store, &transactions, first);
     for _ in 0..3 {
         store.flush().expect("flushed");
         transactions.save(&metadata, &offsets).expect("a working disk");
     }
-    assert_eq!(offsets.query(GROUP, HALF_TOPIC, 0), Some(2));
-    assert_eq!(offsets.query(GROUP, OP_HALF_TOPIC, 0), Some(2));
+    assert_eq!(offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0), Some(2));
+    assert_eq!(offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0), Some(2));
 }
 
 /// Offsets of the halves that are due.
