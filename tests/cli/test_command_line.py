@@ -211,8 +211,8 @@ def test_csv_has_a_line_of_headings_and_quotes_what_needs_it(capsys: pytest.Capt
     assert capsys.readouterr().out == 'name,queues,brokers\norders,8,"a,b"\nbills,,\n'
     show({"name": "orders", "queues": 8}, "csv")
     assert capsys.readouterr().out == "name,queues\norders,8\n"
-    show([], "csv")
-    assert capsys.readouterr().out == ""
+    show([], "csv", columns=("name", "queues"))
+    assert capsys.readouterr().out == "name,queues\n"
 
 
 def test_a_template_is_filled_in_for_each_record(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,3 +277,19 @@ def test_asking_for_the_version_imports_no_client_and_no_server() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_json_has_escapes_for_what_a_terminal_takes_for_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x9b2J\x7f\u202egnp.exe\u2066\u200f\u2028\ufeff\ud800\x1b[2J grüße 日本"
+    for output in ("json", "jsonl"):
+        show([{"name": hostile, hostile: 1}], output)
+        out = capsys.readouterr().out
+        assert out.replace("\n", "").isprintable()
+        assert "grüße 日本" in out
+        found = json.loads(out)
+        [row] = found if isinstance(found, list) else [found]
+        assert row == {"name": hostile, hostile: 1}
+
+
+def test_an_error_that_a_server_worded_steers_no_terminal() -> None:
+    assert error_line(errors.RocketMQError("gone\x1b[2J\x9b\u202e")) == "gone\\x1b[2J\\x9b\\u202e"

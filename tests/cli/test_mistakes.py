@@ -65,3 +65,49 @@ def test_a_reader_that_has_seen_enough_ends_consume_in_silence(server: Standalon
         child.stdout.close()
         assert child.wait(60) == cli.READER_GONE
         assert child.stderr.read() == b""
+
+
+@pytest.mark.parametrize("age", ["9999999999d", "9" * 30 + "s", "999999999d", "9" * 400 + "ms"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "orders", "--from"),
+        ("group", "reset", "billing", "orders", "--dry-run", "--to"),
+        ("produce", "orders", "x", "--deliver-after"),
+        ("message", "find", "orders", "--from"),
+    ],
+    ids=" ".join,
+)
+def test_an_age_that_no_calendar_has_is_a_usage_error(run: Run, arguments: tuple[str, ...], age: str) -> None:
+    code, out, err = run(*arguments, age)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert len(err) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("command", "redirection", "code", "told"),
+    [
+        ("topic list --system", ">&-", 2, "standard output is closed"),
+        ("topic list --system -o csv", ">&-", 2, "standard output is closed"),
+        ("topic list --system -o json", ">&-", 2, "standard output is closed"),
+        ("topic list --system", ">/dev/full", 1, "No space left"),
+        ("topic list --system -o csv", ">/dev/full", 1, "No space left"),
+        ("topic list --system", "2>&-", 0, ""),
+        ("topic delete orders", "<&-", 2, "give --yes"),
+        ("produce orders -", "<&-", 0, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_named(
+    server: Standalone, command: str, redirection: str, code: int, told: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m rmqpy {command} {redirection}"],
+        env=os.environ | {"NAMESRV_ADDR": server.namesrv},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert told in done.stderr

@@ -2,12 +2,14 @@
 and a change goes to all of them."""
 
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from rmqpy._native import decide
 from rmqpy.admin.connection import Part
-from rmqpy.errors import AuthError, ConnectError, RequestTimeout
+from rmqpy.errors import AuthError, ConfigError, ConnectError, RequestTimeout
 from rmqpy.protocol import plain_acl
+from rmqpy.protocol.access import Action, ResourceKind
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.plain_acl import PlainAccount
@@ -178,7 +180,7 @@ class Access(Part):
         self, user: str, action: str, resource: str, source: str, *, broker: str | None = None
     ) -> list[AccessAnswer]:
         """Whether a user may do that from an address, at one broker or at all, and by which entry."""
-        kind, _, name = resource.partition(":")
+        kind, name = _asked(action, resource, source)
         answers = []
         for each, address in await self._brokers(broker):
             found = (await self._cluster.ask(address, GetUser(username=user))).body
@@ -244,6 +246,24 @@ class Access(Part):
         for _, address in found:
             await self._cluster.ask(address, ask)
         return [name for name, _ in found]
+
+
+def _asked(action: str, resource: str, source: str) -> tuple[str, str]:
+    """Kind and name of a resource that may be asked about. Raises `ConfigError` for a question that no server has."""
+    kind, _, name = resource.partition(":")
+    actions, kinds = (list(map(str, each)) for each in (Action, ResourceKind))
+    if action.lower() not in map(str.lower, actions):
+        raise ConfigError(f"{action!r} is not an action", hint=f"actions are {', '.join(actions)}")
+    if kind.lower() not in map(str.lower, kinds) or not name:
+        raise ConfigError(
+            f"{resource!r} is not a resource",
+            hint=f"resources are {', '.join(f'{each}:NAME' for each in kinds)}",
+        )
+    try:
+        ip_address(source)
+    except ValueError:
+        raise ConfigError(f"{source!r} is not an address", hint="one like 10.0.0.7") from None
+    return kind, name
 
 
 def _rules(broker: str, acl: AclInfo) -> list[AccessRule]:

@@ -43,6 +43,10 @@ COMMANDS = {
 }
 
 
+#: Commands that serve, and print little.
+_SERVERS = frozenset({"standalone", "namesrv", "broker", "dashboard"})
+
+
 class _Lazy(click.Group):
     """A group that imports a command when it is run or asked for help, not to list its name."""
 
@@ -73,7 +77,8 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @global_options
 @click.version_option(__version__, prog_name="rmqpy")
-def root() -> None:
+@click.pass_context
+def root(context: click.Context) -> None:
     """RocketMQ without the JVM.
 
     \b
@@ -82,6 +87,10 @@ def root() -> None:
 
     All options but -q, -v and --no-color may stand behind a command that has a use for them as well, and win there.
     """
+    if context.invoked_subcommand in _SERVERS:
+        from rmqpy.cli.process import discard_output
+
+        discard_output()
     if flag("verbose"):
         from rmqpy.monitor.logs import install
 
@@ -100,6 +109,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command; its exit code. Errors are printed in one line each, never as a traceback."""
+    from rmqpy.cli.process import flush_output, open_streams
+
+    with open_streams():
+        code = _run(command, name, arguments)
+        try:
+            flush_output()
+        except BrokenPipeError:
+            return code or READER_GONE
+        except OSError as error:
+            if code == 0:
+                code = _failed(error)
+        return code
+
+
+def _run(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
     from rmqpy.cli.process import TERMINATED, Terminated, printable, terminable
 
     stdout = sys.stdout
@@ -121,10 +145,15 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
             return READER_GONE
         raise
     except Exception as error:
-        from rmqpy.cli.exits import error_line, exit_code
-
-        if (code := exit_code(error)) is None:
-            raise
-        click.echo(f"Error: {error_line(error)}", err=True)
-        return code
+        return _failed(error)
     return result if isinstance(result, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    """Print an error in one line; its exit code. A fault of our own is raised again."""
+    from rmqpy.cli.exits import error_line, exit_code
+
+    if (code := exit_code(error)) is None:
+        raise error
+    click.echo(f"Error: {error_line(error)}", err=True)
+    return code

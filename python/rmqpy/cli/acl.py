@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqpy.cli import COMMANDS
-from rmqpy.cli.command import Result, Rows, cluster_command
+from rmqpy.cli.command import (
+    Result,
+    Rows,
+    check_given,
+    cluster_command,
+    columns,
+    confirm,
+    confirmed,
+    yes_option,
+)
 from rmqpy.cli.options import complete_brokers
 
 if TYPE_CHECKING:
@@ -55,6 +64,7 @@ def init(admin: "Admin", name: str, secret: str | None) -> Rows:
 )
 @_BROKER
 @cluster_command
+@columns("broker", "user", "is_super", "entries", "is_made")
 def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows:
     """Make users with policies of the accounts in FILES: plain_acl.yml, and those of conf/acl.
 
@@ -89,6 +99,7 @@ def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows
 @user.command("list")
 @_BROKER
 @cluster_command
+@columns("broker", "user", "super", "enabled")
 def list_users(admin: "Admin", broker: str | None) -> Rows:
     """Users of the brokers; secrets are shown to nobody.
 
@@ -122,6 +133,7 @@ def create_user(admin: "Admin", name: str, secret: str | None, is_super: bool, b
 @_SECRET
 @click.option("--enable/--disable", "is_enabled", default=None, help="Whether it may do anything.")
 @_BROKER
+@yes_option
 @cluster_command
 def update_user(
     admin: "Admin",
@@ -130,25 +142,30 @@ def update_user(
     secret: str | None,
     is_enabled: bool | None,
     broker: str | None,
+    yes: bool,
 ) -> Rows:
-    """Change a user; what is open sees it at once.
+    """Change a user; open connections see it immediately. Asks before it disables one.
 
     \b
-    rmqpy acl user update alice --disable
+    rmqpy acl user update alice --disable --yes
     """
     given = _asked(secret) if new_secret else secret
+    check_given({"secret": given, "is_enabled": is_enabled})
+    if is_enabled is False and not yes:
+        confirm(name=name)
     return _named(admin.update_user(name, secret=given, is_enabled=is_enabled, broker=broker))
 
 
 @user.command("delete")
 @click.argument("name")
 @_BROKER
+@confirmed
 @cluster_command
 def delete_user(admin: "Admin", name: str, broker: str | None) -> Rows:
     """Remove a user and its policies.
 
     \b
-    rmqpy acl user delete alice
+    rmqpy acl user delete alice --yes
     """
     return _named(admin.delete_user(name, broker=broker))
 
@@ -156,6 +173,7 @@ def delete_user(admin: "Admin", name: str, broker: str | None) -> Rows:
 @rule.command("list")
 @_BROKER
 @cluster_command
+@columns("broker", "user", "kind", "resource", "actions", "sources", "decision")
 def list_rules(admin: "Admin", broker: str | None) -> Rows:
     """Entries of all policies.
 
@@ -195,13 +213,16 @@ def set_rule(
 @click.argument("name", metavar="USER")
 @click.argument("resource", required=False)
 @_BROKER
+@yes_option
 @cluster_command
-def delete_rule(admin: "Admin", name: str, resource: str | None, broker: str | None) -> Rows:
+def delete_rule(admin: "Admin", name: str, resource: str | None, broker: str | None, yes: bool) -> Rows:
     """Remove the entry on RESOURCE, or all of USER.
 
     \b
-    rmqpy acl rule delete alice 'Topic:ord*'
+    rmqpy acl rule delete alice 'Topic:ord*' --yes
     """
+    if not yes:
+        confirm(name=name, what=f"the entry on {resource!r}" if resource else "all policies")
     return _named(admin.delete_rule(name, resource, broker=broker))
 
 

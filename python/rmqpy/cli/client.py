@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqpy.cli import COMMANDS
-from rmqpy.cli.command import Rows, cluster_command, with_admin
+from rmqpy.cli.command import Rows, cluster_command, columns, with_admin
 from rmqpy.cli.options import complete_groups
 from rmqpy.cli.output import Format, output_option, show
 
@@ -19,6 +19,7 @@ command = click.Group("client", help=COMMANDS["client"])
 @command.command("list")
 @click.option("-g", "--group", shell_complete=complete_groups, help="Only members of this group.")
 @cluster_command
+@columns("group", "role", "client", "address", "language", "version", "brokers")
 def list_(admin: "Admin", group: str | None) -> Rows:
     """Clients connected to the brokers, a line for each group of a client.
 

@@ -6,7 +6,7 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
-from rmqpy.cli.command import Result, Rows, cluster_command, with_admin
+from rmqpy.cli.command import Result, Rows, cluster_command, columns, with_admin
 from rmqpy.cli.watching import looks, show_again, watch_options
 from rmqpy.errors import ConfigError
 
@@ -20,6 +20,9 @@ command = click.Group("cluster", help=COMMANDS["cluster"])
 
 @command.command()
 @cluster_command
+@columns(
+    "cluster", "broker", "id", "address", "version", "in_per_second", "out_per_second", "disk_used", "fault"
+)
 def info(admin: "Admin") -> Rows:
     """Every registered broker: address, version, messages a second, disk.
 
@@ -32,6 +35,10 @@ def info(admin: "Admin") -> Rows:
 @command.command()
 @click.argument("broker", required=False)
 @cluster_command
+@columns(
+    *("cluster", "broker", "id", "address", "log_end", "behind_bytes"),
+    *("behind_seconds", "in_sync", "silent_seconds", "slaves", "acting", "fault"),
+)
 def replicas(admin: "Admin", broker: str | None) -> Rows:
     """Masters and slaves: how far each slave is behind, whether it is in sync, and when it heard its master.
 

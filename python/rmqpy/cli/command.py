@@ -7,10 +7,11 @@ exit codes in one place, `rmqpy.cli.run`.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from rmqpy.cli.destroying import QUESTIONS
 from rmqpy.cli.exits import USAGE
 from rmqpy.cli.options import cluster_options, connect
 from rmqpy.cli.output import Format, Record, output_option, show
@@ -19,12 +20,16 @@ _R = TypeVar("_R")
 
 Rows = Record | Sequence[Record]
 
+_COLUMNS: Final = "rmqpy_columns"
+
 
 class Result(NamedTuple):
     """Rows to print, and an exit code that may be another than 0."""
 
     rows: Rows
     exit_code: int
+    #: The keys of rows, where there may be none.
+    columns: Sequence[str] = ()
 
 
 def with_admin(command: Callable[..., _R]) -> Callable[..., _R]:
@@ -46,11 +51,22 @@ def printed(command: Callable[..., Rows | Result]) -> Callable[..., int]:
     @functools.wraps(command)
     def run(output: Format, **given: Any) -> int:
         result = command(**given)
-        rows, exit_code = result if isinstance(result, Result) else (result, 0)
-        show(rows, output)
-        return exit_code
+        if not isinstance(result, Result):
+            result = Result(result, 0, getattr(command, _COLUMNS, ()))
+        show(result.rows, output, columns=result.columns)
+        return result.exit_code
 
     return run
+
+
+def columns(*names: str) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
+    """Name the keys of the rows that a command returns, for formats with headings: there may be no rows."""
+
+    def decorate(command: Callable[..., _R]) -> Callable[..., _R]:
+        setattr(command, _COLUMNS, names)
+        return command
+
+    return decorate
 
 
 def cluster_command(command: Callable[..., Rows | Result]) -> Callable[..., int]:
@@ -67,20 +83,17 @@ def check_given(settings: Mapping[str, object]) -> None:
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
-def confirmed(question: str) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
-    """Add `--yes`; without it the question, filled in with the command's parameters, has to be answered first."""
+def confirmed(command: Callable[..., _R]) -> Callable[..., _R]:
+    """Add `--yes`; without it the command's question, filled in with its parameters, has to be answered first."""
 
-    def decorate(command: Callable[..., _R]) -> Callable[..., _R]:
-        @yes_option
-        @functools.wraps(command)
-        def run(yes: bool, **given: Any) -> _R:
-            if not yes:
-                confirm(question.format_map(given))
-            return command(**given)
+    @yes_option
+    @functools.wraps(command)
+    def run(yes: bool, **given: Any) -> _R:
+        if not yes:
+            confirm(**given)
+        return command(**given)
 
-        return run
-
-    return decorate
+    return run
 
 
 class _Unanswered(click.ClickException):
@@ -89,14 +102,17 @@ class _Unanswered(click.ClickException):
     exit_code = USAGE
 
 
-def confirm(question: str) -> None:
-    """Ask on standard error. No ends the command with exit code 1; where nobody can answer, it is a usage error."""
+def confirm(**facts: object) -> None:
+    """Ask the question of this command on standard error. No ends the command with exit code 1; where no answer can be
+    given, it is a usage error."""
+    _, _, path = click.get_current_context().command_path.partition(" ")
+    question = QUESTIONS[path].format_map(facts)
     try:
         is_confirmed = click.confirm(question, err=True)
     except click.Abort as abort:
         if isinstance(abort.__context__, EOFError):
             click.echo(err=True)
-            raise _Unanswered("nobody is there to answer: give --yes") from None
+            raise _Unanswered("no answer was given: give --yes") from None
         raise
     if not is_confirmed:
         raise click.ClickException("nothing was done: the answer was no")

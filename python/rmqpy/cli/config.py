@@ -80,7 +80,7 @@ def diff(admin: "Admin", server: str, other: str) -> Result:
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
     ]
-    return Result(rows, 1 if rows else 0)
+    return Result(rows, 1 if rows else 0, ("key", server, other))
 
 
 @command.command()

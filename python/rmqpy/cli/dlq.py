@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqpy.cli import COMMANDS
-from rmqpy.cli.command import Rows, cluster_command, confirm, confirmed, with_admin, yes_option
+from rmqpy.cli.command import Rows, cluster_command, columns, confirm, confirmed, with_admin, yes_option
 from rmqpy.cli.options import complete_groups, namespace
 from rmqpy.cli.output import (
+    RECORD_COLUMNS,
     Format,
     export_option,
     message_line,
@@ -33,6 +34,7 @@ command = click.Group("dlq", help=COMMANDS["dlq"])
 
 @command.command("list")
 @cluster_command
+@columns("group", "messages", "last")
 def list_(admin: "Admin") -> Rows:
     """Groups that have dead letters, and how many.
 
@@ -61,7 +63,7 @@ def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
     for queue, message in islice(admin.dlq(group), count):
         resent = admin.resent(group, queue, message)
         rows.append({**row(message), "resent_at": time_text(resent[-1].stored_at) if resent else None})
-    show(rows, output)
+    show(rows, output, columns=(*RECORD_COLUMNS, "resent_at"))
 
 
 @command.command()
@@ -74,6 +76,7 @@ def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
 @click.option("--again", is_flag=True, help="Also those that were sent again before.")
 @yes_option
 @cluster_command
+@columns("message_id", "sent", "sent_as")
 def resend(
     admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origin: bool, again: bool, yes: bool
 ) -> Rows:
@@ -97,7 +100,7 @@ def resend(
     }:
         raise click.ClickException(f"no dead letter of {group!r} is called {', '.join(sorted(missing))}")
     if not yes:
-        confirm(f"Send {len(found)} messages again?")
+        confirm(count=len(found))
     rows = []
     for queue, message in found:
         before = [] if again else admin.resent(group, queue, message)
@@ -123,7 +126,7 @@ def export(admin: "Admin", group: str, file: Path | None) -> None:
 
 @command.command()
 @_GROUP
-@confirmed("Delete the dead letters of {group!r}?")
+@confirmed
 @cluster_command
 def purge(admin: "Admin", group: str) -> Rows:
     """Delete the dead letters of GROUP.

@@ -1,5 +1,6 @@
 """Errors on the command line: one line of text, and an exit code that a script can branch on."""
 
+from rmqpy.cli.escapes import printable_text
 from rmqpy.errors import (
     AuthError,
     ConfigError,
@@ -43,4 +44,4 @@ def exit_code(error: Exception) -> int | None:
 
 def error_line(error: Exception) -> str:
     """The error in one line, with its hint."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable_text(" ".join(str(error).split())) or type(error).__name__

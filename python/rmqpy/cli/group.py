@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
@@ -13,6 +13,7 @@ from rmqpy.cli.command import (
     Rows,
     check_given,
     cluster_command,
+    columns,
     confirm,
     confirmed,
     with_admin,
@@ -53,12 +54,17 @@ _settings = options(
 )
 
 
+_LAG_COLUMNS: Final = ("group", "topics", "lag", "seconds")
+_PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "offset", "end", "lag", "seconds")
+_MEMBER_COLUMNS: Final = ("client", "address", "language", "version", "brokers", "subscriptions")
+
 command = click.Group("group", help=COMMANDS["group"])
 
 
 @command.command("list")
 @click.option("--system", is_flag=True, help="Show system groups, too.")
 @cluster_command
+@columns("group")
 def list_(admin: "Admin", system: bool) -> Rows:
     """Names of all groups.
 
@@ -71,6 +77,7 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @command.command()
 @_GROUP
 @cluster_command
+@columns("broker", "consume", "broadcast", "retry_max", "retry_queues")
 def describe(admin: "Admin", name: str) -> Rows:
     """Settings of group NAME on each broker.
 
@@ -126,7 +133,7 @@ def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
 @command.command()
 @_GROUP
 @click.option("--keep-offsets", is_flag=True, help="A new group of this name continues at its offsets.")
-@confirmed("Delete the group {name!r} and its offsets?")
+@confirmed
 @cluster_command
 def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
     """Delete group NAME and its offsets. Its retry and dead-letter topics stay.
@@ -160,7 +167,8 @@ def lag(admin: "Admin", name: str | None, topic: str | None, output: Format) -> 
     else:
         raise click.UsageError("--topic needs the NAME of a group")
     key = "group" if name is None else "topic"
-    show(rows, output, totals=lambda: {key: "sum", "lag": sum(row["lag"] for row in rows)})
+    keys = _LAG_COLUMNS if name is None else _PROGRESS_COLUMNS
+    show(rows, output, columns=keys, totals=lambda: {key: "sum", "lag": sum(row["lag"] for row in rows)})
 
 
 @command.command()
@@ -215,7 +223,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
         }
         for member in found
     ]
-    show(rows, output)
+    show(rows, output, columns=_MEMBER_COLUMNS)
     differing = disagreements(found)
     if len(differing) > 1:
         note("Warning: members subscribe differently, and the last heartbeat counts:")
@@ -238,6 +246,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
 @_DRY_RUN
 @yes_option
 @cluster_command
+@columns("topic", "broker", "queue", "from", "to", "messages")
 def reset(
     admin: "Admin",
     name: str,
@@ -259,12 +268,7 @@ def reset(
         raise click.UsageError("an offset belongs to one queue: give --queue")
     offset = where if isinstance(where, int) else None
     reset_queues = partial(admin.reset_offsets, name, topic, _place(where), broker=broker, queue_id=queue)
-    return _move(
-        f"Move the group {name!r} in {topic!r}",
-        partial(reset_queues, offset=offset),
-        dry_run=dry_run,
-        yes=yes,
-    )
+    return _move(partial(reset_queues, offset=offset), dry_run=dry_run, yes=yes, name=name, topic=topic)
 
 
 @command.command()
@@ -273,6 +277,7 @@ def reset(
 @_DRY_RUN
 @yes_option
 @cluster_command
+@columns("topic", "broker", "queue", "from", "to", "messages")
 def skip(admin: "Admin", name: str, topic: str | None, dry_run: bool, yes: bool) -> Rows:
     """Skip the backlog of group NAME: it continues with messages sent from now on.
 
@@ -280,14 +285,14 @@ def skip(admin: "Admin", name: str, topic: str | None, dry_run: bool, yes: bool)
     rmqpy group skip billing --topic orders --yes
     """
     skip_backlog = partial(admin.skip_backlog, name, topic)
-    return _move(f"Let the group {name!r} skip its backlog", skip_backlog, dry_run=dry_run, yes=yes)
+    return _move(skip_backlog, dry_run=dry_run, yes=yes, name=name)
 
 
 @command.command()
 @click.argument("source", shell_complete=complete_groups)
 @click.argument("target", shell_complete=complete_groups)
 @_TOPIC
-@confirmed("Move the group {target!r} to the offsets of {source!r}?")
+@confirmed
 @cluster_command
 def clone(admin: "Admin", source: str, target: str, topic: str | None) -> Rows:
     """Copy the offsets of group SOURCE to group TARGET.
@@ -372,7 +377,7 @@ def _watched(topic: str, now: _TopicProgress, before: _TopicProgress | None) -> 
     }
 
 
-def _move(question: str, moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool) -> Rows:
+def _move(moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool, **facts: str) -> Rows:
     """Make moves, or those of a dry run, after asking with what they would be."""
     if not (dry_run or yes):
         steps = [move.target - move.offset for move in moves(dry_run=True)]
@@ -381,7 +386,7 @@ def _move(question: str, moves: "Callable[..., list[Move]]", *, dry_run: bool, y
             "forward": sum(step for step in steps if step > 0),
         }
         by = " and ".join(f"{count} messages {way}" for way, count in ways.items() if count) or "0 messages"
-        confirm(f"{question}, by {by}?")
+        confirm(**facts, by=by)
     return [
         {
             "topic": move.topic,

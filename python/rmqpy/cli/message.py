@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqpy.cli import COMMANDS
-from rmqpy.cli.command import Rows, cluster_command, printed, with_admin
+from rmqpy.cli.command import Rows, cluster_command, columns, printed, with_admin
 from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, options
 from rmqpy.cli.output import (
+    RECORD_COLUMNS,
     Format,
     export_option,
     message_record,
@@ -83,7 +84,7 @@ def find(
             raise MessageNotFound(f"no message of {topic!r} has the key {key!r}", topic=topic)
     else:
         found = list(islice(admin.messages_between(topic, begin, end), count))
-    show(message_rows(found, output), output)
+    show(message_rows(found, output), output, columns=RECORD_COLUMNS)
 
 
 @command.command()
@@ -92,6 +93,7 @@ def find(
     "--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Where its clients write traces."
 )
 @cluster_command
+@columns("at", "what", "group", "client", "topic", "broker", "attempt", "ms", "outcome")
 def trace(admin: "Admin", message_id: str, trace_topic: str) -> Rows:
     """Traces of the message that its producer gave this ID, from clients that trace.
 
@@ -132,6 +134,7 @@ def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Ro
 @command.command()
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @cluster_command
+@columns("topic", "waiting", "5s", "1m", "5m", "15m", "1h", "4h", "8h", "1d", "later")
 def timers(admin: "Admin", topic: str | None) -> Rows:
     """Timed messages that wait, of TOPIC or of all topics, and how many are due within these times from now.
 
@@ -142,10 +145,10 @@ def timers(admin: "Admin", topic: str | None) -> Rows:
     from rmqpy.protocol.requests.timers import DUE_WITHIN_S
 
     names = ("5s", "1m", "5m", "15m", "1h", "4h", "8h", "1d", "later")
-    columns = list(zip(names, (*DUE_WITHIN_S, None), strict=True))
+    bounds = list(zip(names, (*DUE_WITHIN_S, None), strict=True))
     return [
         {"topic": found.topic, "waiting": found.waiting}
-        | {name: found.due_within.get(bound) for name, bound in columns}
+        | {name: found.due_within.get(bound) for name, bound in bounds}
         for found in admin.pending_timers(topic)
     ]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqpy.cli import terminal
+from rmqpy.cli.escapes import escaped_json, printable_text
 from rmqpy.cli.options import flag, option_value
 from rmqpy.cli.template import PREFIX, OutputFormat, filled, plain
 
@@ -28,13 +29,13 @@ Format = str
 Record = Mapping[str, Any]
 #: Keys of a body: as text, and where it is none.
 _BODIES = frozenset({"body", "body_base64"})
-#: Keys of a message as `message_record` makes it; dead letters have their number of attempts besides.
-RECORD_KEYS = frozenset(
-    {
-        *("topic", "broker", "queue", "offset", "message_id", "offset_message_id", "tag", "keys"),
-        *("properties", "born_at", "stored_at", "attempts", *_BODIES),
-    }
+#: Keys of a message whose body is text, in their order.
+RECORD_COLUMNS = (
+    *("topic", "broker", "queue", "offset", "message_id", "offset_message_id", "tag", "keys"),
+    *("properties", "born_at", "stored_at", "body"),
 )
+#: Keys of a message as `message_record` makes it; dead letters have their number of attempts besides.
+RECORD_KEYS = frozenset({*RECORD_COLUMNS, "attempts", *_BODIES})
 #: Of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
 
@@ -99,14 +100,18 @@ def _export_figures(count: int, size: int, began: float) -> str:
 
 
 def show(
-    result: Record | Sequence[Record], output: Format, *, totals: Callable[[], Record] | None = None
+    result: Record | Sequence[Record],
+    output: Format,
+    *,
+    totals: Callable[[], Record] | None = None,
+    columns: Sequence[str] = (),
 ) -> None:
     """Print one record, or rows of the same keys. A table ends with `totals`, which other formats leave to programs;
-    in place of one without rows is a note."""
+    in place of one without rows is a note. CSV without rows has the headings that `columns` names."""
     if output == "json":
         click.echo(json_text(result, indent=2))
     elif output == "csv":
-        _comma_separated([result] if isinstance(result, Mapping) else result)
+        _comma_separated([result] if isinstance(result, Mapping) else result, columns)
     elif output.startswith(PREFIX):
         for line in _filled(output, [result] if isinstance(result, Mapping) else result):
             click.echo(line)
@@ -233,10 +238,10 @@ def message_line(message: "ReceivedMessage") -> dict[str, Any]:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """JSON; values that JSON has no type for become text."""
+    """JSON that a terminal prints as it is; values that JSON has no type for become text."""
     import json
 
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return escaped_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
 
 
 def time_text(moment: datetime) -> str:
@@ -249,11 +254,11 @@ def ms_text(ms: int | None) -> str | None:
     return time_text(datetime.fromtimestamp(ms / 1_000, UTC)) if ms and ms > 0 else None
 
 
-def _comma_separated(rows: Sequence[Record]) -> None:
-    if rows:
+def _comma_separated(rows: Sequence[Record], columns: Sequence[str]) -> None:
+    if headings := _headings(rows) or list(columns):
         import csv
 
-        lines = csv.DictWriter(sys.stdout, fieldnames=_headings(rows), lineterminator="\n")
+        lines = csv.DictWriter(sys.stdout, fieldnames=headings, lineterminator="\n")
         lines.writeheader()
         lines.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
 
@@ -287,13 +292,4 @@ def _columns(rows: Iterable[Sequence[str]]) -> str:
 
 def _text(value: object) -> str:
     """A value as a cell. A sum that a column has not is empty, and nothing else is."""
-    return "" if value == "" else _printable(plain(value) or "-")
-
-
-def _printable(cell: str) -> str:
-    """A body may hold line ends, and what a terminal takes for commands."""
-    if cell.isprintable():
-        return cell
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cell
-    )
+    return "" if value == "" else printable_text(plain(value) or "-")

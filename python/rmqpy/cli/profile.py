@@ -2,12 +2,13 @@
 
 import click
 
-from rmqpy.cli.command import Rows, printed
+from rmqpy.cli.command import Rows, columns, printed
 from rmqpy.cli.output import note
 
 
 @click.command()
 @printed
+@columns("profile", "namesrv", "timeout", "namespace", "access_key", "tls")
 def command() -> Rows:
     """List profiles. Commands take one with -p NAME, or from $RMQPY_PROFILE.
 

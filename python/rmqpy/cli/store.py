@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from rmqpy.cli.command import Result, Rows, printed
+from rmqpy.cli.command import Result, Rows, columns, printed
 from rmqpy.cli.options import options
 from rmqpy.cli.output import (
+    RECORD_COLUMNS,
     Format,
     Record,
     message_line,
@@ -52,6 +53,13 @@ def _span(text: str) -> tuple[int, int]:
     if not colon or not (0 <= span[0] <= span[1] <= _END):
         raise click.BadParameter(f"{text!r} is not A:B, A: or :B")
     return span
+
+
+_DUMP_COLUMNS: Final = (
+    "position",
+    *(name for name in RECORD_COLUMNS if name != "broker"),
+    *("flag", "sys_flag", "attempt", "born_host", "store_host"),
+)
 
 
 @click.group()
@@ -190,13 +198,14 @@ def dump(
             note(f"no record from {at} to {end}: {reason}")
         gaps += len(lost)
     if output in ("json", "csv"):
-        show(rows, output)
+        show(rows, output, columns=_DUMP_COLUMNS)
     return 1 if gaps else 0
 
 
 @command.command()
 @with_store()
 @printed
+@columns("topic", "queues", "messages", "bytes", "body_bytes", "first_stored", "last_stored")
 def stats(store: _Opened) -> Rows:
     """Count the records of every topic in the log of the store at PATH.
 

@@ -7,9 +7,11 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import (
+    Result,
     Rows,
     check_given,
     cluster_command,
+    columns,
     confirm,
     confirmed,
     with_admin,
@@ -35,7 +37,7 @@ command = click.Group("topic", help=COMMANDS["topic"])
 @click.option("--system", is_flag=True, help="Show system topics, too.")
 @click.option("--types", is_flag=True, help="Show what each is for, too: every broker is asked.")
 @cluster_command
-def list_(admin: "Admin", system: bool, types: bool) -> Rows:
+def list_(admin: "Admin", system: bool, types: bool) -> Result:
     """Names of all topics.
 
     \b
@@ -44,13 +46,15 @@ def list_(admin: "Admin", system: bool, types: bool) -> Rows:
     """
     if types:
         found = admin.topic_types(with_system=system)
-        return [{"topic": name, "type": kind} for name, kind in found.items()]
-    return [{"topic": name} for name in admin.topics(with_system=system)]
+        typed = [{"topic": name, "type": kind} for name, kind in found.items()]
+        return Result(typed, 0, ("topic", "type"))
+    return Result([{"topic": name} for name in admin.topics(with_system=system)], 0, ("topic",))
 
 
 @command.command()
 @_TOPIC
 @cluster_command
+@columns("broker", "address", "queue", "perm", "begin", "end", "messages", "last_stored", "type")
 def describe(admin: "Admin", name: str) -> Rows:
     """Queues of topic NAME: their broker, offsets and last message, and what the topic is for.
 
@@ -67,6 +71,7 @@ def describe(admin: "Admin", name: str) -> Rows:
 @command.command()
 @_TOPIC
 @cluster_command
+@columns("direction", "group", "per_second", "last_hour", "last_day", "lag")
 def status(admin: "Admin", name: str) -> Rows:
     """Traffic of topic NAME: messages in, messages out to each group, and lags.
 
@@ -110,6 +115,7 @@ def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, 
 @command.command()
 @_TOPIC
 @cluster_command
+@columns("broker", "read_queues", "write_queues", "perm", "order", "type")
 def settings(admin: "Admin", name: str) -> Rows:
     """Settings of topic NAME on each broker.
 
@@ -138,6 +144,7 @@ def _settings(admin: "Admin", name: str) -> list[dict[str, Any]]:
 @command.command()
 @_TOPIC
 @cluster_command
+@columns("cluster", "broker", "id", "address", "read_queues", "write_queues", "perm")
 def route(admin: "Admin", name: str) -> Rows:
     """Route of topic NAME, as name servers give it to clients.
 
@@ -227,14 +234,14 @@ def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: 
     if not yes and (
         losses := _losses(admin, name, settings["read_queues"], settings["write_queues"], settings["perm"])
     ):
-        confirm(f"Change topic {name!r} ({'; '.join(losses)})?")
+        confirm(name=name, losses="; ".join(losses))
     brokers = admin.update_topic(name, **settings)
     return {"topic": name, "brokers": brokers}
 
 
 @command.command()
 @_TOPIC
-@confirmed("Delete topic {name!r} and its messages?")
+@confirmed
 @cluster_command
 def delete(admin: "Admin", name: str) -> Rows:
     """Remove topic NAME from all brokers and name servers. Its messages cannot be read any more.

@@ -12,6 +12,12 @@ import click
 if TYPE_CHECKING:
     from rmqpy.message import MessageQueue
 
+#: Digits of the largest number that is taken: each is below 2^63.
+_DIGITS_MAX: Final = 18
+#: Characters of a wrong value that an error quotes.
+_SHOWN_MAX: Final = 60
+#: A hundred years: longer than any wait.
+_SPAN_MAX: Final = timedelta(days=36_500)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -21,33 +27,49 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
         case "begin" | "end":
             return value
         case _ if value.isascii() and value.isdigit():
+            if len(value) > _DIGITS_MAX:
+                raise click.BadParameter(f"{_shown(value)} is larger than any offset")
             return int(value)
-    if (age := _span(value)) is not None:
-        return datetime.now(UTC) - age
     try:
+        if (age := _span(value)) is not None:
+            return datetime.now(UTC) - age
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        return moment if moment.tzinfo else moment.astimezone()
+    except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{value!r} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
+            f"{_shown(value)} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
         ) from None
-    return moment if moment.tzinfo else moment.astimezone()
 
 
 def span(value: str) -> timedelta:
     """A time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
-    found = _span(value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not a time span like 10s, 5m, 2h or 1d")
+    try:
+        found = _span(value)
+    except OverflowError:
+        found = None
+    if found is None or found > _SPAN_MAX:
+        raise click.BadParameter(
+            f"{_shown(value)} is not a time span like 10s, 5m, 2h or 1d, {_SPAN_MAX.days}d at most"
+        )
     return found
 
 
 def _span(value: str) -> timedelta | None:
+    """A time span; None for other text. Raises `OverflowError` where it is longer than any calendar."""
+    number = value.rstrip("msdh")
+    if number.isascii() and number.isdigit() and len(number) > _DIGITS_MAX:
+        raise OverflowError(f"more than {_DIGITS_MAX} digits")
     if value.endswith("ms") and value[:-2].isascii() and value[:-2].isdigit():
         return timedelta(milliseconds=int(value[:-2]))
     number, unit = value[:-1], value[-1:]
     if number.isascii() and number.isdigit() and unit in _UNITS:
         return timedelta(**{_UNITS[unit]: int(number)})
     return None
+
+
+def _shown(value: str) -> str:
+    """What was typed, cut where it is long."""
+    return repr(value if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}…")
 
 
 class QueueName(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rmqpy.control.access import policies as rules_of
 from rmqpy.control.access.audit import note_change
 from rmqpy.control.access.policies import SUBJECT_PREFIX, Policies, user_of
-from rmqpy.control.access.users import USERS_MAX, Users, fault, is_super, name_fault
+from rmqpy.control.access.users import USERS_MAX, Users, fault, is_enabled, is_super, name_fault
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.access import (
     AclFound,
@@ -80,6 +80,8 @@ class AccessHandlers:
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         if is_super(known) or is_super(user):
             self._check_super(context, "changed")
+        if not (is_super(user) and is_enabled(user)):
+            self._check_not_last(context, known)
         await self._users.put(user)
         secret = ", new secret" if user.password != known.password else ""
         note_change(context, f"changed User:{user.username} ({user.user_type}, {user.user_status}{secret})")
@@ -91,6 +93,7 @@ class AccessHandlers:
         known = self._users.next_table.get(ask.username)
         if known is not None and is_super(known):
             self._check_super(context, "deleted")
+            self._check_not_last(context, known)
         # The policies first: another user of that name must not find them.
         await self._policies.remove(SUBJECT_PREFIX + ask.username)
         if await self._users.remove(ask.username):
@@ -125,6 +128,19 @@ class AccessHandlers:
         asking = self._users.table.get(context.user or "")
         if asking is None or not is_super(asking):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The super user can only be {what} by super user.")
+
+    def _check_not_last(self, context: RequestContext, user: UserInfo) -> None:
+        """Raise `Refused` where this is the only super user that is enabled and every request is checked: none would be
+        left to make another."""
+        if context.user is None and not context.is_guarded:
+            return
+        table = self._users.next_table
+        supers = [name for name, each in table.items() if is_super(each) and is_enabled(each)]
+        if supers == [user.username]:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"User:{user.username} is the last super user that is enabled: create another one first.",
+            )
 
     # ---- policies ----
 
