@@ -81,6 +81,7 @@ __all__ = [
     "hot_needs",
     "is_listed",
     "make_certificate",
+    "record_destination",
     "record_topic",
     "signature",
     "sql_error",
@@ -168,6 +169,10 @@ def decide(
 def is_listed(text: str, source: str) -> bool:
     """Whether `source` is one of the addresses of an entry of a white list, in the notation of `plain_acl.yml`. Raises
     `ValueError` where it cannot be read."""
+
+def record_destination(record: bytes) -> str:
+    """The topic that a record of the log will be delivered to: of a half message that is open or was given up, the one
+    it was sent to. Empty where it is none."""
 
 def record_topic(record: bytes) -> str:
     """The topic of a record of the log; empty where it is none."""

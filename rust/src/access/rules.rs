@@ -217,7 +217,9 @@ impl Rules {
         let Resource { kind, name } = needed.resource;
         kind == ResourceKind::Topic
             && !Actions::of(&[Action::Pub]).cover(needed.actions)
-            && name.strip_suffix(REPLY_SUFFIX).is_some_and(|cluster| *cluster == *self.checks.cluster)
+            // A client with a namespace has a topic of replies in it.
+            && name.rsplit('%').next().and_then(|plain| plain.strip_suffix(REPLY_SUFFIX))
+                == Some(&*self.checks.cluster)
     }
 
     /// Whether `user` may do this from `source`. Ask `guards` before.

@@ -14,7 +14,9 @@ use crate::access::resource::{ResourceKind, ResourcePattern};
 use crate::access::rules::User;
 use crate::access::signature::{SigningKey, TooManyFields};
 use crate::access::white_list::WhiteList;
+use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
+use crate::message::topic::{HALF_TOPIC, UNDECIDED_TOPIC};
 use crate::remoting::codes::VERSION;
 use crate::requests::needs;
 
@@ -142,8 +144,19 @@ pub(super) fn signature(secret: &str, fields: Vec<(String, String)>, body: &[u8]
 /// The topic of a record of the log; empty where it is none.
 #[pyfunction]
 pub(super) fn record_topic(record: &[u8]) -> String {
-    let topic = RecordView::parse(record)
-        .ok()
-        .and_then(|record| std::str::from_utf8(record.topic()).ok().map(str::to_owned));
-    topic.unwrap_or_default()
+    RecordView::parse(record).map_or_else(|_| String::new(), |record| text(record.topic()))
+}
+
+/// The topic that a record of the log will be delivered to: of a half message that is open or was given up, the one
+/// it was sent to. Empty where it is none.
+#[pyfunction]
+pub(super) fn record_destination(record: &[u8]) -> String {
+    let Ok(record) = RecordView::parse(record) else { return String::new() };
+    let is_half = [HALF_TOPIC, UNDECIDED_TOPIC].iter().any(|topic| record.topic() == topic.as_bytes());
+    let real = properties::get(record.properties(), name::REAL_TOPIC).filter(|_| is_half);
+    text(real.unwrap_or_else(|| record.topic()))
+}
+
+fn text(topic: &[u8]) -> String {
+    std::str::from_utf8(topic).unwrap_or_default().to_owned()
 }

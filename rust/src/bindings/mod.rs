@@ -60,6 +60,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(access::decide, module)?)?;
     module.add_function(wrap_pyfunction!(access::is_listed, module)?)?;
     module.add_function(wrap_pyfunction!(access::record_topic, module)?)?;
+    module.add_function(wrap_pyfunction!(access::record_destination, module)?)?;
     module.add_function(wrap_pyfunction!(access::signature, module)?)?;
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
     module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;

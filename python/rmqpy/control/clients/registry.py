@@ -41,6 +41,8 @@ class ConnectedClient:
     language: str
     version: int
     seen_ms: int
+    #: Who sent its heartbeat, where access control is on.
+    user: str | None = None
 
 
 @dataclass(slots=True)
@@ -239,8 +241,8 @@ class Producers(ClientGroups):
     def __init__(self) -> None:
         super().__init__()
         self._groups: dict[str, dict[int, ConnectedClient]] = {}
-        #: Of each client, its connections, the newest at the end, and the other way round.
-        self._connections: dict[str, dict[int, None]] = {}
+        #: Of each client, its connections with their users, the newest at the end, and the other way round.
+        self._connections: dict[str, dict[int, str | None]] = {}
         self._clients: dict[int, str] = {}
 
     @property
@@ -249,17 +251,24 @@ class Producers(ClientGroups):
         return MappingProxyType(self._groups)
 
     def connection_of(self, client_id: str) -> int | None:
-        """The newest connection of a client with a producer; None where it has none here."""
-        return next(reversed(self._connections.get(client_id, {})), None)
+        """The newest connection of a client with a producer; None where it has none here.
+
+        A client id is a claim. Those of other users do not count while a connection of the first user to claim it
+        lives.
+        """
+        connections = self._connections.get(client_id, {})
+        owner = next(iter(connections.values()), None)
+        return next((each for each in reversed(connections) if connections[each] == owner), None)
 
     def register(self, member: ConnectedClient, group_name: str) -> None:
         """A heartbeat of one member."""
         self._groups.setdefault(group_name, {})[member.connection] = member
         self._join(member.connection, group_name)
-        if self._clients.get(member.connection) != member.client_id:
+        known = self._connections.get(member.client_id, {})
+        if member.connection not in known or known[member.connection] != member.user:
             self._forget(member.connection)
             self._clients[member.connection] = member.client_id
-            self._connections.setdefault(member.client_id, {})[member.connection] = None
+            self._connections.setdefault(member.client_id, {})[member.connection] = member.user
 
     def unregister(self, connection: int, group_name: str) -> None:
         members = self._groups.get(group_name)

@@ -66,6 +66,7 @@ class ClientHandlers:
             context.language,
             context.version,
             self._clock.wall_ms(),
+            context.user,
         )
         is_version_2 = data.heartbeat_fingerprint != 0
         must_resend = not is_version_2

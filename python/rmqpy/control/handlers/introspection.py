@@ -7,10 +7,12 @@ import dataclasses
 from dataclasses import dataclass
 
 from rmqpy._native import Store
+from rmqpy.control.access.records import RecordRights
 from rmqpy.control.clients.registry import ConnectedClient, Consumers
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.topics.table import Topics
+from rmqpy.protocol.access import Action
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.introspection import (
     ConsumeMessageDirectly,
@@ -20,7 +22,7 @@ from rmqpy.protocol.requests.introspection import (
     InvokeBrokerToGetConsumerStatus,
 )
 from rmqpy.protocol.requests.queues import MessageQueue
-from rmqpy.remoting.server import Refused, handles
+from rmqpy.remoting.server import Refused, RequestContext, handles
 
 #: A member that is slow to say where it stands must not spoil the answer of the others.
 _STATUS_SECONDS = 5.0
@@ -36,6 +38,7 @@ class IntrospectionHandlers:
     _groups: Groups
     _consumers: Consumers
     _relay: Relay
+    _rights: RecordRights
 
     @handles(GetConsumerRunningInfo)
     async def running_info(self, ask: GetConsumerRunningInfo) -> bytes:
@@ -43,9 +46,10 @@ class IntrospectionHandlers:
         return await self._relay.ask(member.connection, ask)
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, ask: ConsumeMessageDirectly) -> bytes:
+    async def consume(self, ask: ConsumeMessageDirectly, context: RequestContext) -> bytes:
         member = self._member(ask.consumer_group, ask.client_id)
         record = await asyncio.to_thread(self._record, ask.msg_id or "")
+        self._rights.check(record, Action.SUB, ask.code, context)
         topic, group = self._topics.table.get(ask.topic or ""), self._groups.table.get(ask.consumer_group)
         complete = dataclasses.replace(
             ask,

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from rmqpy._native import Server, Store, record_topic
+from rmqpy._native import Store
+from rmqpy.control.access.records import RecordRights
 from rmqpy.control.clients.registry import Consumers
-from rmqpy.protocol import access
+from rmqpy.protocol.access import Action
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import (
     QueriedMessages,
@@ -31,10 +32,10 @@ _ANSWER_BYTES_MAX: Final = 8 << 20
 class MessageHandlers:
     """Messages by key and by position, and the entries of a queue."""
 
-    def __init__(self, store: Store, consumers: Consumers, server: Server) -> None:
+    def __init__(self, store: Store, consumers: Consumers, rights: RecordRights) -> None:
         self._store = store
         self._consumers = consumers
-        self._server = server
+        self._rights = rights
 
     @handles(QueryMessage)
     async def query(self, ask: QueryMessage) -> QueriedMessages:
@@ -66,16 +67,8 @@ class MessageHandlers:
         if record is None:
             remark = f"can not find message by the offset, {ask.offset}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        if context.is_guarded:
-            # The request may name another topic than the message's, or none.
-            self._authorize(record_topic(record), context)
+        self._rights.check(record, Action.GET, ask.code, context)
         return record
-
-    def _authorize(self, topic: str, context: RequestContext) -> None:
-        needs = [(access.ResourceKind.TOPIC.value, topic, [access.Action.GET.value])]
-        refusal = self._server.authorize(ViewMessageById.code, context.user, context.address, needs)
-        if refusal is not None:
-            raise Refused(ResponseCode.NO_PERMISSION, refusal)
 
     @handles(QueryConsumeQueue)
     async def units(self, ask: QueryConsumeQueue) -> QueueUnits:

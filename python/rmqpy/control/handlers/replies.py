@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from rmqpy._native import Server, store_reply
 from rmqpy.clock import Clock
@@ -25,6 +26,8 @@ from rmqpy.protocol.requests.replies import (
 from rmqpy.protocol.topics import Permission, TopicConfig
 from rmqpy.remoting.server import Refused, RequestContext, handles
 
+#: Behind the name of a cluster: its topic of replies.
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _Reply = SendReplyMessage | SendReplyMessageV2
 
 
@@ -51,6 +54,10 @@ class ReplyHandlers:
 
     async def _send_on(self, ask: _Reply, context: RequestContext) -> StoredMessage:
         config = self._config.now
+        if context.is_guarded and not _is_of_replies(ask.topic, config.cluster):
+            # A right to send to another topic is none to answer the requests of others.
+            remark = f"replies are sent to {config.cluster}{REPLY_SUFFIX}, not to {ask.topic}"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         _check(ask, await self._topic(ask, config), config)
         properties = decode(ask.properties)
         undelivered = await self._replies.deliver(
@@ -130,6 +137,11 @@ class ReplyHandlers:
             )
         except StoreError as error:
             return ResponseCode.SYSTEM_ERROR, str(error), 0
+
+
+def _is_of_replies(topic: str, cluster: str) -> bool:
+    """Whether it is the cluster's topic of replies, in a namespace or in none."""
+    return topic.rpartition("%")[2] == cluster + REPLY_SUFFIX
 
 
 def _check(ask: _Reply, topic: TopicConfig, config: BrokerConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqpy.control.access.audit import note_request
+from rmqpy.control.access.records import RecordRights
 from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
@@ -91,12 +92,13 @@ def _of_clients(context: StartContext, recovered: Recovered, services: Services)
     settings, clock = context.settings, context.clock
     store, topics, groups = recovered.store, recovered.topics, recovered.groups
     server, consumers, relay = services.server, services.consumers, services.relay
+    rights = RecordRights(server)
     return (
         ClientHandlers(settings, topics, groups, consumers, services.producers, server, clock),
-        IntrospectionHandlers(context.config.name, store, topics, groups, consumers, relay),
+        IntrospectionHandlers(context.config.name, store, topics, groups, consumers, relay, rights),
         relay,
-        MessageHandlers(store, consumers, server),
-        TransactionHandlers(services.transactions),
+        MessageHandlers(store, consumers, rights),
+        TransactionHandlers(services.transactions, store, rights),
         TimerHandlers(services.due, services.timer_counts),
         ReplyHandlers(settings, topics, services.replies, server, context.addresses.numeric(), clock),
     )
