@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ import pytest
 
 import rmqpy
 from commandline import runner
+from rmqpy.cli import consume
 from rmqpy.cli.standalone import SMALL
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
@@ -417,6 +419,33 @@ def test_following_prints_what_arrives_until_it_is_interrupted(run: Any, server:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
+
+
+def test_following_reads_queues_that_the_topic_grows_by(
+    run: Any, server: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = rmqpy.ClientConfig(namesrv=server.namesrv, route_refresh=0.1)
+    monkeypatch.setattr(consume, "client_config", lambda namesrv, timeout: config)
+    run("topic", "create", "grown", "--queues", "1")
+    run("produce", "grown", "first")
+    queue = rmqpy.MessageQueue("grown", "broker-a", 1)
+
+    def grow() -> None:
+        with (
+            rmqpy.Admin(server.namesrv) as admin,
+            rmqpy.PullConsumer("probe", config) as probe,
+            rmqpy.Producer(config) as producer,
+        ):
+            admin.update_topic("grown", read_queues=2, write_queues=2)
+            while queue not in probe.queues("grown"):
+                pass
+            producer.send("grown", "second", queue=queue)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    code, out, _ = run("consume", "grown", "--follow", "--count", "2")
+    thread.join()
+    assert (code, out) == (0, "first\nsecond\n")
 
 
 def test_following_as_a_group_shares_the_topic_and_commits_what_was_printed(

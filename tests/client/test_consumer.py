@@ -88,6 +88,11 @@ def test_a_group_begins_where_it_committed_else_where_it_is_told(namesrv: str, b
         assert (reader.position(Q0), reader.position(Q1)) == (90, 0)
         assert (reader.committed(Q0), reader.committed(Q1)) == (90, None)
     with consumer(namesrv, start_from="latest") as reader:
+        # The group has progress in the topic: a queue without any appeared later.
+        reader.assign([Q1])
+        assert reader.position(Q1) == 0
+    broker.committed.clear()
+    with consumer(namesrv, start_from="latest") as reader:
         reader.assign([Q1])
         assert reader.position(Q1) == 100
 

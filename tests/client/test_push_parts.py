@@ -281,6 +281,7 @@ def test_queues_of_a_topic_without_a_known_share_stay_and_those_of_one_that_is_g
         frozenset({"returns"}),
         is_stranger=False,
         is_alone=True,
+        readable={},
     )
     assert view.given([*QUEUES[1:3], other, gone]) == {QUEUES[2], gone}
     assert view.taken([*QUEUES[1:3], other, gone]) == {QUEUES[0]}

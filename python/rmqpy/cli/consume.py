@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 READER = "TOOLS_CONSUMER"
 #: Messages taken at a time: few enough that a committed position follows the printed one closely.
 BURST = 32
+#: Interval at which `--follow` looks for queues that have appeared.
+NEW_QUEUES_S = 1.0
 #: Time to wait for a topic that no name server knows yet.
 NEW_TOPIC_S = 1.0
 
@@ -75,6 +77,7 @@ def command(
     With a group and --follow it is a member of the group: several share the topic's queues.
     """
     from rmqpy.client.consumer import PullConsumer
+    from rmqpy.errors import RocketMQError
     from rmqpy.message import sql
 
     if expression is not None and tags != "*":
@@ -103,8 +106,13 @@ def command(
             if start is not None:
                 for each in queues:
                     consumer.seek(each, start)
-        printed = 0
+        printed, look_at = 0, time.monotonic() + NEW_QUEUES_S
         while follow or _is_behind(consumer, ends):
+            if follow and group is None and queue is None and time.monotonic() > look_at:
+                look_at = time.monotonic() + NEW_QUEUES_S
+                with suppress(RocketMQError):
+                    # A queue that has appeared begins at its first message.
+                    consumer.assign(dict.fromkeys([*queues, *consumer.queues(topic)]), wanted)
             burst = BURST if count is None else min(BURST, count - printed)
             shown: dict[MessageQueue, int] = {}
             try:
@@ -139,14 +147,16 @@ def _share(
     wanted: "Filter",
     start: "Literal['begin', 'end'] | int | datetime | None",
 ) -> None:
-    """Be a member of the group, which shares the queues of the topic; each begins at `start` the first time."""
-    begun: set[MessageQueue] = set()
+    """Be a member of the group, which shares the queues of the topic. The first ones begin at `start`; what comes later
+    is new, or was another member's, and begins as the group does."""
+    has_begun = False
 
     def begin(change: "Rebalance") -> None:
-        for queue in change.assigned - begun:
-            if start is not None:
+        nonlocal has_begun
+        if start is not None and not has_begun:
+            for queue in change.assigned:
                 consumer.seek(queue, start)
-            begun.add(queue)
+        has_begun |= bool(change.assigned)
 
     consumer.subscribe(topic, wanted, on_rebalance=begin)
 

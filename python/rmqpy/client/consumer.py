@@ -44,7 +44,8 @@ class PullConsumer(PullConsumerBase):
                 for message in messages:
                     print(message.queue_offset, message.text())
 
-    A queue begins where the group committed last, else at `start_from`. With `auto_commit` (seconds, or True for 5)
+    A queue begins where the group committed last. A group without progress in a topic begins at `start_from`, and at
+    the first message of queues that appear later. With `auto_commit` (seconds, or True for 5)
     each `poll` commits, from time to time, what earlier polls returned, and so does `close`: a crash repeats
     messages and loses none.
     """

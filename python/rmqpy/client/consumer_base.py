@@ -124,7 +124,7 @@ class PullConsumerBase(Lifetime, ABC):
         if self._follower is None:
             if core.assignment():
                 raise RuntimeError("a consumer that was assigned queues does not share those of a group")
-            subscriber = Subscriber(self.config, self.group, self._start_from, core.positions)
+            subscriber = Subscriber(self.config, self.group, core.beginnings, core.positions)
             self._follower = Follower(subscriber, core, is_committing=bool(self._auto_commit))
             core.follow(self._follower)
         self._follower.listen(topics, notify)

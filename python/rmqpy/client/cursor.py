@@ -21,6 +21,7 @@ from rmqpy.client.checks import check_filter
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.first_positions import FirstPosition, FirstPositions
+from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.follower import LOOK_S, Follower
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
 from rmqpy.client.observers import ReceiveObserver, tell_received
@@ -76,15 +77,17 @@ class Cursor:
         self._left: deque[ReceivedMessage] = deque()
         self._places = Places(cluster, caller)
         self._stored = BrokerOffsets(self._places, group)
-        self._first = FirstPositions(cluster, caller, group, start_from)
-        self._compared = FirstPositions(cluster, caller, group, start_from)
+        self.beginnings = Beginnings(start_from, self._stored.has_any)
+        self._first = FirstPositions(cluster, caller, group, self.beginnings)
+        # Only progress is compared: where a queue without it would begin does not matter.
+        self._compared = FirstPositions(cluster, caller, group, Beginnings("earliest", self._stored.has_any))
         self._fetcher = Fetcher(caller, cluster.routes, group)
         #: Present where the queues come from a group, not from the user.
         self._follower: Follower | None = None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
-        return list((await self._cluster.routes.subscribe(topic, self._caller)).readable)
+        return list(await self._see(topic))
 
     async def assign(self, queues: Iterable[MessageQueue], tags: Filter = "*") -> None:
         """Read these queues and no others; those assigned before go on where they are.
@@ -99,6 +102,8 @@ class Cursor:
         chosen, known = list(queues), self.positions()
         for queue in chosen:
             check_types(queues=(queue, MessageQueue))
+        for topic in {queue.topic for queue in chosen}:
+            await self._see(topic)
         begun = self._begun(await self._first.find([one for one in chosen if one not in known], None))
         positions = {queue: known[queue] if queue in known else begun[queue] for queue in chosen}
         self._fetcher.assign(positions, {queue.topic: tags for queue in chosen})
@@ -307,6 +312,16 @@ class Cursor:
             self._cluster.release()
 
     # ---- pieces ----------------------------------------------------------------------------------------
+
+    async def _see(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic, noted as this consumer's view of it."""
+        try:
+            readable = (await self._cluster.routes.subscribe(topic, self._caller)).readable
+        except errors.TopicNotFound:
+            self.beginnings.see({topic: ()})
+            raise
+        self.beginnings.see({topic: readable})
+        return readable
 
     def _begun(self, found: Mapping[MessageQueue, FirstPosition]) -> dict[MessageQueue, int]:
         """The offsets to begin at."""

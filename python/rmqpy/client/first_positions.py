@@ -1,5 +1,5 @@
-"""First positions: where queues begin that are new to a reader of a group: at its progress, or where it has none, at
-the place its user named.
+"""First positions: the offsets at which a reader of a group begins with new queues: the group's progress, or the place
+that `Beginnings` names where there is none.
 
 Owns the questions under way. All queues are asked for at once, and a broker that does not answer holds up its own
 queues and no others: they are asked for again after a while, behind the reader's back. Written once, over a `Caller`.
@@ -16,7 +16,8 @@ from typing import NamedTuple
 from rmqpy import errors
 from rmqpy._native import Call
 from rmqpy.client.cluster import ClusterConnection
-from rmqpy.client.group.offsets import StartFrom, place_query, progress_query
+from rmqpy.client.group.beginnings import Beginnings
+from rmqpy.client.group.offsets import place_query, progress_query
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.codes import ResponseCode
@@ -37,7 +38,7 @@ class FirstPosition(NamedTuple):
 class _Question:
     """What is asked about one queue next, or under way."""
 
-    __slots__ = ("address", "answer", "ask", "failures", "not_before", "queue", "token")
+    __slots__ = ("address", "answer", "ask", "failures", "has_no_progress", "not_before", "queue", "token")
 
     def __init__(self, group: str, queue: MessageQueue) -> None:
         self.queue = queue
@@ -48,16 +49,20 @@ class _Question:
         self.failures = 0
         self.not_before = 0.0
         self.answer: FirstPosition | None = None
+        #: The group has none here: the place of the beginning is asked for next.
+        self.has_no_progress = False
 
 
 class FirstPositions:
     """The first positions of one reader."""
 
-    def __init__(self, cluster: ClusterConnection, caller: Caller, group: str, start_from: StartFrom) -> None:
+    def __init__(
+        self, cluster: ClusterConnection, caller: Caller, group: str, beginnings: Beginnings
+    ) -> None:
         self._cluster = cluster
         self._caller = caller
         self._group = group
-        self._start_from = start_from
+        self._beginnings = beginnings
         self._inbox = caller.inbox()
         self._questions: dict[MessageQueue, _Question] = {}
         self._token = 0
@@ -72,13 +77,18 @@ class FirstPositions:
         """
         known = self._questions
         self._questions = {queue: known.get(queue) or _Question(self._group, queue) for queue in queues}
-        self._collect(is_strict=wait_s is None)
-        asked = [one for one in self._questions.values() if await self._is_started(one, wait_s is None)]
+        await self._collect(is_strict=wait_s is None)
+        asked = [
+            one
+            for one in self._questions.values()
+            # A call that was cancelled may have left requests in flight.
+            if await self._is_started(one, wait_s is None) or (wait_s is None and one.token)
+        ]
         until = float("inf") if wait_s is None else time.monotonic() + wait_s
         while any(one.token for one in asked) and (left := until - time.monotonic()) > 0:
             # A request has a time of its own, after which it fails.
             await self._inbox.wait(min(left, self._cluster.config.request_timeout))
-            self._collect(is_strict=wait_s is None)
+            await self._collect(is_strict=wait_s is None)
         return {
             queue: self._questions.pop(queue).answer  # type: ignore[misc]
             for queue, one in list(self._questions.items())
@@ -92,7 +102,9 @@ class FirstPositions:
 
     async def _is_started(self, question: _Question, is_strict: bool) -> bool:
         """Ask, unless it is under way or answered, or its pause is not over."""
-        if question.token or question.answer is not None or time.monotonic() < question.not_before:
+        if question.token or question.answer is not None or question.has_no_progress:
+            return False
+        if time.monotonic() < question.not_before:
             return False
         try:
             route = await self._cluster.routes.subscribe(question.queue.topic, self._caller)
@@ -117,7 +129,7 @@ class FirstPositions:
             token=question.token,
         )
 
-    def _collect(self, *, is_strict: bool) -> None:
+    async def _collect(self, *, is_strict: bool) -> None:
         if self._inbox.completions.is_closed():
             raise errors.ClosedError("the consumer was closed")
         questions = {one.token: one for one in self._questions.values() if one.token}
@@ -130,13 +142,27 @@ class FirstPositions:
                 self._read(question, call)
             except errors.RocketMQError as error:
                 self._failed(question, error, is_strict)
+        for question in list(self._questions.values()):
+            if question.has_no_progress:
+                await self._ask_place(question, is_strict)
+
+    async def _ask_place(self, question: _Question, is_strict: bool) -> None:
+        try:
+            place = await self._beginnings.place(question.queue)
+        except errors.RocketMQError as error:
+            question.has_no_progress = False
+            self._failed(question, error, is_strict)
+            return
+        # It stays set while that is not known, so that a cancelled call is made up for.
+        question.has_no_progress = False
+        question.ask = place_query(question.queue, place)
+        self._start(question)
 
     def _read(self, question: _Question, call: Call) -> None:
         check_transport(call, question.address)
         is_progress = isinstance(question.ask, QueryConsumerOffset)
         if is_progress and call.code == ResponseCode.QUERY_NOT_FOUND:
-            question.ask = place_query(question.queue, self._start_from)
-            self._start(question)
+            question.has_no_progress = True
         else:
             offset = self._caller.read(question.ask, call, question.address).offset
             question.answer = FirstPosition(offset, is_progress)

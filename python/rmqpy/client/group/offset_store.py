@@ -32,8 +32,9 @@ class OffsetStore(Protocol):
         """Called once, before anything else. What it raises keeps the consumer from starting."""
 
     def read(self, queue: MessageQueue) -> int | None:
-        """Where to begin with a queue that this member has taken; `None` leaves that to `start_from`. While it raises,
-        the queue waits and is tried again."""
+        """The progress in a queue, `None` where there is none. Also called for queues of other members, once a topic: a
+        queue without progress begins at `start_from` only where its topic has none. While it raises, the queue that
+        this member has taken waits and is tried again."""
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """The progress of a queue has changed. Only this has to be remembered; `persist` follows."""

@@ -12,17 +12,18 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from rmqpy import errors
-from rmqpy._native import Namespace
+from rmqpy._native import Call, Namespace
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.config import home
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare, fastjson, names, namespaces
+from rmqpy.protocol import declare, fastjson, namespaces
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests import queues
 from rmqpy.protocol.requests.clients import ConsumeFromWhere
@@ -35,9 +36,12 @@ from rmqpy.protocol.requests.offsets import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from rmqpy.remoting.client import Caller
+from rmqpy.remoting.client import Caller, check_transport
 
 log = logging.getLogger(__name__)
+
+#: Queries of progress in flight together.
+QUERIES_MAX: Final = 64
 
 R = TypeVar("R")
 
@@ -58,6 +62,13 @@ class Offsets(ABC):
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         """Write progress. Returns the queues whose progress could not be written; it is logged why."""
 
+    async def has_any(self, queues: Collection[MessageQueue]) -> bool:
+        """True when the group has progress in one of these queues."""
+        for queue in queues:
+            if await self.load(queue) is not None:
+                return True
+        return False
+
 
 class Places:
     """Queries of brokers: the begin and end of a queue, the offset of a time. Under either caller."""
@@ -65,12 +76,6 @@ class Places:
     def __init__(self, cluster: ClusterConnection, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
-
-    async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
-        """The begin for a group that has never been in this queue. Retries are read from their first."""
-        return await self.find(
-            queue, "earliest" if queue.topic.startswith(names.RETRY_PREFIX) else start_from
-        )
 
     async def find(self, queue: MessageQueue, place: StartFrom) -> int:
         """The offset of a place: after the last message, at the first, or at the first stored at that time."""
@@ -85,6 +90,36 @@ class Places:
         except (errors.ConnectError, errors.TopicNotFound) as error:
             routes.doubt(queue.topic, is_gone=isinstance(error, errors.TopicNotFound))
             raise
+
+    async def has_progress(self, group: str, queues: Collection[MessageQueue]) -> bool:
+        """True when the group has progress in one of these queues. A broker that does not answer counts as having none:
+        it does not keep a new group from beginning at the others."""
+        waiting, in_flight = deque(queues), deque[tuple[QueryConsumerOffset, MessageQueue, str, Call]]()
+        silent: set[str] = set()
+        while waiting or in_flight:
+            while waiting and len(in_flight) < QUERIES_MAX:
+                queue = waiting.popleft()
+                if queue.broker in silent:
+                    continue
+                route = await self._cluster.routes.subscribe(queue.topic, self._caller)
+                address, ask = route.reader(queue.broker), progress_query(group, queue)
+                timeout = self._cluster.config.request_timeout
+                in_flight.append((ask, queue, address, self._caller.begin(address, ask, timeout=timeout)))
+            if not in_flight:
+                break
+            ask, queue, address, call = in_flight.popleft()
+            await self._caller.wait(call)
+            try:
+                check_transport(call, address)
+                self._caller.read(ask, call, address)
+                return True
+            except errors.RocketMQError as error:
+                if isinstance(error, errors.BrokerError) and error.code == ResponseCode.QUERY_NOT_FOUND:
+                    continue
+                if queue.broker not in silent:
+                    log.warning("the progress of group %s at %s is not known: %s", group, address, error)
+                silent.add(queue.broker)
+        return False
 
 
 class BrokerOffsets(Offsets):
@@ -101,6 +136,9 @@ class BrokerOffsets(Offsets):
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
+
+    async def has_any(self, queues: Collection[MessageQueue]) -> bool:
+        return await self._places.has_progress(self._group, queues)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         done = await asyncio.gather(*(self._is_saved(*one) for one in offsets.items()))

@@ -7,7 +7,7 @@ asked here is asked before every decision and never remembered. For the event lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rmqpy.client.allocation import Allocate
@@ -44,6 +44,8 @@ class View(NamedTuple):
     is_stranger: bool
     #: No other member can have had the queues that are new.
     is_alone: bool
+    #: Topic → all its queues, those of other members included; empty for a topic that does not exist.
+    readable: Mapping[str, tuple[MessageQueue, ...]]
 
     def taken(self, owned: Collection[MessageQueue]) -> set[MessageQueue]:
         """Queues to take."""
@@ -82,6 +84,7 @@ class Shares:
     async def _look(self) -> View:
         member = self._membership.member
         routes, absent, unknown = await self._membership.routes()
+        readable = dict.fromkeys(absent, ()) | {topic: route.readable for topic, route in routes.items()}
         queues: list[MessageQueue] = []
         me = member.client_id
         is_stranger, is_alone = False, True
@@ -103,4 +106,5 @@ class Shares:
             is_stranger,
             # The group's own topic appears with its first heartbeat, a moment after the others are read.
             is_alone and not any(topic.startswith(names.RETRY_PREFIX) for topic in absent | unknown),
+            readable,
         )

@@ -17,11 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy.client.allocation import averagely
+from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.client_queries import member_properties
 from rmqpy.client.group.identity import client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
-from rmqpy.client.group.offsets import StartFrom, begins
+from rmqpy.client.group.offsets import begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.clock import running
@@ -62,7 +63,7 @@ class Subscriber:
         self,
         config: ClientConfig,
         group: str,
-        start_from: StartFrom,
+        beginnings: Beginnings,
         positions: Callable[[], Mapping[MessageQueue, int]],
     ) -> None:
         """`positions`: where the consumer stands; asked from the subscriber's thread."""
@@ -71,7 +72,7 @@ class Subscriber:
         self.failure: BaseException | None = None
         self._config = config
         self._group = group
-        self._start_from = start_from
+        self._beginnings = beginnings
         self.positions = positions
         self._began_ms = round(time.time() * 1000)
         self._newest: Dated | None = None
@@ -174,7 +175,7 @@ class Subscriber:
             self.subscriptions,
             ConsumeType.CONSUME_ACTIVELY,
             MessageModel.CLUSTERING,
-            begins(self._start_from),
+            begins(self._beginnings.start_from),
         )
         self._keeper = MembershipKeeper(
             self._config,
@@ -198,6 +199,8 @@ class Subscriber:
             await self._keeper.close()
 
     async def _apply(self, view: View, since: float) -> bool:
+        self._beginnings.see(view.readable)
+        self._beginnings.keep(view.readable.keys() | view.unknown)
         self._newest = _dated(view, since, self._newest)
         return True
 

@@ -76,7 +76,8 @@ class PushConsumerBase(Lifetime, ABC):
         """Times are seconds.
 
         `ordered`: each queue's messages one after the other. `broadcast`: every member gets every message.
-        `start_from`: where a group begins that has never committed. `workers`: handlers at work at a time.
+        `start_from`: where a group begins in a topic in which it has no progress; queues that appear later begin at
+        their first message. `workers`: handlers at work at a time.
         `batch_size`: more than 1 hands lists to the handler. `max_attempts`: deliveries before a message becomes a
         dead letter; without it the group's setting, 16 retries, or in order none; a group with `retry_queues=0` has
         neither retries nor dead letters. `consume_timeout`: a handler at

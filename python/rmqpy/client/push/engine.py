@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from typing import Any, Final
 
 from rmqpy import errors
+from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
@@ -214,6 +215,8 @@ class Engine:
     async def _rebalance(self, view: View, since: float) -> bool:
         """Take and give until what is owned is this member's share; False when something could not be had yet."""
         owned = self._owned_queues
+        self._beginnings.see(view.readable)
+        self._beginnings.keep(view.readable.keys() | view.unknown)
         given, taken = view.given(owned.queues), view.taken(owned.queues)
         until = since + TAKE_OVER_S
         is_late = running() > until
@@ -317,6 +320,7 @@ class Engine:
             self._offsets = LocalOffsets(
                 options.offset_folder or default_folder(), me, group, caller.namespace
             )
+        self._beginnings = Beginnings(options.start_from, self._offsets.has_any)
         self._send_back = SendBack(cluster, caller, group, _retries(options.max_attempts))
         self._replies = ReplySender(cluster, caller, group)
         self._consumption: Concurrent | Ordered
@@ -341,7 +345,7 @@ class Engine:
             places,
             Locks(cluster, caller, group, me) if options.is_locking else None,
             limits,
-            options.start_from,
+            self._beginnings,
             revive=self._consumption.revive,
             fail=self.fail,
         )

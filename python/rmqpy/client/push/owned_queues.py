@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client.group.offsets import Offsets, Places, StartFrom
+from rmqpy.client.group.beginnings import Beginnings
+from rmqpy.client.group.offsets import Offsets, Places
 from rmqpy.client.push.locks import Locks
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.queue_reader import Moved, QueueReader
@@ -55,7 +56,7 @@ class OwnedQueues:
         places: Places,
         locks: Locks | None,
         limits: Limits,
-        start_from: StartFrom,
+        beginnings: Beginnings,
         *,
         revive: Callable[[ProcessQueue], None],
         fail: Callable[[BaseException], None],
@@ -68,7 +69,7 @@ class OwnedQueues:
         self._places = places
         self._locks = locks
         self._limits = limits
-        self._start_from = start_from
+        self._beginnings = beginnings
         self._revive = revive
         self._fail = fail
         self._owned: dict[MessageQueue, OwnedQueue] = {}
@@ -264,7 +265,7 @@ class OwnedQueues:
                 return committed
             # Not committed yet: the next commit makes it the group's beginning for good.
             self._committed.pop(queue, None)
-            return await self._places.first(queue, self._start_from)
+            return await self._places.find(queue, await self._beginnings.place(queue))
         except errors.RocketMQError as error:
             log.warning("%s cannot be begun and is tried again: %s", queue, error)
             return None
