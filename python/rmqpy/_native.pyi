@@ -1294,8 +1294,9 @@ class NotSent:
 class Rows:
     """An Arrow batch, or table, as messages to send, one for each row.
 
-    Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
-    spaces), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties` (map of strings), `queueId`,
+    Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text
+    that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties`
+    (map of strings), `queueId`,
     `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
     """
 

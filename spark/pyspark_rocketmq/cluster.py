@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 #: Age at which the driver looks again which topics and queues there are.
 QUEUES_REFRESH_S = 1.0
+#: The last millisecond of the calendar, of the year 9999.
+_LAST_MS = 253_402_300_799_999
 
 
 def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.ClientConfig:
@@ -174,7 +176,7 @@ class Cluster:
 
     def since(self, moments_ms: Mapping[Queue, int]) -> dict[Queue, int]:
         """The first offset of each queue that was stored at or after a time; the end where there is none."""
-        moments = {_named(queue): datetime.fromtimestamp(ms / 1000, UTC) for queue, ms in moments_ms.items()}
+        moments = {_named(queue): _moment(ms) for queue, ms in moments_ms.items()}
         return _by_queue(self._again(self._catalog.since, moments))
 
     def message_bytes(self, offsets: Mapping[Queue, int]) -> dict[Queue, int]:
@@ -265,6 +267,11 @@ def lost(losses: Iterable[str], options: Options, warn: Callable[[str], None]) -
         raise DataLoss("; ".join(losses), hint="failOnDataLoss=false reads what is there")
     for loss in losses:
         warn(loss)
+
+
+def _moment(ms: int) -> datetime:
+    """A time as rmqpy takes it; one that no calendar has is the nearest that it has."""
+    return datetime.fromtimestamp(min(max(ms, 0), _LAST_MS) / 1000, UTC)
 
 
 def _named(queue: Queue) -> rmqpy.MessageQueue:

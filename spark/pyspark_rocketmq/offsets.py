@@ -48,11 +48,11 @@ Bound = int | Mapping[Queue, int]
 
 
 def parse_bound(text: str) -> Bound:
-    """`earliest`, `latest` or offsets by topic, broker and queue id. Raises `ValueError`."""
+    """`earliest` or `begin`, `latest` or `end`, or offsets by topic, broker and queue id. Raises `ValueError`."""
     match text.strip().lower():
-        case "earliest":
+        case "earliest" | "begin":
             return EARLIEST
-        case "latest":
+        case "latest" | "end":
             return LATEST
     return parse_offsets(text)
 

@@ -340,6 +340,13 @@ NOT_YET: Mapping[str, str] = {
     "txnVersion": "skipping a batch that was written before",
     "waitStore": "sends that do not wait for the broker's store",
 }
+#: Options of Spark's Kafka connector that have another name here.
+KAFKAS: Mapping[str, str] = {
+    "kafka.bootstrap.servers": "nameserver",
+    "bootstrap.servers": "nameserver",
+    "kafka.group.id": "consumerGroup",
+    "groupidprefix": "consumerGroup",
+}
 _REFUSED = {name.lower(): (name, reason) for name, reason in NOT_YET.items()}
 
 _SPELLINGS: dict[str, list[Any]] = {}
@@ -356,6 +363,8 @@ def _find(key: str, role: str | None) -> Any:
         name, reason = _REFUSED[key.lower()]
         raise OptionError(f"option {name!r} is not supported yet: {reason}")
     known = _SPELLINGS.get(key.lower())
+    if known is None and (ours := KAFKAS.get(key.lower())):
+        raise OptionError(f"option {key!r} is of Spark's Kafka source: here it is {ours!r}")
     if known is None:
         raise OptionError(_unknown(key, role))
     for each in known:

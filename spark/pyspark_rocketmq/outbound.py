@@ -34,8 +34,8 @@ _NAMES: Final = {
     spelling.lower(): name for name, (aliases, _) in COLUMNS.items() for spelling in (name, *aliases)
 }
 
-#: Between the values of an identity: no text of a value has it by accident.
-_SEPARATOR = "\x1f"
+#: What a value that is null has in the place of its length and text.
+_NULL: Final = "-"
 
 
 def check(schema: StructType, options: Options) -> dict[str, str]:
@@ -53,7 +53,10 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
             continue
         kind, possible = field.dataType.simpleString(), COLUMNS[name][1]
         if kind not in possible:
-            raise ConfigError(f"column {field.name!r} cannot be {kind}; it can be {' or '.join(possible)}")
+            raise ConfigError(
+                f"column {field.name!r} cannot be {kind}; it can be {' or '.join(possible)}",
+                hint=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast({possible[0]!r}))",
+            )
         if name in chosen:
             raise ConfigError(f"columns {chosen[name]!r} and {field.name!r} mean the same")
         chosen[name] = field.name
@@ -86,20 +89,18 @@ def messages(
 
 def _as_sent(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
     import pyarrow
-    import pyarrow.compute
 
     match name:
         case "body":
             return column.cast(pyarrow.binary())
-        case "keys" if pyarrow.types.is_list(column.type):
-            return pyarrow.compute.binary_join(column, " ")
         case "deliverTimestamp" if pyarrow.types.is_timestamp(column.type):
             return column.cast(pyarrow.timestamp("ms", column.type.tz), safe=False).cast(pyarrow.int64())
     return column
 
 
 def _identity(columns: "list[pyarrow.Array]") -> "pyarrow.Array":
-    """One text for each row that identifies it. Parts of a structure, as Spark's windows are, count each."""
+    """One text for each row that identifies it: every value with its length in front, so that no two rows of
+    different values have the same text. Parts of a structure, as Spark's windows are, count each."""
     import pyarrow
     import pyarrow.compute
 
@@ -115,6 +116,12 @@ def _identity(columns: "list[pyarrow.Array]") -> "pyarrow.Array":
                 parts.append(column.cast(pyarrow.string()))
             except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
                 raise ConfigError(f"a column of type {column.type} cannot identify a row: {error}") from None
+    sized = [
+        pyarrow.compute.binary_join_element_wise(
+            pyarrow.compute.binary_length(part).cast(pyarrow.string()), part, ":"
+        )
+        for part in parts
+    ]
     return pyarrow.compute.binary_join_element_wise(
-        *parts, _SEPARATOR, null_handling="replace", null_replacement="\x00"
+        *sized, "", null_handling="replace", null_replacement=_NULL
     )

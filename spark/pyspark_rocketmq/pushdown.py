@@ -5,10 +5,11 @@ place of a message is settled here; times, tags and properties only narrow the r
 milliseconds, filters by hash, and may be another release's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from math import ceil, floor
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -28,6 +29,10 @@ from rmqpy.errors import ConfigError
 from rmqpy.message import Filter as Wanted
 from rmqpy.message import Sql
 
+#: Tags that brokers take in one filter.
+_TAGS_MAX: Final = 1_000
+#: A tag without white space and the characters that expressions are made of.
+_PLAIN: Final = re.compile(r"[^\s|*<>='\"()]+")
 #: Columns that name a queue, and where they stand in its name.
 _PLACES = {"topic": 0, "brokerName": 1, "queueId": 2}
 
@@ -48,9 +53,15 @@ class Narrowing:
         self._predicates: list[tuple[str, str]] = []
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Use the filters; those that Spark must still apply come back."""
+        """Use the filters; those that Spark must still apply come back. One that cannot be used is left to Spark: a
+        filter that helps to read less is never a reason to fail."""
         for each in filters:
-            if not self._use(each):
+            try:
+                is_settled = self._use(each)
+            except (ArithmeticError, TypeError, ValueError):
+                # Such as a time that no clock shows.
+                is_settled = False
+            if not is_settled:
                 yield each
 
     def admits(self, queue: Queue) -> bool:
@@ -95,7 +106,7 @@ class Narrowing:
             return self._bound(each, self._offsets, int)
         if column == "storeTimestamp":
             self._bound(each, self._times, _milliseconds)
-        if column == "tags" and values and self._tags is None and all(map(_is_plain, values)):
+        if column == "tags" and values and self._tags is None and _are_plain(values):
             self._tags = tuple(sorted(values))
         elif (asked := predicate(each)) is not None:
             if isinstance(each, IsNotNull):
@@ -149,6 +160,6 @@ def _milliseconds(moment: Any) -> float:
     return moment.timestamp() * 1000 if isinstance(moment, datetime) else float(moment)
 
 
-def _is_plain(tag: Any) -> bool:
-    """Whether a tag can stand in a tag expression."""
-    return isinstance(tag, str) and bool(tag) and tag == tag.strip() and "|" not in tag and tag != "*"
+def _are_plain(tags: Collection[Any]) -> bool:
+    """Whether tags can stand in a tag expression, where none is taken for SQL."""
+    return len(tags) <= _TAGS_MAX and all(isinstance(tag, str) and _PLAIN.fullmatch(tag) for tag in tags)

@@ -172,7 +172,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The present begin and end of every queue, no further than this run goes. A queue that cannot be asked, or
         read, stays where it is: only its broker can say that it is gone."""
         cluster, target = self._at(), self._target
-        readable = set(cluster.queues(skip_missing=bool(at)))
+        # A topic that is missing now was there when the query began: it was deleted, and may come again.
+        readable = set(cluster.queues(skip_missing=True))
         offsets = cluster.offsets({*readable, *at}, skip_unreachable=True)
         held: dict[Queue, Held] = {}
         losses: list[str] = []

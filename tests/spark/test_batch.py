@@ -331,6 +331,36 @@ def test_messages_are_chosen_by_sql(server: Standalone, producer: rmqpy.Producer
 
 
 @pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([EqualTo(("tags",), "paid in full")], ["0"]),
+        ([In(("tags",), ("paid in full", "a='b'"))], ["0", "1"]),
+        ([EqualTo(("tags",), "a='b'")], ["1"]),
+        ([In(("tags",), tuple(f"t{number}" for number in range(1_001)))], ["2"]),
+        ([EqualTo(("storeTimestamp",), "yesterday")], ["0", "1", "2"]),
+        ([GreaterThan(("storeTimestamp",), datetime.min)], ["0", "1", "2"]),
+        ([LessThanOrEqual(("storeTimestamp",), datetime.max)], ["0", "1", "2"]),
+        ([EqualTo(("queueOffset",), None)], ["0", "1", "2"]),
+        ([GreaterThan(("queueOffset",), float("nan"))], ["0", "1", "2"]),
+        ([EqualTo(("keys",), "x" * 20_000)], ["0", "1", "2"]),
+    ],
+)
+def test_a_filter_that_cannot_be_pushed_down_is_left_to_spark(
+    filters: list[Filter],
+    expected: list[str],
+    server: Standalone,
+    producer: rmqpy.Producer,
+    topic: str,
+) -> None:
+    for number, tag in enumerate(("paid in full", "a='b'", "t1")):
+        send_to(producer, topic, 0, str(number), tag=tag)
+    narrowed = reader(server, subscribe=topic, pushdown="true")
+    assert isinstance(narrowed, FilteringReader)
+    assert list(narrowed.pushFilters(filters)) == filters
+    assert bodies(narrowed) == expected
+
+
+@pytest.mark.parametrize(
     ("filters", "wanted"),
     [
         ([IsNotNull(("tags",)), EqualTo(("tags",), "t1")], "t1"),

@@ -47,6 +47,8 @@ GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
         ("consumerGroup", "billing", "billing"),
         ("startingOffsets", "Group", GROUP),
         ("startingOffsets", "latest", LATEST),
+        ("startingOffsets", "begin", EARLIEST),
+        ("startingOffsets", "End", LATEST),
         (
             "startingOffsetsByTimestamp",
             '{"t":{"a":{"0":17}}}',
@@ -168,6 +170,8 @@ def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
     [
         ("startingOffset", "earliest", "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ("failondataloos", "true", "did you mean 'failOnDataLoss'?"),
+        ("kafka.bootstrap.servers", "h:9092", "here it is 'nameserver'"),
+        ("kafka.group.id", "g", "here it is 'consumerGroup'"),
         ("namesrv_addr", "a:1", "did you mean 'nameserver'?"),
         ("colour", "red", "unknown option 'colour'; known are accessKey, assign, "),
         ("path", "orders", "options 'subscribe' and 'path' mean the same"),

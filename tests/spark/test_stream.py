@@ -235,6 +235,34 @@ def test_a_topic_made_anew_is_a_loss_and_then_read_from_its_beginning(
     assert rows(lenient, start, end) == 3
 
 
+def test_a_topic_may_be_away_for_any_number_of_looks_and_come_back(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    away = f"{topic}-away"
+    # The checkpoint of a query whose topic was deleted: there is no queue left in it.
+    at = Position({}).to_json()
+    lenient = stream(server, away, failOnDataLoss="false")
+    for _ in range(3):
+        assert lenient.latestOffset(at, ALL) == at
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_topic(away, read_queues=2, write_queues=2)
+    send(producer, away, 3, 1)
+    end = until(lambda: lenient.latestOffset(at, ALL), lambda end: ends(end).get(1) == 3)
+    assert rows(lenient, at, end) == 3
+
+
+def test_a_topic_made_anew_with_fewer_queues_is_read_on(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    start = Position({Queue(topic, "broker-a", queue_id): 50 for queue_id in (0, 7, 8)}).to_json()
+    lenient = stream(server, topic, failOnDataLoss="false")
+    with pytest.warns(UserWarning, match="broker-a/7 does not exist any more"):
+        end = lenient.latestOffset(start, ALL)
+    assert ends(end) == {0: 3}
+    assert rows(lenient, start, end) == 3
+
+
 def test_offsets_are_stored_for_lag_tools_on_request(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:

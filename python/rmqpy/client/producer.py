@@ -203,12 +203,12 @@ class Producer(RequestingProducer):
             for future in list(producer.submit_rows(rows, topic="orders")):
                 future.result()
 
-        Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
-        spaces), `shardingKey`, `queueId`, `brokerName`, `flag`, `properties` (map), `delayLevel`, `deliverTimestamp`
-        (milliseconds), `msgId`. A row with a `queueId` goes there, one with a `shardingKey` where its hash points;
-        `placement` says where the others go: anywhere in turn, by the hash of their keys, or nowhere. Rows of one
-        queue go in order, up to `batch_messages` and `batch_bytes` in one request; large bodies and delayed rows go
-        alone.
+        Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text that
+        separates them by spaces, or a list), `shardingKey`, `queueId`, `brokerName`, `flag`, `properties` (map),
+        `delayLevel`, `deliverTimestamp` (milliseconds), `msgId`. A row with a `queueId` goes there, one with a
+        `shardingKey` where its hash points; `placement` says where the others go: anywhere in turn, by the hash of
+        their keys, or nowhere. Rows of one queue go in order, up to `batch_messages` and `batch_bytes` in one
+        request; large bodies and delayed rows go alone.
 
         With an `id_seed`, ids are a hash of it and of the column `identity`, else of the row's number counted from
         `first_row`: what is sent again has the same ids. Raises `ValueError` for a row that no broker takes; those

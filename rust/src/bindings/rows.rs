@@ -12,8 +12,9 @@ use crate::client::rows::{Identity, Limits, Placement, QueueChoice};
 
 /// An Arrow batch, or table, as messages to send, one for each row.
 ///
-/// Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
-/// spaces), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties` (map of strings), `queueId`,
+/// Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text
+/// that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string),
+/// `properties` (map of strings), `queueId`,
 /// `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {

@@ -110,7 +110,8 @@ fn check_name(what: &'static str, name: &str, chars_max: usize) -> Result<(), Fi
     }
 }
 
-fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
+/// Whether a property can carry `text`.
+pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
     if text.trim().is_empty() || text.bytes().any(|c| c == NAME_VALUE_SEPARATOR || c == ENTRY_SEPARATOR) {
         Err(FieldError::Text { what, text: text.to_owned() })
     } else {

@@ -2,9 +2,12 @@
 //!
 //! Invariant: a cell that is null reads as nothing. Pure; any thread.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use arrow_array::{Array, BinaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray};
+use arrow_array::{
+    Array, BinaryArray, Int32Array, Int64Array, ListArray, MapArray, RecordBatch, StringArray,
+};
 
 use super::message_fields::Delivery;
 
@@ -26,7 +29,7 @@ pub(super) struct RowColumns {
     pub(super) body: BinaryArray,
     pub(super) topic: Text,
     pub(super) tags: Text,
-    pub(super) keys: Text,
+    pub(super) keys: Keys,
     pub(super) sharding_key: Text,
     pub(super) broker_name: Text,
     pub(super) message_id: Text,
@@ -49,7 +52,7 @@ impl RowColumns {
             body: column(batch, "body", "binary")?.ok_or(RowsError::Missing("body"))?,
             topic: if has_topic { text("topic")? } else { Text(None) },
             tags: text("tags")?,
-            keys: text("keys")?,
+            keys: Keys::new(batch)?,
             sharding_key: text("shardingKey")?,
             broker_name: text("brokerName")?,
             message_id: text("msgId")?,
@@ -62,16 +65,23 @@ impl RowColumns {
         })
     }
 
-    pub(super) fn delivery(&self, row: usize) -> Option<Delivery> {
+    /// The time at which a row is delivered. Fails where the row names both a level and a time.
+    pub(super) fn delivery(&self, row: usize) -> Result<Option<Delivery>, RowsError> {
         let level = self.delay_level.get(row).map(Delivery::Level);
         let at = self.deliver_at.as_ref().filter(|each| each.is_valid(row));
-        level.or_else(|| at.map(|each| Delivery::At(each.value(row))))
+        match (level, at) {
+            (Some(_), Some(_)) => {
+                Err(RowsError::Row { row, reason: "give one of delayLevel and deliverTimestamp".to_owned() })
+            }
+            (level, at) => Ok(level.or_else(|| at.map(|each| Delivery::At(each.value(row))))),
+        }
     }
 
     /// Bytes of all cells that travel.
     pub(super) fn bytes(&self, row: usize) -> usize {
-        let texts = [&self.tags, &self.keys, &self.sharding_key];
+        let texts = [&self.tags, &self.sharding_key];
         let texts: usize = texts.into_iter().filter_map(|each| each.get(row)).map(str::len).sum();
+        let texts = texts + self.keys.bytes(row);
         let pairs = self.properties.as_ref().map_or(0, |pairs| pairs.bytes(row));
         self.body.value(row).len() + texts + pairs
     }
@@ -85,6 +95,75 @@ impl Text {
     pub(super) fn get(&self, row: usize) -> Option<&str> {
         self.0.as_ref().filter(|each| each.is_valid(row)).map(|each| each.value(row))
     }
+}
+
+/// A column of keys: one text that separates them by spaces, or a list whose elements are keys as they stand.
+#[derive(Debug)]
+pub(super) enum Keys {
+    Text(Text),
+    List(ListArray, StringArray),
+}
+
+impl Keys {
+    fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
+        let Some(list) =
+            batch.column_by_name("keys").and_then(|each| each.as_any().downcast_ref::<ListArray>())
+        else {
+            return column(batch, "keys", "string or list<string>").map(|text| Self::Text(Text(text)));
+        };
+        match list.values().as_any().downcast_ref::<StringArray>() {
+            Some(texts) => Ok(Self::List(list.clone(), texts.clone())),
+            None => Err(RowsError::Type {
+                name: "keys",
+                wanted: "string or list<string>",
+                given: list.data_type().to_string(),
+            }),
+        }
+    }
+
+    /// Appends the keys of a row; an element that is null is none.
+    pub(super) fn fill(&self, keys: &mut Vec<String>, row: usize) {
+        match self {
+            Self::Text(text) => {
+                keys.extend(text.get(row).unwrap_or_default().split_whitespace().map(str::to_owned));
+            }
+            Self::List(list, texts) => keys.extend(elements(list, texts, row).map(str::to_owned)),
+        }
+    }
+
+    /// All keys of a row as one text, to hash; none where the row has no key.
+    pub(super) fn joined(&self, row: usize) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Text(text) => text.get(row).map(Cow::Borrowed),
+            Self::List(list, texts) => {
+                let keys: Vec<&str> = elements(list, texts, row).collect();
+                (!keys.is_empty()).then(|| Cow::Owned(keys.join(" ")))
+            }
+        }
+    }
+
+    fn bytes(&self, row: usize) -> usize {
+        match self {
+            Self::Text(text) => text.get(row).map_or(0, str::len),
+            Self::List(list, texts) => elements(list, texts, row).map(|key| key.len() + 1).sum(),
+        }
+    }
+}
+
+/// The elements of a list that are not null.
+fn elements<'a>(
+    list: &'a ListArray,
+    texts: &'a StringArray,
+    row: usize,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let range = if list.is_null(row) { 0..0 } else { span(list.value_offsets(), row) };
+    range.filter(|at| texts.is_valid(*at)).map(|at| texts.value(at))
+}
+
+/// Where the elements of a row lie among those of all rows.
+fn span(offsets: &[i32], row: usize) -> Range<usize> {
+    let at = |index: usize| offsets.get(index).and_then(|at| usize::try_from(*at).ok()).unwrap_or_default();
+    at(row)..at(row + 1)
 }
 
 /// A column of 32-bit numbers, which need not be there.
@@ -122,10 +201,7 @@ impl Pairs {
         if self.map.is_null(row) {
             return 0..0;
         }
-        let offsets = self.map.value_offsets();
-        let at =
-            |index: usize| offsets.get(index).and_then(|at| usize::try_from(*at).ok()).unwrap_or_default();
-        at(row)..at(row + 1)
+        span(self.map.value_offsets(), row)
     }
 
     fn bytes(&self, row: usize) -> usize {

@@ -4,6 +4,7 @@
 //! bounded by the budget and not by the rows. Invariant: every row is in exactly one send batch, those of one queue in
 //! their order. Pure; any thread.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use arrow_array::{Array, RecordBatch};
 use twox_hash::XxHash3_128;
 
 use super::encoded_send::{BatchBuilder, EncodedSend, ProducerContext};
-use super::message_fields::{FieldError, MessageFields};
+use super::message_fields::{FieldError, MessageFields, check_text};
 use super::row_columns::{RowColumns, RowsError};
 use crate::message::id::hashed_id;
 use crate::message::tag::java_hash;
@@ -124,7 +125,7 @@ impl Rows {
             let bytes = self.bytes(row);
             let is_alone =
                 limits.alone_from_bytes.is_some_and(|limit| self.columns.body.value(row).len() >= limit)
-                    || self.columns.delivery(row).is_some();
+                    || self.columns.delivery(row)?.is_some();
             let (rows, size) = open.entry(place.clone()).or_default();
             let is_full = rows.len() >= limits.rows_max || *size + bytes > limits.bytes_max;
             if !rows.is_empty() && (is_alone || is_full) {
@@ -178,9 +179,9 @@ impl Rows {
         if let Some(queue_id) = self.columns.queue_id.get(row) {
             return Ok(QueueChoice::Queue(self.columns.broker_name.get(row).map(str::to_owned), queue_id));
         }
-        let key = self.columns.sharding_key.get(row);
+        let key = self.columns.sharding_key.get(row).map(Cow::Borrowed);
         let key = match placement {
-            Placement::Hash => key.or_else(|| self.columns.keys.get(row)),
+            Placement::Hash => key.or_else(|| self.columns.keys.joined(row)),
             _ => key,
         };
         match (key, placement) {
@@ -215,15 +216,17 @@ impl Rows {
         }
         fields.tag = self.columns.tags.get(row).map(str::to_owned);
         fields.keys.clear();
-        let keys = self.columns.keys.get(row).unwrap_or_default();
-        fields.keys.extend(keys.split_whitespace().map(str::to_owned));
+        self.columns.keys.fill(&mut fields.keys, row);
         fields.sharding_key = self.columns.sharding_key.get(row).map(str::to_owned);
-        fields.delivery = self.columns.delivery(row);
+        fields.delivery = self.columns.delivery(row)?;
         fields.flag = self.columns.flag.get(row).unwrap_or_default();
         if let Some(pairs) = &self.columns.properties {
             fields.properties.clear();
             pairs.fill(&mut fields.properties, row);
             fields.properties.extend(self.extra.iter().cloned());
+        }
+        if let Some(id) = self.columns.message_id.get(row) {
+            check_text("msgId", id).map_err(wrong)?;
         }
         fields.check_content().map_err(wrong)
     }
