@@ -163,7 +163,7 @@ simulate-replicas: ## REPLICA_SEEDS (1000000) lives of replicas over a simulated
 campaign-replicas: build ## masters killed and their folders deleted under 64 senders, slaves that stand still, die, or are cut off in namespaces, REPLICA_ROUNDS (100) each, machines of a pair without power, REPLICA_POWER_LOSSES (20) in either flush mode, and pairs with REPLICA_MESSAGES (1000000), two with Apache's, compared byte for byte (root, loop devices, java)
 	RMQPY_REPLICA_ROUNDS=$(REPLICA_ROUNDS) RMQPY_REPLICA_POWER_LOSSES=$(REPLICA_POWER_LOSSES) RMQPY_REPLICA_MESSAGES=$(REPLICA_MESSAGES) RMQPY_REPLICA_FILE_BYTES=67108864 $(BIN)/pytest tests/crash/test_replica_loss.py tests/crash/test_replica_power.py tests/crash/test_replica_processes.py tests/interop/test_replicas.py -s
 
-campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
+campaign-kill: build ## brokers killed under load, KILLS (100) in all, with each write path, and while log files are deleted; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
 
 campaign-transactions: build ## brokers and producers killed in turn, KILLS (100) in all, while TRANSACTIONS (100000) and more run: none may be lost, seen after a rollback, or seen twice

@@ -23,7 +23,7 @@ use rmqpy::store::Store;
 use rmqpy::store::disk::simulated::{Fault, SimDisk, Survival};
 use store_model::workloads::{LARGE, NINE, SMALL, Step, WORKLOADS};
 use store_model::{
-    SEGMENT_BYTES, Sample, body_of, clock, index_everything, key_of, open_with, outlives_a_kill, put,
+    KEPT, SEGMENT_BYTES, Sample, body_of, clock, index_everything, key_of, open_with, outlives_a_kill, put,
     read_all,
 };
 
@@ -94,7 +94,7 @@ impl Model {
 
     /// Time passes until everything has expired, and what may go goes.
     fn expire(&mut self, disk: &SimDisk, store: &Store, clock: &Arc<ManualClock>) {
-        clock.advance(Duration::from_secs(80 * 3600));
+        clock.advance(KEPT + Duration::from_secs(3600));
         self.put(store, SMALL, false);
         let last_file = store.range().1.0 / SEGMENT_BYTES * SEGMENT_BYTES;
         self.begins.1 = self.begins.1.max(last_file);
@@ -238,9 +238,13 @@ fn enumerate(durability: Durability) {
         let mut model = Model::default();
         model.run(&disk, steps, durability, &clock());
         assert!(!model.appended.is_empty(), "{name}: the workload works");
+        let expires = steps.iter().any(|step| matches!(step, Step::Expire));
+        assert_eq!(model.begins.0 > 0, expires, "{name}: files expire");
         let operations = disk.operations();
         for at in 0..=operations {
-            for (survival, seed) in variants(at) {
+            // A kill behind a deletion has found what no other crash has.
+            let kill = (expires && outlives_a_kill(durability)).then_some((Survival::Everything, at));
+            for (survival, seed) in variants(at).into_iter().chain(kill) {
                 doubles += crash(steps, durability, at, survival, seed);
                 states += 1;
             }

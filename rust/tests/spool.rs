@@ -6,16 +6,20 @@ mod store_model;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use rmqpy::clock::ManualClock;
 use rmqpy::clock::SystemClock;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::inspect::{FindingKind, Severity, Shape, StoppedStore};
-use rmqpy::store::{Durability, Event, Options, Store, StorePaths};
+use rmqpy::store::{Durability, Event, Options, Retention, SpoolMismatch, Store, StorePaths};
 use store_model::workloads::{NINE, ODD, SMALL};
 use store_model::{Folder, Sample, body_of, clock, open, options_with, put, read_all, sample};
 
 const SPOOL: &str = "/store/rmqpy/spool";
+/// Where files of a spool stay that do not continue the log.
+const ASIDE: &str = "/store/rmqpy/spool-aside";
 
 /// Files of the log that take several parts of the spool.
 fn spooled(root: impl AsRef<Path>) -> Options {
@@ -56,20 +60,29 @@ fn count(store: &Store, topic: &'static str, queue_id: u32) -> u64 {
     found.len() as u64
 }
 
+/// The number of messages of a queue whose first ones may be gone.
+fn count_from(store: &Store, topic: &'static str, queue_id: u32) -> u64 {
+    read_all(store, topic, queue_id).len() as u64
+}
+
 /// Messages of `killed` in the queue `a/0`: one each of `SMALL`, two of `ODD`, nine.
 fn all_of_killed(store: &Store) -> bool {
     count(store, "a", 0) == 1 + 2 + 9 && count(store, "c", 3) == 1
 }
 
 fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
+    files_in(disk, SPOOL)
+}
+
+fn files_in(disk: &SimDisk, dir: &str) -> Vec<(String, Vec<u8>)> {
     let disk = disk.shared();
     let read = |name: String| {
-        let file = disk.open(&Path::new(SPOOL).join(&name), Open::Read).expect("it was listed");
+        let file = disk.open(&Path::new(dir).join(&name), Open::Read).expect("it was listed");
         let mut bytes = vec![0; file.size().expect("a size") as usize];
         file.read_at(&mut bytes, 0).expect("a working disk");
         (name, bytes)
     };
-    disk.list(Path::new(SPOOL)).expect("a folder").into_iter().map(|entry| read(entry.name)).collect()
+    disk.list(Path::new(dir)).expect("a folder").into_iter().map(|entry| read(entry.name)).collect()
 }
 
 fn put_back(disk: &SimDisk, files: &[(String, Vec<u8>)]) {
@@ -77,6 +90,7 @@ fn put_back(disk: &SimDisk, files: &[(String, Vec<u8>)]) {
         let file = disk.open(&Path::new(SPOOL).join(name), Open::Create).expect("a folder");
         file.write_at(bytes, 0).expect("a working disk");
     }
+    disk.sync_dir(Path::new(SPOOL)).expect("a working disk");
 }
 
 #[test]
@@ -123,7 +137,7 @@ fn after_a_power_loss_the_spool_is_left_out_and_what_was_flushed_is_there() {
         let disk = disk.crash(survival, 7);
         let store = start(&disk, mapped());
         let is_there = !matches!(survival, Survival::Nothing);
-        let is_told = store.events().iter().any(|event| matches!(event, Event::SpoolDropped { .. }));
+        let is_told = store.events().iter().any(|event| matches!(event, Event::SpoolSetAside { .. }));
         assert!(is_told || !is_there, "{survival:?}");
         assert_eq!((count(&store, "a", 0), count(&store, "b", 0)), (1, 1), "{survival:?}");
     }
@@ -142,8 +156,8 @@ fn a_spool_of_old_changes_nothing() {
     assert_eq!(count(&store, "a", 0), 12 + 9);
 }
 
-#[test]
-fn a_log_that_another_broker_has_gone_on_with_keeps_its_messages() {
+/// A log with which another broker has gone on, beside the spool of `killed`; that as it was.
+fn gone_on() -> (SimDisk, Vec<(String, Vec<u8>)>) {
     let disk = killed();
     let old = files(&disk);
     for (name, _) in &old {
@@ -153,10 +167,95 @@ fn a_log_that_another_broker_has_gone_on_with_keeps_its_messages() {
     assert_eq!(count(&store, "a", 0), 1, "it finds a log that ends earlier");
     put(&store, &[sample("a", 0, 400), sample("a", 0, 41)], false);
     store.close().expect("a working disk");
+    // It does not write the manifest.
+    disk.remove(Path::new("/store/rmqpy/manifest")).expect("a working disk");
     put_back(&disk, &old);
+    let holds = |(_, bytes): &(String, Vec<u8>)| bytes[64..72] != [0; 8];
+    (disk, old.into_iter().filter(holds).collect())
+}
+
+/// The files of earlier spools that were kept.
+fn aside(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
+    let dirs = disk.list(Path::new(ASIDE)).expect("a working disk");
+    dirs.iter().flat_map(|dir| files_in(disk, &format!("{ASIDE}/{}", dir.name))).collect()
+}
+
+#[test]
+fn a_log_that_another_broker_has_gone_on_with_keeps_its_messages_and_the_spool_is_kept_beside_it() {
+    let (disk, old) = gone_on();
     let store = start(&disk, mapped());
-    assert!(matches!(store.events()[..], [Event::SpoolDropped { .. }]));
+    let path = Path::new(ASIDE).join("1");
+    assert_eq!(store.events(), [Event::SpoolSetAside { path, reason: SpoolMismatch::OtherLog }]);
     assert_eq!((count(&store, "a", 0), count(&store, "c", 3)), (3, 0));
+    assert!(aside(&disk) == old, "kept as they were");
+    // The next one has another place.
+    store.close().expect("a working disk");
+    disk.remove(Path::new("/store/rmqpy/manifest")).expect("a working disk");
+    put_back(&disk, &old);
+    start(&disk, mapped()).close().expect("a working disk");
+    assert_eq!(aside(&disk).len(), 2 * old.len());
+    let store = StoppedStore::hold(StorePaths::below("/store"), disk.shared()).expect("a store");
+    let report = store.verify(None, Shape { slots: 16, entries: 64 }).expect("a working disk");
+    assert!(report.findings.iter().any(|finding| finding.kind == FindingKind::Spool));
+}
+
+#[test]
+fn a_spool_that_is_set_aside_loses_no_file_wherever_that_is_cut_short() {
+    let mut stops = 0;
+    for operation in 0.. {
+        let (disk, old) = gone_on();
+        disk.freeze_at(disk.operations() + operation);
+        drop(open(disk.shared(), mapped(), clock()));
+        let was_stopped = disk.is_frozen();
+        let disk = disk.crash(Survival::Everything, operation);
+        drop(start(&disk, mapped()));
+        assert!(aside(&disk) == old, "stopped before operation {operation}");
+        stops += u64::from(was_stopped);
+        if !was_stopped {
+            break;
+        }
+    }
+    assert!(stops > 10, "{stops}");
+}
+
+#[test]
+fn a_spool_without_its_oldest_part_leaves_no_hole_and_is_drained_once_that_is_back() {
+    let disk = SimDisk::new();
+    let store = start(&disk, spooled("/store"));
+    put(&store, SMALL, false);
+    store.flush().expect("a working disk");
+    let samples = [sample("a", 0, 40_000); 4];
+    assert!(put(&store, &samples, false).iter().all(Result::is_ok));
+    let disk = disk.crash(Survival::Everything, 0);
+    let whole = files(&disk);
+    let first_of = |bytes: &[u8]| u64::from_ne_bytes(*bytes[32..40].first_chunk().expect("marks"));
+    let holding = || whole.iter().filter(|(_, bytes)| bytes[64..72] != [0; 8]);
+    assert!(holding().count() > 1, "several parts");
+    let (oldest, _) = holding().min_by_key(|(_, bytes)| first_of(bytes)).expect("a part").clone();
+    for is_damaged in [true, false] {
+        let disk = disk.crash(Survival::Everything, 0);
+        let path = Path::new(SPOOL).join(&oldest);
+        match is_damaged {
+            true => disk.open(&path, Open::Write).and_then(|file| file.write_at(&[1], 40)).expect("a file"),
+            false => disk.remove(&path).expect("a file"),
+        }
+        let store = start(&disk, mapped());
+        let path = Path::new(ASIDE).join("1");
+        assert_eq!(
+            store.events(),
+            [Event::SpoolSetAside { path: path.clone(), reason: SpoolMismatch::OtherLog }]
+        );
+        assert_eq!(count(&store, "a", 0), 1);
+        store.close().expect("a working disk");
+        for (name, _) in files_in(&disk, &format!("{ASIDE}/1")) {
+            disk.rename(&path.join(&name), &Path::new(SPOOL).join(&name)).expect("a working disk");
+        }
+        let missing: Vec<_> = whole.iter().filter(|(name, _)| *name == oldest).cloned().collect();
+        put_back(&disk, &missing);
+        let store = start(&disk, mapped());
+        assert!(matches!(store.events()[..], [Event::SpoolDrained { .. }]));
+        assert_eq!(count(&store, "a", 0), 1 + 4);
+    }
 }
 
 #[test]
@@ -313,4 +412,72 @@ fn readers_find_every_message_while_the_spool_goes_round() {
     let mapped = Options { durability: Durability::PageCache, ..options() };
     let store = open(OsDisk::shared(), mapped, SystemClock::shared()).expect("opens");
     assert_eq!(count(&store, "a", 0), MESSAGES);
+}
+
+/// A store whose first log file was deleted while its last part is still in the spool, and then took more messages, which
+/// are in no log file. Returns the spool as it was before the deletion, the disk after the kill, and the messages kept.
+fn killed_behind_a_deletion(delete: impl Fn(&Store, &ManualClock)) -> (Vec<(String, Vec<u8>)>, SimDisk, u64) {
+    let (disk, clock) = (SimDisk::new(), clock());
+    let retention = Retention { reserved_ms: 3_600_000, ..Retention::default() };
+    let options = Options { retention, ..spooled("/store") };
+    let segment_bytes = options.segment_bytes;
+    let store = open(disk.shared(), options, clock.clone()).expect("opens");
+    while store.range().1.0 < segment_bytes {
+        assert!(put(&store, &[sample("a", 0, 20_000)], false)[0].is_ok());
+        store.maintain().expect("a working disk");
+        store.flush().expect("a working disk");
+    }
+    let before = files(&disk);
+    clock.advance(Duration::from_secs(2 * 3600));
+    assert!(put(&store, SMALL, false).iter().all(Result::is_ok));
+    delete(&store, &clock);
+    assert_eq!(store.range().0.0, segment_bytes, "the first file is gone");
+    assert!(put(&store, NINE, false).iter().all(Result::is_ok));
+    let queue = store.queue("a", 0).expect("a queue");
+    (before, disk.crash(Survival::Everything, 0), queue.max().0 - queue.min().0)
+}
+
+#[test]
+fn messages_in_the_spool_outlive_a_kill_after_their_log_lost_its_oldest_file() {
+    let expire: [fn(&Store, &ManualClock); 2] = [
+        |store, _| assert_eq!(store.delete_expired().expect("a working disk"), 1),
+        |store, clock| {
+            store.retain(Retention { force_percent: Some(0), ..Retention::default() });
+            for _ in 0..3 {
+                clock.advance(Duration::from_secs(2));
+                store.maintain().expect("a working disk");
+            }
+        },
+    ];
+    for delete in expire {
+        let (before, disk, kept) = killed_behind_a_deletion(delete);
+        for (name, old) in before {
+            let now = files(&disk).into_iter().find(|(other, _)| *other == name).expect("a part").1;
+            // Where the part of the deleted file was not used again, its marks must not say that the log lacks it.
+            assert!(
+                now[24..72] != old[24..72] || old[64..72] == [0; 8],
+                "part {name} still names the deleted file"
+            );
+        }
+        let store = start(&disk, spooled("/store"));
+        let events = store.events();
+        assert!(matches!(events[..], [Event::SpoolDrained { .. }]), "{events:?}");
+        assert_eq!(count_from(&store, "a", 0), kept);
+    }
+}
+
+#[test]
+fn a_part_of_a_deleted_file_is_finished_and_takes_no_other_part_with_it() {
+    let (before, disk, kept) =
+        killed_behind_a_deletion(|store, _| assert_eq!(store.delete_expired().expect("a working disk"), 1));
+    // As a broker leaves it that was killed before it cleared the marks, or that never clears them.
+    let now = files(&disk);
+    let is_cleared = |name: &str| now.iter().any(|(other, bytes)| other == name && bytes[64..72] == [0; 8]);
+    let stale: Vec<_> = before.into_iter().filter(|(name, _)| is_cleared(name)).collect();
+    assert!(!stale.is_empty(), "a part of the deleted file is in the spool");
+    put_back(&disk, &stale);
+    let store = start(&disk, spooled("/store"));
+    let events = store.events();
+    assert!(matches!(events[..], [Event::SpoolDrained { .. }]), "{events:?}");
+    assert_eq!(count_from(&store, "a", 0), kept);
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from rmqpy.protocol.codes import RequestCode
 from wire import Frame, Peer
 
 SENDERS = 64
@@ -128,6 +129,29 @@ async def audit(address: str, topic: str, acknowledged: Acknowledged) -> int:
         assert offset < end, f"queue {queue} ends at {end}, offset {offset} was acknowledged"
     survivors(found, acknowledged)
     return sum(map(len, found))
+
+
+async def audit_kept(address: str, topic: str, acknowledged: Acknowledged, file_bytes: int) -> int:
+    """Every acknowledged message stands at its place, but for those in deleted files; returns where the log begins."""
+    async with await Peer.connect(address) as peer:
+        firsts = [await first_offset(peer, topic, queue) for queue in range(QUEUES)]
+        found = [await read_queue(peer, topic, queue, firsts[queue]) for queue in range(QUEUES)]
+    kept = {place: sent for place, sent in acknowledged.items() if place[1] >= firsts[place[0]]}
+    # Files go whole: what is gone lies before the first file that has a message.
+    begin = min(sent.position for sent in kept.values()) // file_bytes * file_bytes
+    assert all(sent.position < begin for place, sent in acknowledged.items() if place not in kept)
+    for (queue, offset), sent in kept.items():
+        index = offset - firsts[queue]
+        assert index < len(found[queue]), f"queue {queue}: offset {offset} was acknowledged and is lost"
+        assert found[queue][index] == sent.body, f"queue {queue} has another message at {offset}"
+    return begin
+
+
+async def first_offset(peer: Peer, topic: str, queue: int) -> int:
+    answer = await peer.call(RequestCode.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue)})
+    assert answer.code == 0, answer
+    assert answer.ext is not None
+    return int(answer.ext["offset"])
 
 
 def survivors(found: list[list[bytes]], acknowledged: Acknowledged) -> Acknowledged:

@@ -279,7 +279,7 @@ def index_rebuild(store: _Opened) -> Rows:
 @printed
 def drain(store: _Opened) -> Result:
     """Bring messages that a killed broker has left in its spool into the log of the store at PATH. Exit code 1 when
-    something in the spool does not continue the log.
+    something in the spool does not continue the log; its files are then kept in rmqpy/spool-aside.
 
     \b
     rmqpy store drain data

@@ -90,10 +90,10 @@ pub enum Event {
     SpoolDrained {
         bytes: u64,
     },
-    /// What is in the spool does not continue the log, or cannot be trusted to.
-    SpoolDropped {
+    /// What is in the spool does not continue the log, or cannot be trusted to: its files were moved.
+    SpoolSetAside {
         path: PathBuf,
-        reason: &'static str,
+        reason: SpoolMismatch,
     },
     /// There is no spool, and the log is written through a mapping.
     NoSpool {
@@ -103,6 +103,15 @@ pub enum Event {
     Missed {
         count: u64,
     },
+}
+
+/// Why files of a spool do not go into the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpoolMismatch {
+    /// The machine was started since, so that it is not known what of them reached the disk.
+    OtherBoot,
+    /// They do not continue the log, or are damaged.
+    OtherLog,
 }
 
 /// What maintenance does in a round, each on its own.
@@ -146,7 +155,7 @@ impl Event {
             | Self::LostTimers { .. }
             | Self::LostTransactions { .. }
             | Self::IndexIncomplete { .. }
-            | Self::SpoolDropped { .. }
+            | Self::SpoolSetAside { .. }
             | Self::NoSpool { .. }
             | Self::Missed { .. }
             | Self::Deleted { is_expired: false, .. } => true,
@@ -212,9 +221,18 @@ impl fmt::Display for Event {
                     "{bytes} bytes of messages, left in the spool by a killed process, are in the log now"
                 )
             }
-            Self::SpoolDropped { path, reason } => {
-                write!(out, "{}: left out of the log: {reason}", path.display())
-            }
+            Self::SpoolSetAside { path, reason } => write!(
+                out,
+                "{}: messages that a killed process left in the spool are here, and not in the log: {}",
+                path.display(),
+                match reason {
+                    SpoolMismatch::OtherBoot =>
+                        "the machine was started since, and what of them reached the disk is not known; remove them",
+                    SpoolMismatch::OtherLog =>
+                        "they do not continue it; restore the log that they continue and move them back to rmqpy/spool \
+                         before the next start, or remove them",
+                }
+            ),
             Self::NoSpool { reason } => {
                 write!(out, "the commit log is written through a memory mapping, not a spool: {reason}")
             }

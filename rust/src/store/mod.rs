@@ -81,7 +81,7 @@ use recovery::DeletedTopics;
 pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
-pub use events::{Event, Step};
+pub use events::{Event, SpoolMismatch, Step};
 pub use log::{Arrivals, Growth, Put, Watcher};
 pub use lookup::{Boundary, Get, GetResult, GetStatus};
 pub use options::{Options, TimerOptions};

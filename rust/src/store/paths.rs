@@ -76,6 +76,11 @@ impl StorePaths {
         self.own().join("spool")
     }
 
+    /// Files of earlier spools that did not continue the log.
+    pub(crate) fn spool_aside(&self) -> PathBuf {
+        self.own().join("spool-aside")
+    }
+
     /// The next file of the log while it is made: on the log's file system, and outside of what an Apache broker takes for
     /// segments.
     pub(crate) fn segment_scratch(&self) -> PathBuf {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmqpy::clock::{ManualClock, SharedClock};
 use rmqpy::message::record::{RecordFields, records};
@@ -18,11 +19,13 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::{
-    Durability, Get, GetResult, GetStatus, KeyHashes, Options, Put, PutError, RecoveryProgress, Store,
-    StoreError,
+    Durability, Get, GetResult, GetStatus, KeyHashes, Options, Put, PutError, RecoveryProgress, Retention,
+    Store, StoreError,
 };
 
 pub const SEGMENT_BYTES: u64 = 1 << 16;
+/// How long a file of the log is kept; then it goes when that is asked for, and not by itself.
+pub const KEPT: Duration = Duration::from_secs(72 * 3600);
 
 /// Small files everywhere, no threads: a test decides about every step.
 pub fn options(root: impl AsRef<Path>) -> Options {
@@ -32,6 +35,7 @@ pub fn options(root: impl AsRef<Path>) -> Options {
         index_slots: 16,
         index_entries: 64,
         threads: false,
+        retention: Retention { reserved_ms: KEPT.as_millis() as u64, ..Retention::default() },
         ..Options::new(root.as_ref())
     }
 }

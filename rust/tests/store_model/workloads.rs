@@ -14,7 +14,7 @@ pub enum Step {
     Checkpoint,
     /// A clean stop and a new start.
     Reopen,
-    /// Three days pass, and files that have expired are deleted.
+    /// More than three days pass, and files that have expired are deleted.
     Expire,
 }
 
@@ -36,7 +36,7 @@ const WIDE: &[Sample] = &[
     sample("f", 7, 10),
 ];
 
-pub const WORKLOADS: [(&str, &[Step]); 14] = [
+pub const WORKLOADS: [(&str, &[Step]); 15] = [
     ("single puts", &[Put(SMALL), Flush, Put(ODD), Flush, Put(SMALL)]),
     ("queue file roll", &[Put(NINE), Flush, Keep, Put(NINE), Keep, Flush, Checkpoint, Put(ODD)]),
     ("segment roll", &[Put(LARGE), Keep, Flush, Put(LARGE), Put(SMALL), Flush, Keep, Put(ODD), Flush]),
@@ -77,6 +77,23 @@ pub const WORKLOADS: [(&str, &[Step]); 14] = [
             Reopen,
             Expire,
             Put(ODD),
+        ],
+    ),
+    (
+        "files expire while messages are in no file",
+        &[
+            Put(LARGE),
+            Keep,
+            Put(LARGE),
+            Keep,
+            Expire,
+            Put(NINE),
+            Put(LARGE),
+            Keep,
+            Put(SMALL),
+            Expire,
+            Put(ODD),
+            Flush,
         ],
     ),
 ];

@@ -28,7 +28,7 @@ use crate::store::disk::{Disk, Entry, FileLock};
 use crate::store::error::StoreError;
 use crate::store::events::Event;
 use crate::store::paths::StorePaths;
-use crate::store::recovery::{drain, spooled_bytes};
+use crate::store::recovery::{CheckpointFiles, drain, spooled_bytes};
 
 pub use crate::store::derived::Shape;
 pub use compare::Comparison;
@@ -99,7 +99,8 @@ impl StoppedStore {
     /// Brings what a killed process has left in the spool into the log, as the next start would; tells what came of it, if
     /// there was something. For one that holds the store exclusively.
     pub fn drain(&self) -> Result<Option<Event>, StoreError> {
-        drain(&self.disk, &self.paths, u64::from(u32::MAX))
+        let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.paths.root)?;
+        drain(&self.disk, &self.paths, u64::from(u32::MAX), &checkpoint_files)
     }
 
     /// Calls `visit` with every record and every corrupt range of the log, in order.

@@ -39,6 +39,11 @@ impl StoppedStore {
             );
             findings.note(FindingKind::Spool, &self.paths.spool(), text);
         }
+        let aside = self.paths.spool_aside();
+        if !self.disk.entries(&aside)?.is_empty() {
+            let text = "messages of an earlier spool that did not continue the log are kept here".to_owned();
+            findings.note(FindingKind::Spool, &aside, text);
+        }
 
         let deleted = DeletedTopics::load(&self.disk, &self.paths.root, begin)?;
         let mut queues = QueueCheck::new(&*self.disk, self.paths.queues.clone());

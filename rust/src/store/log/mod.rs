@@ -28,5 +28,5 @@ pub(crate) use put::STORE_TIME_AHEAD_MS_MAX;
 pub(crate) use scan::{Found, TrustBoundary, WalkEnd, is_entry_of, is_whole, record_at, walk};
 pub(crate) use segment::Segment;
 pub(crate) use segments::{Active, Segments};
-pub(crate) use spool::{MARKED_BYTES, Marks, Part, Spool, remove_parts};
+pub(crate) use spool::{FoundMarks, MARKED_BYTES, Marks, Part, Spool, remove_parts};
 pub(crate) use write_path::WritePathKind;

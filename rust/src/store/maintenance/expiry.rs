@@ -155,7 +155,11 @@ impl Expiry {
 
     /// Deletes the oldest file. The caller knows that no recovery will want it.
     pub(crate) fn delete(&self, due: &Due) -> Result<(), StoreError> {
-        self.log.segments().remove_first(&due.segment)?;
+        let segments = self.log.segments();
+        if let Some(spool) = segments.spool() {
+            spool.forget_before(due.segment.limit());
+        }
+        segments.remove_first(&due.segment)?;
         self.events.add(Event::Deleted {
             path: due.segment.path().to_owned(),
             end: due.segment.limit(),

@@ -75,7 +75,7 @@ pub(super) fn recover(
 ) -> Result<Recovered, StoreError> {
     progress.enter(RecoveryPhase::Loading, 0);
     let paths = &options.paths;
-    if let Some(event) = drain(disk, paths, options.segment_bytes)? {
+    if let Some(event) = drain(disk, paths, options.segment_bytes, checkpoint_files)? {
         events.add(event);
     }
     let segments = load(options, disk, events)?;

@@ -27,6 +27,16 @@ pub(crate) struct Marks {
     pub(crate) end: u64,
 }
 
+/// Marks at the front of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FoundMarks {
+    /// The part holds nothing.
+    Empty,
+    Sound(Marks),
+    /// The part may hold something, and does not say what.
+    Damaged,
+}
+
 impl Marks {
     /// Sets all of them, with nothing in the part yet.
     pub(super) fn begin(appender: &SpoolAppender, boot: u128, base: u64, first: u64) {
@@ -38,17 +48,21 @@ impl Marks {
         appender.mark(words.len(), check(words));
     }
 
-    /// What the marks at the front of a file say; `None` where there are none, or nothing is behind them.
-    pub(crate) fn decode(front: &[u8]) -> Option<Self> {
-        let word = |index: usize| {
-            let bytes = front.get(index * 8..)?.first_chunk()?;
-            Some(u64::from_ne_bytes(*bytes))
-        };
-        let boot = (u128::from(word(1)?) << 64) | u128::from(word(2)?);
-        let (base, first, end) = (word(3)?, word(4)?, word(END)?);
+    /// What the marks at the front of a file say.
+    pub(crate) fn decode(front: &[u8]) -> FoundMarks {
+        let word =
+            |index: usize| front.get(index * 8..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+        let word = |index| word(index).unwrap_or(0);
+        let boot = (u128::from(word(1)) << 64) | u128::from(word(2));
+        let (base, first, end) = (word(3), word(4), word(END));
         let words = words(boot, base, first);
-        let is_sound = word(0)? == MAGIC && word(words.len())? == check(words);
-        (is_sound && base <= first && first < end).then_some(Self { boot, base, first, end })
+        let is_sound = word(0) == MAGIC && word(words.len()) == check(words) && base <= first;
+        match end {
+            0 => FoundMarks::Empty,
+            _ if !is_sound => FoundMarks::Damaged,
+            _ if end <= first => FoundMarks::Empty,
+            _ => FoundMarks::Sound(Self { boot, base, first, end }),
+        }
     }
 }
 
@@ -77,12 +91,13 @@ mod tests {
         let region = Region::anonymous(8192).expect("memory");
         let (appender, _reader) = region.claim_spool().expect("first claim");
         let decode = || Marks::decode(&region.snapshot()[..MARKED_BYTES]);
-        assert_eq!(decode(), None);
+        assert_eq!(decode(), FoundMarks::Empty);
         Marks::begin(&appender, 7 << 64 | 9, 4096, 5000);
-        assert_eq!(decode(), None);
+        assert_eq!(decode(), FoundMarks::Empty);
         set_end(&appender, 6000);
-        assert_eq!(decode(), Some(Marks { boot: 7 << 64 | 9, base: 4096, first: 5000, end: 6000 }));
+        let marks = Marks { boot: 7 << 64 | 9, base: 4096, first: 5000, end: 6000 };
+        assert_eq!(decode(), FoundMarks::Sound(marks));
         appender.mark(4, 5001);
-        assert_eq!(decode(), None, "the check covers it");
+        assert_eq!(decode(), FoundMarks::Damaged, "the check covers it");
     }
 }

@@ -21,6 +21,6 @@ mod marks;
 mod parts;
 mod writer;
 
-pub(crate) use marks::{MARKED_BYTES, Marks};
+pub(crate) use marks::{FoundMarks, MARKED_BYTES, Marks};
 pub(crate) use parts::{Part, Spool, remove_parts};
 pub(crate) use writer::SpoolWriter;

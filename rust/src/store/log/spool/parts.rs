@@ -235,6 +235,18 @@ impl Spool {
         !state.free.is_empty()
     }
 
+    /// Clears the marks of the parts that lie before `end` and are in the log's files: what is deleted there is not to be
+    /// missed by a drain.
+    pub(crate) fn forget_before(&self, end: u64) {
+        let in_files = self.in_files();
+        let state = self.state.lock();
+        for Entry { appender, part } in &state.readable {
+            if let Some(appender) = appender.as_ref().filter(|_| part.end() <= end.min(in_files)) {
+                set_end(appender, 0);
+            }
+        }
+    }
+
     /// The log is readable in its files, and durable, before `end`.
     pub(super) fn start(&self, end: u64) {
         let mut written = self.written.lock();
