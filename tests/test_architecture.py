@@ -122,12 +122,14 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "replicas": _CONTROL_TABLES,
     "addresses": frozenset({"identity"}),
     "duties": _CONTROL_TABLES | {"clients"},
+    "standing": frozenset(),
     "statistics": _CONTROL_TABLES | {"clients"},
     "topic_deletion": _CONTROL_TABLES | {"statistics"},
-    "handlers": _CONTROL_TABLES | {"access", "clients", "replicas", "statistics", "topic_deletion"},
+    "handlers": _CONTROL_TABLES
+    | {"access", "clients", "replicas", "standing", "statistics", "topic_deletion"},
     "startup": _CONTROL_TABLES
     | {"access", "addresses", "clients", "duties", "handlers", "registration", "replicas", "statistics"}
-    | {"topic_deletion"},
+    | {"standing", "topic_deletion"},
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.

@@ -34,6 +34,7 @@ from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
 from rmqpy.control.replicas.succession import give_way, settle, tell
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.standing import LOOK_SECONDS
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.handlers import make_endpoint
 from rmqpy.control.startup.master import start_as_master
@@ -163,7 +164,7 @@ class Broker(Service):
         await self._serve(context, recovered, services, replicas)
         metrics = make_metrics(context, recovered, services, replicas)
         registration = await register(context, recovered, replicas, ended)
-        await self._watch(context, recovered, metrics, registration)
+        await self._watch(context, recovered, replicas, metrics, registration)
         self._push(config, metrics)
         log.info(
             "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s; data in %s; %s",
@@ -280,6 +281,7 @@ class Broker(Service):
         undo.push_async_callback(replicas.stream.stop)
         undo.push_async_callback(replicas.succession.stop)
         periodic.every(STREAM_LOOK_SECONDS, replicas.stream.look)
+        periodic.every(LOOK_SECONDS, replicas.standing.look)
         if context.is_slave:
             await start_as_slave(context, recovered, services, replicas, endpoint)
         else:
@@ -290,14 +292,23 @@ class Broker(Service):
         repeat(context, recovered, services, periodic)
 
     async def _watch(
-        self, context: StartContext, recovered: Recovered, metrics: Metrics, registration: Registration
+        self,
+        context: StartContext,
+        recovered: Recovered,
+        replicas: Replicas,
+        metrics: Metrics,
+        registration: Registration,
     ) -> None:
         """Serve metrics, health and the console over HTTP. The console shows a cluster, which has name servers."""
         config, store, certificates = context.config, recovered.store, context.certificates
         if config.http_port == NO_HTTP:
             return
         http = HttpServer(
-            pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault),
+            pages(
+                metrics.exposition,
+                fault=lambda: store.failure,
+                unready=lambda: replicas.standing.refusal or registration.fault,
+            ),
             console(
                 ClientConfig(namesrv=config.name_servers, tls=config.tls.client),
                 allow_changes=config.http_allows_changes,

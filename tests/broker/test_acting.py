@@ -126,7 +126,7 @@ async def test_consumers_are_served_as_by_the_master_and_producers_are_not(
             [state] = await admin.replicas("broker-a")
             checks = {check.check: check for check in await admin.health()}
         assert state.acting
-        assert checks["slave 1 of broker-a"].level == "warn"
+        assert checks["master of broker-a"].level == "warn"
 
 
 async def test_offsets_that_were_committed_at_the_slave_are_the_masters_before_it_serves(

@@ -49,7 +49,7 @@ IMPAIRED: Final = {
     "timers": ("Not everything is here.",),
     "topics/orders": ("Not everything is here.",),
     "groups/billing": ("Not everything is here.",),
-    "brokers": ("does not answer", "disk is full"),
+    "brokers": ("does not answer", "takes no messages"),
     "replicas": ("other bytes",),
 }
 #: Seconds of traffic for the picture of the overview.

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 from rmqpy.admin.connection import Part
 from rmqpy.admin.groups import Groups
 from rmqpy.errors import ConnectError, RequestTimeout
+from rmqpy.findings import Trouble, no_room
+from rmqpy.protocol import troubles
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo, StringTable
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
 from rmqpy.protocol.requests.routes import MASTER_ID
@@ -18,7 +20,7 @@ _FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
 
 class BrokerState(NamedTuple):
-    """One registered broker. Its own state is None when it did not answer."""
+    """One registered broker. Its own state is None where it did not answer."""
 
     cluster: str
     broker: str
@@ -30,15 +32,20 @@ class BrokerState(NamedTuple):
     out_per_second: float | None
     #: Used part of the disk that holds the log.
     disk_used: float | None
-    #: Why it did not answer.
+    #: Why it did not answer, or what is wrong with it, as `doctor` says.
     fault: str | None
-    #: Whether its disk has too little room for messages to be taken.
-    is_full: bool = False
+    #: Whether it answers, and takes no messages.
+    refuses: bool = False
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes messages."""
+        """Whether it leads the brokers of its name."""
         return self.broker_id == MASTER_ID
+
+    @property
+    def answers(self) -> bool:
+        """Whether it told its state."""
+        return self.disk_used is not None or self.version is not None
 
 
 class ClientState(NamedTuple):
@@ -113,14 +120,19 @@ def _state(
     if isinstance(told, ConnectError | RequestTimeout):
         return BrokerState(*place, None, None, None, None, str(told))
     table = told.table
+    found = troubles.read(table)
+    free = free_bytes(table)
+    if not found and free is not None and free < FREE_BYTES_MIN:
+        # Another release's.
+        found = [Trouble("", "bad", no_room(place[1], "its log", 100.0, free), refuses=True)]
     return BrokerState(
         *place,
         table.get("brokerVersionDesc"),
         _first(table.get("putTps")),
         _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
         _first(table.get("commitLogDiskRatio")),
-        None,
-        (free := free_bytes(table)) is not None and free < FREE_BYTES_MIN,
+        "; ".join(each.finding.found for each in found) or None,
+        any(each.refuses for each in found),
     )
 
 

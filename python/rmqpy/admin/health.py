@@ -20,6 +20,7 @@ from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
 from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, is_loopback, parse
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.replication import SLAVE
 from rmqpy.errors import (
     ConfigError,
     ConnectError,
@@ -28,15 +29,14 @@ from rmqpy.errors import (
     RocketMQError,
     TopicNotFound,
 )
-from rmqpy.findings import duplicate, replaced
+from rmqpy.findings import Trouble, duplicate, replaced
+from rmqpy.protocol import troubles
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.kv import GetNameServerConfig
 from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
 from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
 
-#: A slave that lacks something for longer than this is slower than its master, however little it lacks.
-BEHIND_SECONDS_MAX: Final = 60.0
 #: A broker's clock may differ from ours by so much. Delays, resets by time and retention go by it.
 CLOCK_OFF_S_MAX: Final = 10.0
 
@@ -72,9 +72,9 @@ class Health(Part):
             if "brokerClusterName" in settings:
                 clusters.setdefault(name, {})[broker_id] = settings["brokerClusterName"]
         checks += _clusters(clusters)
-        for state in await Replicas(self._cluster).states():
-            checks += _replica_checks(state)
-        return [*checks, *await self._certificates({*views, *brokers.values()})]
+        for each in await Replicas(self._cluster).survey():
+            checks += _replica_checks(*each)
+        return [*_once(checks), *await self._certificates({*views, *brokers.values()})]
 
     async def _certificates(self, addresses: set[str]) -> list[CheckResult]:
         """Certificates that expire soon."""
@@ -237,14 +237,21 @@ def _broker_checks(
         advice = f"two brokers advertise one address: correct brokerIP1 or listenPort of {name}"
         yield CheckResult(check, "bad", f"{actual} answers there", advice)
         return
-    yield CheckResult(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
+    told = troubles.read(runtime)
+    refusal = next((each.finding for each in told if each.refuses), None)
+    if refusal is not None and settings.get("brokerRole") != SLAVE:
+        yield CheckResult(check, "bad", "answers, and takes no messages", refusal.advice)
+    else:
+        yield CheckResult(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
     if (now := _clock(runtime)) is not None and abs(off := now - asked_at) > CLOCK_OFF_S_MAX:
         direction = "ahead of" if off > 0 else "behind"
         found = f"its clock is {abs(off):.0f} s {direction} this machine's"
         yield CheckResult(
             f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd"
         )
-    if (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
+    own = [each for each in told if each.check in (f"disk of {name}", f"store of {name}")]
+    yield from map(_check, own)
+    if not own and (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
         yield CheckResult(f"disk of {name}", "bad", fault, advice)
     if (fault := _open_door(address, settings)) is not None:
@@ -270,52 +277,34 @@ def _clusters(known: dict[str, dict[int, str]]) -> Iterator[CheckResult]:
             )
 
 
-def _replica_checks(state: ReplicaState) -> Iterator[CheckResult]:
+def _replica_checks(state: ReplicaState, troubles: list[Trouble]) -> Iterator[CheckResult]:
     """Of a broker that answers: whether a master has its slaves, whether the log of a slave follows."""
-    if state.is_diverged:
-        check = f"log of {state.broker}" + ("" if state.is_master else f", slave {state.broker_id}")
-        advice = "stop both and compare them: rmqpy store compare MASTER SLAVE; then promote one, or empty the other"
-        yield CheckResult(check, "bad", f"master and slave do not fit together: {state.fault}", advice)
-        return
-    if state.log_end is None:
+    yield from map(_check, troubles)
+    if troubles or state.log_end is None:
         return
     if state.is_master:
-        yield from _master_check(state)
+        if state.slaves:
+            yield CheckResult(f"replicas of {state.broker}", "ok", f"{state.slaves} slaves are connected")
         return
     check = f"slave {state.broker_id} of {state.broker}"
     behind = f"{state.behind_bytes} bytes behind" if state.behind_bytes is not None else "how far is unknown"
     if state.in_sync:
-        if (seconds := state.behind_seconds or 0.0) <= BEHIND_SECONDS_MAX:
-            yield CheckResult(check, "ok", f"in sync, {behind}")
-            return
-        found = f"{behind} for {seconds:.0f} s: it is slower than its master"
-        advice = "look at its disk and at the network between the two; what it lacks is lost with the master"
-        yield CheckResult(check, "warn", found, advice)
-        return
-    if state.acting:
-        found = "it acts for its master, which is gone: consumers are served, and no messages are taken"
-        yield CheckResult(check, "warn", found, "start the master, or promote a slave in its place")
-        return
-    advice = (
-        f"its log says more; can it connect to the haListenPort of its master, has its disk room? "
-        f"rmqpy cluster replicas {state.broker}"
-    )
-    why = f": {state.fault}" if state.fault else ""
-    yield CheckResult(check, "bad", f"not in sync, {behind}{why}", advice)
-
-
-def _master_check(state: ReplicaState) -> Iterator[CheckResult]:
-    """Whether it has the slaves that its answers promise, and those that it should have."""
-    check = f"replicas of {state.broker}"
-    if state.fault is None:
-        if state.slaves:
-            yield CheckResult(check, "ok", f"{state.slaves} slaves are connected")
+        yield CheckResult(check, "ok", f"in sync, {behind}")
     else:
-        advice = (
-            "start the slave that is gone, or see why it does not follow: its log; where it went for good, correct "
-            "totalReplicas and restart the master, which forgets it"
-        )
-        yield CheckResult(check, "bad" if state.in_sync is False else "warn", state.fault, advice)
+        yield CheckResult(check, "ok", "was just started, and connects to its master")
+
+
+def _check(trouble: Trouble) -> CheckResult:
+    return CheckResult(trouble.check, trouble.level, *trouble.finding)
+
+
+def _once(checks: list[CheckResult]) -> Iterator[CheckResult]:
+    """Each fault once: several brokers may speak of one."""
+    seen = set()
+    for each in checks:
+        if each.level == "ok" or (each.check, each.found) not in seen:
+            seen.add((each.check, each.found))
+            yield each
 
 
 def _running(config: BrokerConfig, address: str, running: dict[str, str]) -> CheckResult:

@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part
-from rmqpy.config.replication import ASYNC_MASTER
+from rmqpy.config import properties
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
+from rmqpy.findings import Finding
+from rmqpy.protocol.replica_findings import of_master
+from rmqpy.protocol.requests.brokers import GetBrokerConfig
 from rmqpy.protocol.requests.leadership import (
     EpochCache,
     GetBrokerEpochCache,
     NotifyBrokerRoleChanged,
     next_epoch,
 )
+from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
 from rmqpy.protocol.requests.routes import MASTER_ID
 
 #: A slave that lacks more than this of a master that answers is not promoted: messages would be refused for too long.
@@ -40,6 +44,11 @@ class Promoted(NamedTuple):
     is_told: bool
     #: Seconds in which nobody took messages, as far as it could be seen.
     seconds: float
+    #: Its role, and how many copies its answers promise; None where it did not say.
+    role: str | None = None
+    copies: int | None = None
+    #: What is not as it was, and what to do next.
+    next_steps: tuple[Finding, ...] = ()
 
 
 class Promotion(Part):
@@ -50,11 +59,12 @@ class Promotion(Part):
         broker: str,
         broker_id: int,
         *,
-        role: str = ASYNC_MASTER,
+        role: str | None = None,
         wait: float = 30.0,
         force: bool = False,
     ) -> Promoted:
-        """Let the slave `broker_id` lead. `wait`: seconds for it to copy the rest of the log, and then to begin.
+        """Let the slave `broker_id` lead, in a `role` or in that of its master. `wait`: seconds for it to copy the rest
+        of the log, and then to begin.
 
         `force` promotes one that lacks what others have, or that is far behind: what it lacks is lost. Raises
         `ConfigError` for what is no slave of this name, `RocketMQError` where it may not lead.
@@ -95,7 +105,21 @@ class Promotion(Part):
         deadline = time.monotonic() + wait
         await self._leads(slave, epoch, deadline)
         await self._is_known(broker, slave, deadline)
-        return Promoted(broker, slave, epoch, log_end, master, is_told, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        promoted = Promoted(broker, slave, epoch, log_end, master, is_told, seconds)
+        return await self._with_promise(promoted)
+
+    async def _with_promise(self, promoted: Promoted) -> Promoted:
+        """With what it promises now, and what is left to do. It leads whether it says or not."""
+        try:
+            settings = properties.parse((await self._cluster.ask(promoted.address, GetBrokerConfig())).body)
+            told = await self._cluster.ask(promoted.address, GetBrokerHaStatus())
+        except (RocketMQError, properties.PropertiesError):
+            return promoted
+        steps = [each.finding for each in of_master(promoted.broker, told)]
+        return promoted._replace(
+            role=settings.get("brokerRole"), copies=told.copies_wanted, next_steps=tuple(steps)
+        )
 
     async def _addresses(self, broker: str) -> Mapping[int, str]:
         known = (await self._cluster.cluster_info()).broker_addr_table

@@ -1,16 +1,13 @@
 """Replicas: the master and the slaves of each name, and how far each slave is behind."""
 
-import time
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
-from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus, MasterConnection
+from rmqpy.findings import Trouble, diverged
+from rmqpy.protocol.replica_findings import is_in_sync, is_starting, of_master, of_slave, silence
+from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.protocol.requests.routes import MASTER_ID
-
-#: As brokers count it unless configured otherwise: `haMaxGapNotInSync` and `haHousekeepingInterval`.
-GAP_BYTES_MAX = 256 << 20
-SILENCE_SECONDS_MAX = 20.0
 
 
 class ReplicaState(NamedTuple):
@@ -34,10 +31,12 @@ class ReplicaState(NamedTuple):
     slaves: int | None
     #: Of a slave: whether it acts for its master. Apache's does not say.
     acting: bool | None
-    #: Why it did not answer, or does not follow; of a master, what it lacks, and why it refused slaves.
+    #: Why it did not answer, or what is wrong with it, as `doctor` says.
     fault: str | None
     #: Of a slave, or of one that its master has refused: whether the two logs do not fit together.
     is_diverged: bool = False
+    #: Of a slave: whether it was just started, and connects to its master.
+    is_starting: bool = False
 
     @property
     def is_master(self) -> bool:
@@ -45,20 +44,31 @@ class ReplicaState(NamedTuple):
         return self.broker_id == MASTER_ID
 
 
+class Found(NamedTuple):
+    """One broker of a name, and what is wrong with it."""
+
+    state: ReplicaState
+    troubles: list[Trouble]
+
+
 class Replicas(Part):
     """The brokers of each name."""
 
     async def states(self, broker: str | None = None) -> list[ReplicaState]:
         """Every master with its slaves, by cluster, name and id; with `broker` those of that name."""
+        return [each.state for each in await self.survey(broker)]
+
+    async def survey(self, broker: str | None = None) -> list[Found]:
+        """The same with what is wrong with each."""
         info = await self._cluster.cluster_info()
-        found: list[ReplicaState] = []
+        found: list[Found] = []
         for cluster, names in sorted(info.cluster_addr_table.items()):
             for name in sorted(names):
                 if broker in (None, name):
                     found += await self._of(cluster, name, info.broker_addr_table[name].broker_addrs)
         return found
 
-    async def _of(self, cluster: str, name: str, addresses: dict[int, str]) -> list[ReplicaState]:
+    async def _of(self, cluster: str, name: str, addresses: dict[int, str]) -> list[Found]:
         told: dict[int, HaStatus | str] = {}
         # The master last: its log is no shorter than when a slave was asked.
         for broker_id, address in sorted(addresses.items(), reverse=True):
@@ -69,77 +79,89 @@ class Replicas(Part):
                 told[broker_id] = str(error) if is_away else f"it does not say: {error}"
         master = told.get(MASTER_ID)
         master_end = master.master_commit_log_max_offset if isinstance(master, HaStatus) else None
-        states = [
-            _state(cluster, name, broker_id, address, told[broker_id], master_end)
+        is_gone = master_end is None and not any(_follows(each) for each in told.values())
+        found = [
+            _found((cluster, name, broker_id, address), told[broker_id], master_end, is_gone=is_gone)
             for broker_id, address in sorted(addresses.items())
         ]
-        return _with_strays(states)
+        return _with_strays(_with_successor(found))
 
 
-def _state(
-    cluster: str, name: str, broker_id: int, address: str, told: HaStatus | str, master_end: int | None
-) -> ReplicaState:
-    place = (cluster, name, broker_id, address)
+def _follows(told: HaStatus | str) -> bool:
+    """Whether a slave follows a master."""
+    return isinstance(told, HaStatus) and not told.master and bool(told.ha_client_runtime_info.is_connected)
+
+
+def _found(
+    place: tuple[str, str, int, str], told: HaStatus | str, master_end: int | None, *, is_gone: bool
+) -> Found:
+    _, name, broker_id, _ = place
     if isinstance(told, str):
-        return ReplicaState(*place, None, None, None, None, None, None, None, told)
+        return Found(ReplicaState(*place, None, None, None, None, None, None, None, told), [])
     if told.master:
-        slaves = len(told.ha_connection_info)
-        refused = [f"{slave.addr}: {slave.reason}" for slave in told.refused_slaves or ()]
+        troubles = list(of_master(name, told))
         replicas, wanted = 1 + told.in_sync_slave_nums, told.copies_wanted or 1
-        lacks = _lacks(told, replicas, wanted, slaves)
-        fault = "; ".join(([lacks] if lacks else []) + refused) or None
         in_sync = replicas >= wanted if wanted > 1 else None
-        end = told.master_commit_log_max_offset
-        return ReplicaState(*place, end, None, None, in_sync, None, slaves, None, fault, bool(refused))
+        end, slaves = told.master_commit_log_max_offset, len(told.ha_connection_info)
+        state = ReplicaState(
+            *place, end, None, None, in_sync, None, slaves, None, None, bool(told.refused_slaves)
+        )
+        return Found(state._replace(fault=_fault(troubles)), troubles)
     own = told.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
-    silent = _silence(own)
-    hears = own.is_connected is not False and silent is not None and silent <= SILENCE_SECONDS_MAX
-    return ReplicaState(
+    troubles = list(of_slave(name, broker_id, told, behind_bytes=behind, is_gone=is_gone))
+    state = ReplicaState(
         *place,
         own.max_offset,
         behind,
         None if own.behind_millis is None else own.behind_millis / 1_000,
-        None if behind is None else hears and behind < GAP_BYTES_MAX,
-        silent,
+        None if behind is None else is_in_sync(own, behind),
+        silence(own),
         None,
         told.is_acting,
-        own.fault,
+        _fault(troubles),
         bool(own.is_diverged),
+        is_starting(own),
     )
+    return Found(state, troubles)
 
 
-def _lacks(told: HaStatus, replicas: int, wanted: int, slaves: int) -> str | None:
-    """What a master of ours lacks of copies, and what that means for senders."""
-    if replicas < wanted:
-        refuses = replicas < (told.copies_min or 1)
-        means = "messages are refused" if refuses else "messages are stored, and answered with 11 or 12"
-        return f"{replicas} of {wanted} replicas are in sync: {means}"
-    expected = told.slaves_expected or 0
-    return f"{slaves} of {expected} slaves are connected" if slaves < expected else None
+def _fault(troubles: list[Trouble]) -> str | None:
+    return "; ".join(each.finding.found for each in troubles) or None
 
 
-def _with_strays(states: list[ReplicaState]) -> list[ReplicaState]:
+def _with_successor(found: list[Found]) -> list[Found]:
+    """Of several slaves that lack their master, the one with the most of its log is to lead: it speaks for all."""
+    lost = [
+        each for each in found if any(it.check == f"master of {each.state.broker}" for it in each.troubles)
+    ]
+    if len(lost) < 2:
+        return found
+    best = max(lost, key=lambda each: each.state.log_end or 0)
+    return [
+        Found(each.state._replace(fault=_fault(best.troubles)), best.troubles) if each in lost else each
+        for each in found
+    ]
+
+
+def _with_strays(found: list[Found]) -> list[Found]:
     """Slaves that follow a log which is not that of their master: this has fewer connections than slaves say."""
+    states = [each.state for each in found]
     # Ours alone say whether they are connected now.
     following = [state for state in states if state.in_sync and state.acting is not None]
     slaves = next((state.slaves for state in states if state.is_master), None)
     if slaves is None or slaves >= len(following):
-        return states
-    fault = (
+        return found
+    finding = diverged(
         f"{len(following)} slaves say that they follow their master, and it has {slaves}: the haMasterAddress of one "
         "leads to another master"
     )
     return [
-        state._replace(in_sync=False, is_diverged=True, fault=fault) if state in following else state
-        for state in states
+        Found(
+            state._replace(in_sync=False, is_diverged=True, fault=finding.found),
+            [Trouble(f"log of {state.broker}, slave {state.broker_id}", "bad", finding)],
+        )
+        if state in following
+        else each
+        for each, state in zip(found, states, strict=True)
     ]
-
-
-def _silence(own: MasterConnection) -> float | None:
-    """Seconds since the slave heard its master. Apache's says when, by its own clock."""
-    if own.silent_millis is not None:
-        return own.silent_millis / 1_000
-    if own.last_read_timestamp <= 0:
-        return None
-    return max(0.0, time.time() - own.last_read_timestamp / 1_000)

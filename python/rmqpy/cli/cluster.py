@@ -7,6 +7,7 @@ import click
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
 from rmqpy.cli.command import Result, Rows, cluster_command, columns, with_admin
+from rmqpy.cli.output import note
 from rmqpy.cli.watching import looks, show_again, watch_options
 from rmqpy.errors import ConfigError
 
@@ -71,10 +72,15 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
 @command.command()
 @click.argument("broker")
 @click.option("--id", "broker_id", type=click.IntRange(1), required=True, help="brokerId of the slave.")
-@click.option("--sync", is_flag=True, help="It leads as SYNC_MASTER: replies wait for slaves of its own.")
+@click.option(
+    "--sync/--async",
+    "sync",
+    default=None,
+    help="It leads as SYNC_MASTER, whose replies wait for slaves, or as ASYNC_MASTER. By default in its master's role.",
+)
 @click.option("--force", is_flag=True, help="Even if it lacks messages that others have: these are lost.")
 @cluster_command
-def promote(admin: "Admin", broker: str, broker_id: int, sync: bool, force: bool) -> Rows:
+def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, force: bool) -> Rows:
     """Let a slave lead in place of its master.
 
     \b
@@ -84,11 +90,16 @@ def promote(admin: "Admin", broker: str, broker_id: int, sync: bool, force: bool
     be stopped, and started as a slave. A master that is gone refuses to start as one when it comes back. Its messages
     that the slave did not have are given up when it follows.
     """
-    promoted = admin.promote(broker, broker_id, role="SYNC_MASTER" if sync else "ASYNC_MASTER", force=force)
+    role = {True: "SYNC_MASTER", False: "ASYNC_MASTER", None: None}[sync]
+    promoted = admin.promote(broker, broker_id, role=role, force=force)
+    for step in promoted.next_steps:
+        note(str(step))
     return {
         "broker": promoted.broker,
         "address": promoted.address,
         "epoch": promoted.epoch,
+        "role": promoted.role,
+        "copies": promoted.copies,
         "log_end": promoted.log_end,
         "replaced": promoted.replaced,
         "told": promoted.is_told,

@@ -54,7 +54,7 @@ async def overview(admin: AsyncAdmin) -> Overview:
     """The cluster at a glance: rates, the worst lags, dead letters, brokers."""
     rates = await _rates(admin)
     # Without a broker there is nothing that could be asked.
-    is_alone = not any(each.fault is None for each in rates.brokers)
+    is_alone = not any(each.answers for each in rates.brokers)
     groups: list[GroupSummary] = []
     letters: list[DeadLetterCount] = []
     topics: list[str] = []

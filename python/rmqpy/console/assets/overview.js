@@ -90,8 +90,8 @@ export const BROKERS = [
   { title: "In / s", of: "in_per_second", right: true, cell: (row) => rate(row.in_per_second) },
   { title: "Out / s", of: "out_per_second", right: true, cell: (row) => rate(row.out_per_second) },
   { title: "Disk used", of: "disk_used", right: true, cell: (row) => percent(row.disk_used) },
-  { title: "State", of: "fault", cell: (row) => row.fault ? wrong("does not answer", row.fault)
-    : row.is_full ? wrong("disk is full", "takes no messages") : h("span", { class: "badge ok" }, "answers") },
+  { title: "State", of: "fault", cell: (row) => row.refuses ? wrong("takes no messages", row.fault)
+    : row.fault ? wrong(row.version === null ? "does not answer" : "not well", row.fault) : h("span", { class: "badge ok" }, "answers") },
   { title: "Version", of: "version", cell: (row) => row.version ?? "–" },
 ];
 

@@ -19,8 +19,9 @@ const COLUMNS = [
 
 function state(row) {
   if (row.is_diverged) return wrong("diverged", row.fault);
-  if (row.fault) return wrong(row.log_end === null ? "does not answer" : "does not follow", row.fault);
+  if (row.fault) return wrong(row.log_end === null ? "does not answer" : row.is_master ? "not well" : "does not follow", row.fault);
   if (row.is_master) return h("span", { class: "badge ok" }, "leads");
+  if (row.is_starting) return "starts";
   if (row.in_sync === null) return "not known";
   return row.in_sync ? h("span", { class: "badge ok" }, "in sync") : h("span", { class: "badge warn" }, "not in sync");
 }

@@ -10,10 +10,11 @@ from rmqpy._native import Store
 from rmqpy.config import properties
 from rmqpy.config.keys import ProtectedKey
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.standing import Standing
 from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.errors import ConfigError
-from rmqpy.protocol import fastjson
+from rmqpy.protocol import fastjson, troubles
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.brokers import (
@@ -36,12 +37,13 @@ class BrokerHandlers:
 
     _config: LiveConfig
     _runtime: Runtime
+    _standing: Standing
     _store: Store
     _statistics: Statistics
 
     @handles(GetBrokerRuntimeInfo)
     async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> StringTable:
-        return StringTable(table=await self._runtime.table())
+        return StringTable(table=await self._runtime.table() | troubles.write(self._standing.now()))
 
     @handles(GetBrokerConfig)
     def config(self, ask: GetBrokerConfig) -> BrokerConfigReply:

@@ -17,12 +17,15 @@ class KnownMaster:
     def __init__(self) -> None:
         self.address: str | None = None
         self.replica_address: str | None = None
+        #: Whether the name server that answered last knows a master; None before one has answered.
+        self.is_registered: bool | None = None
         #: Called with the new address for slaves.
         self.on_replica_address: Callable[[str], None] = lambda address: None
         self._known = asyncio.Event()
 
     def told(self, answer: Registered) -> None:
         """What a name server answers; one that knows no master says nothing."""
+        self.is_registered = bool(answer.master_addr)
         if answer.master_addr and answer.master_addr != self.address:
             log.info("the master is %s", answer.master_addr)
             self.address = answer.master_addr

@@ -33,6 +33,8 @@ class LogStream:
     ) -> None:
         self._config = config
         self._slaves_most = 0
+        #: There should be so many, whatever the configuration says.
+        self.slaves_min = 0
         self._native = Replication(
             store,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
@@ -110,8 +112,9 @@ class LogStream:
 
     @property
     def slaves_expected(self) -> int:
-        """Slaves that a master should have: as `totalReplicas` says, or as many as it had since it started."""
-        return max(self._config.replicas - 1, self._slaves_most)
+        """Slaves that a master should have: as `totalReplicas` says, or as many as it had since it started; the master
+        that it has replaced is one."""
+        return max(self._config.replicas - 1, self._slaves_most, self.slaves_min)
 
     @property
     def copies(self) -> tuple[int, int]:

@@ -68,6 +68,8 @@ class Succession:
         self._task: asyncio.Task[None] | None = None
         #: The youngest epoch of the own log.
         self.epoch: Callable[[], int] = lambda: 0
+        #: Called when this master leads no more.
+        self.on_end: Callable[[], None] = lambda: None
         #: Ends the registrations, so that the next master's stay.
         self.leave: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
         #: Brings what a slave copies beside the log up to date.
@@ -90,7 +92,7 @@ class Succession:
         await self._leadership.end(ask.master_epoch, ask.master_address)
         self._role.lead_no_more(ask.master_address)
         log_end = self._store.fence()
-        log.warning("%s", replaced(self._config.name, ask.master_address, ask.master_epoch))
+        self.on_end()
         await self.leave()
         self._begin(self._look_for_successor(ask.master_address, ask.master_epoch))
         return RoleChanged(log_end=log_end)
@@ -98,12 +100,18 @@ class Succession:
     async def _lead(self, ask: NotifyBrokerRoleChanged) -> RoleChanged:
         if not self._role.is_slave:
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker leads already")
-        role = ask.broker_role or ASYNC_MASTER
+        role = ask.broker_role or self._leadership.role
         if role not in (ASYNC_MASTER, SYNC_MASTER):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"{role} is no role of a master")
+        try:
+            self._leadership.leading(role)
+        except ConfigError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"it cannot lead as {role}: {error}") from None
         await self.finish_copies()
         await self._leadership.begin(ask.master_epoch, role, self._master.address)
-        log.warning("this broker was promoted to lead %s, epoch %d", self._config.name, ask.master_epoch)
+        log.warning(
+            "this broker was promoted to lead %s as %s, epoch %d", self._config.name, role, ask.master_epoch
+        )
         self._restart()
         return RoleChanged(log_end=self._store.statistics()["max_physical"])
 

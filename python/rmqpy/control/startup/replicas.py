@@ -14,6 +14,7 @@ from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.replicas.status import ReplicaStatus
 from rmqpy.control.replicas.succession import Succession
+from rmqpy.control.standing import Standing
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.recovery import Recovered
 from rmqpy.control.startup.services import Services
@@ -26,6 +27,7 @@ class Replicas(NamedTuple):
     succession: Succession
     lag: Lag
     status: ReplicaStatus
+    standing: Standing
     #: Where a slave may act for its master.
     members: Members | None
     #: Of a slave that may.
@@ -47,13 +49,18 @@ def make_replicas(context: StartContext, recovered: Recovered, services: Service
         context.restart,
     )
     succession.epoch = stream.epoch
+    stream.slaves_min = 0 if context.leadership.replaced is None else 1
     lag = Lag(clock.elapsed, recovered.log_end)
     members = _members(context, recovered) if config.replication.may_act else None
+    status = ReplicaStatus(config, stream, store, lag, clock, role, context.leadership, context.master)
+    standing = Standing(config, store, status.troubles)
+    succession.on_end = lambda: standing.look(looks_min=1)
     return Replicas(
         stream=stream,
         succession=succession,
         lag=lag,
-        status=ReplicaStatus(stream, store, lag, clock, lambda: role.is_acting),
+        status=status,
+        standing=standing,
         members=members,
         acting=_acting(context, recovered, services, stream, members)
         if members is not None and context.is_slave

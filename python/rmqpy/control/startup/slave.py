@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqpy.control.replicas.follower import Follower
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
+from rmqpy.control.replicas.promise_copy import PromiseCopy
 from rmqpy.control.replicas.table_copy import GroupCopy, TopicCopy
 from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.recovery import Recovered
@@ -30,6 +31,7 @@ async def start_as_slave(
     copies = (
         TopicCopy(recovered.topics, services.deletion.delete),
         GroupCopy(recovered.groups),
+        PromiseCopy(context.leadership),
         *progress_copies,
     )
     follower = Follower(context.master, context.peer, copies, role.master_answers)

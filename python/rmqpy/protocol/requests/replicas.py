@@ -114,6 +114,12 @@ class MasterConnection:
     fault: str | None = None
     #: Whether the two logs do not fit together, so that an operator has to decide.
     is_diverged: bool | None = None
+    #: Where the master takes requests, whether it answers them, and whether a name server knows it.
+    broker_addr: str | None = None
+    answers: bool | None = None
+    is_registered: bool | None = None
+    #: For how long there has been no connection; since the start where there was none.
+    apart_millis: int | None = None
 
 
 @record
@@ -142,6 +148,11 @@ class HaStatus:
     slaves_expected: int | None = None
     copies_wanted: int | None = None
     copies_min: int | None = None
+    #: Of one that was promoted: since which epoch it leads, and the address of the master that it has replaced.
+    led_since: int | None = None
+    replaced: str | None = None
+    #: Copies that answers promised before, where they were more.
+    copies_before: int | None = None
 
 
 @request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))
