@@ -184,3 +184,16 @@ def read_only(reason: str) -> Finding:
         f"messages are refused, and what is stored is served: {reason}",
         "see what is wrong with its disk: its log; then restart the broker",
     )
+
+
+def headless(names: Iterable[str]) -> Finding:
+    """Brokers of which a slave is registered, and no master.
+
+    >>> print(headless(["broker-b", "broker-a"]))
+    broker-a and broker-b have no master; start it, or let a slave lead: rmqpy doctor says which
+    """
+    brokers = sorted(names)
+    return Finding(
+        f"{' and '.join(brokers)} {'has' if len(brokers) == 1 else 'have'} no master",
+        "start it, or let a slave lead: rmqpy doctor says which",
+    )

@@ -202,7 +202,7 @@ class Access(Part):
         """Make users with policies of accounts of ACL 1.0, at one broker or at all, as
         `rmqpy.protocol.plain_acl.read` finds them in a file. A user that is there stays as it is."""
         found, accounts = [], list(accounts)
-        for name, address in await self._of(broker):
+        for name, address in await self._of(broker, is_change=True):
             known = {user.username for user in (await self._cluster.ask(address, ListUsers())).body or ()}
             for account in accounts:
                 user, acl = plain_acl.user_of(account), plain_acl.acl_of(account)
@@ -218,14 +218,14 @@ class Access(Part):
                 )
         return found
 
-    async def _brokers(self, broker: str | None) -> list[tuple[str, str]]:
+    async def _brokers(self, broker: str | None, *, is_change: bool = False) -> list[tuple[str, str]]:
         if broker is not None:
             return [(broker, await self._cluster.master_of(broker))]
-        return sorted((await self._cluster.masters()).items())
+        return sorted((await self._cluster.masters(is_change=is_change)).items())
 
-    async def _of(self, broker: str | None) -> list[tuple[str, str]]:
+    async def _of(self, broker: str | None, *, is_change: bool = False) -> list[tuple[str, str]]:
         """Whoever has users, or one broker."""
-        brokers = await self._brokers(broker)
+        brokers = await self._brokers(broker, is_change=is_change)
         return brokers if broker is not None else brokers + await self._name_servers()
 
     async def _name_servers(self) -> list[tuple[str, str]]:
@@ -242,7 +242,7 @@ class Access(Part):
         return found
 
     async def _each(self, broker: str | None, ask: Request[None]) -> list[str]:
-        found = await self._of(broker)
+        found = await self._of(broker, is_change=True)
         for _, address in found:
             await self._cluster.ask(address, ask)
         return [name for name, _ in found]

@@ -16,6 +16,7 @@ from rmqpy._native import Client
 from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.errors import ClosedError
+from rmqpy.findings import Finding, headless
 from rmqpy.remoting.client import BlockingCaller, LoopCaller, run
 
 T = TypeVar("T", bound=Part)
@@ -165,6 +166,11 @@ class _Operations:
         if self._opened is None:
             raise ClosedError("the admin is closed")
         return self._opened
+
+    def left_out(self) -> Finding | None:
+        """Brokers that were left out of what was asked so far, for they have no master."""
+        names = self._opened.left_out if self._opened is not None else ()
+        return headless(names) if names else None
 
     topics = _Operation(Topics.names)
     topic_types = _Operation(Topics.types)

@@ -5,7 +5,7 @@ where an advertised address is replaced by the one to connect to. Threads: those
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from rmqpy._native import Call
 from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
+from rmqpy.findings import Finding, headless
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
@@ -55,6 +56,8 @@ class AdminConnection:
         self.tls = config.tls
         self.name_servers = NameServers(config.namesrv, timeout=self.timeout, unit=config.unit)
         self._addresses = dict(config.address_map)
+        #: Names of brokers that were left out of what was asked, for they have no master.
+        self.left_out: set[str] = set()
         #: Brokers that were silent where they may be missing: address → until when that counts, and what it is.
         self._silent: dict[str, tuple[float, str]] = {}
 
@@ -178,8 +181,14 @@ class AdminConnection:
         """All brokers, as some name server sees them."""
         return await self.look_up(GetClusterInfo())
 
-    async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Name to address of every master of the cluster; the cluster may be left out where there is only one."""
+    async def masters(
+        self, cluster: str | None = None, *, is_change: bool = False, instead: str = ""
+    ) -> dict[str, str]:
+        """Name to address of every master of the cluster; the cluster may be left out where there is only one.
+
+        A name without a master is left out, which is noted. A change is not made on half of the brokers: then this
+        raises `RocketMQError`, which also says what can be done `instead`.
+        """
         info = await self.cluster_info()
         if cluster is None:
             if len(info.cluster_addr_table) > 1:
@@ -190,12 +199,64 @@ class AdminConnection:
             for name in info.cluster_addr_table.get(cluster, ())
             if (address := master(info.broker_addr_table[name])) is not None
         }
-        if (missing := MISSING.get(None)) is not None:
-            for name in sorted(info.cluster_addr_table.get(cluster, frozenset()) - found.keys()):
-                missing.append(Missing(name, "no master of it is registered"))
+        names: Collection[str] = info.cluster_addr_table.get(cluster, ())
+        without = set(names) - found.keys()
+        self._leave_out(without, is_change=is_change, instead=instead)
         if not found:
-            raise RocketMQError("no broker is registered", hint="start one: rmqpy broker")
+            finding = (
+                headless(without)
+                if without
+                else Finding("no broker is registered", "start one: rmqpy broker")
+            )
+            raise RocketMQError(finding.found, hint=finding.advice)
         return found
+
+    async def every_master(self) -> list[tuple[str, str]]:
+        """Name and address of the masters of all clusters, by name; those without one are left out."""
+        brokers = (await self.cluster_info()).broker_addr_table
+        found = {name: address for name, data in brokers.items() if (address := master(data)) is not None}
+        self._leave_out(brokers.keys() - found.keys(), is_change=False)
+        return sorted(found.items())
+
+    async def tell(self, brokers: Mapping[str, str], ask: Request[R], done: str) -> None:
+        """Have each of these brokers, name to address, change something. Where some fail, the others have changed: the
+        error says which have, in the words of `done`."""
+        made, failed = [], {}
+        for name, address in sorted(brokers.items()):
+            try:
+                await self.ask(address, ask)
+            except RocketMQError as error:
+                failed[name] = error
+            else:
+                made.append(name)
+        if failed and not made:
+            raise next(iter(failed.values()))
+        if failed:
+            reasons = "; ".join(
+                f"{name}: {error.args[0] if error.args else error}" for name, error in failed.items()
+            )
+            raise RocketMQError(
+                f"{done} at {', '.join(made)}, and not at {reasons}",
+                hint="run it again with --if-not-exists when that is mended",
+            )
+
+    def masters_in(self, route: TopicRoute, *, is_change: bool = False) -> dict[str, str]:
+        """The same of the brokers that have a topic, by name."""
+        found = masters(route)
+        self._leave_out(
+            {broker.broker_name for broker in route.broker_datas} - found.keys(), is_change=is_change
+        )
+        return dict(sorted(found.items()))
+
+    def _leave_out(self, names: Collection[str], *, is_change: bool, instead: str = "") -> None:
+        if not names:
+            return
+        finding = headless(names)
+        if is_change:
+            raise RocketMQError(f"{finding.found}: nothing was changed", hint=finding.advice + instead)
+        self.left_out |= set(names)
+        if (missing := MISSING.get(None)) is not None:
+            missing += [Missing(name, "no master of it is registered") for name in sorted(names)]
 
     async def master_of(self, broker: str) -> str:
         """The address of one broker's master. Raises `ConfigError` for a broker that is not known."""

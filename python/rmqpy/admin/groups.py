@@ -126,7 +126,8 @@ class Groups(Part):
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
-        brokers, tables = await self._cluster.masters(cluster), await self.tables()
+        brokers = await self._cluster.masters(cluster, is_change=True)
+        tables = await self.tables()
         known = [broker for broker in brokers if name in tables.get(broker, ())]
         if known and not exist_ok:
             raise GroupExists(
@@ -135,8 +136,8 @@ class Groups(Part):
             )
         brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
-        for address in brokers.values():
-            await self._cluster.ask(address, UpdateAndCreateSubscriptionGroup(body=body))
+        ask = UpdateAndCreateSubscriptionGroup(body=body)
+        await self._cluster.tell(brokers, ask, f"group {name!r} was made")
         return sorted(brokers)
 
     async def alter(
@@ -152,7 +153,8 @@ class Groups(Part):
         changes = _given(retry_max, retry_queues, consume, broadcast)
         if not changes:
             raise ConfigError("nothing to change: name a setting")
-        known, brokers = await self.describe(name), await self._cluster.masters()
+        brokers = await self._cluster.masters(is_change=True)
+        known = await self.describe(name)
         for broker, group in known.items():
             # Attributes in a request are changes, and nothing is to change there.
             body = dataclasses.replace(group, attributes={}, **changes)
@@ -161,7 +163,8 @@ class Groups(Part):
 
     async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
         """Delete a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
-        known, brokers = await self.describe(name), await self._cluster.masters()
+        brokers = await self._cluster.masters(is_change=True)
+        known = await self.describe(name)
         for broker in known:
             await self._cluster.ask(
                 brokers[broker], DeleteSubscriptionGroup(group_name=name, clean_offset=with_offsets)
@@ -265,6 +268,8 @@ class Groups(Part):
         if offset is not None and queue_id is None:
             raise ConfigError("an offset belongs to one queue: name it")
         await self._check_names(name, topic)
+        if broker is None and not dry_run:
+            await self._cluster.masters(is_change=True)
         found = await self._queues(name, topic, broker, queue_id)
         if not found:
             raise ConfigError(f"group {name!r} consumes no such queue of {topic!r}")
@@ -278,13 +283,16 @@ class Groups(Part):
 
         Raises `GroupNotFound` and `TopicNotFound`.
         """
+        if not dry_run:
+            await self._cluster.masters(is_change=True)
         topics = {row.topic for row in await self.progress(name, topic)}
         found = [queue for each in sorted(topics) for queue in await self._queues(name, each)]
         return await self._reset(name, found, "end", None, dry_run)
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
         """Copy the offsets of `source` to `target`, in one topic or in all; the names of the brokers."""
-        known, brokers = await self.describe(source), await self._cluster.masters()
+        brokers = await self._cluster.masters(is_change=True)
+        known = await self.describe(source)
         for broker in known:
             ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
             await self._cluster.ask(brokers[broker], ask)
@@ -325,7 +333,8 @@ class Groups(Part):
     async def readable(self, name: str, topic: str, readable: bool | None = None) -> dict[str, bool]:
         """Whether the group may read the topic, by broker; `readable` allows or forbids it first. A member that reads
         what was forbidden is refused with `AuthError`. Raises `GroupNotFound`."""
-        known, brokers = await self.describe(name), await self._cluster.masters()
+        brokers = await self._cluster.masters(is_change=readable is not None)
+        known = await self.describe(name)
         found = {}
         for broker in sorted(known):
             ask = UpdateAndGetGroupForbidden(group=name, topic=topic, readable=readable)

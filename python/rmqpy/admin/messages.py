@@ -181,7 +181,7 @@ class Messages(Part):
             is_unique_key=is_unique,
         )
         found = []
-        for broker, address in masters(await self._topics.route(topic)).items():
+        for broker, address in self._cluster.masters_in(await self._topics.route(topic)).items():
             found += await self._found(ask, broker, address)
         return found
 

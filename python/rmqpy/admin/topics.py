@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqpy.admin.connection import Part, master, masters
+from rmqpy.admin.connection import Part, master
 from rmqpy.errors import (
     ConfigError,
     ConnectError,
@@ -21,6 +21,7 @@ from rmqpy.errors import (
     TopicNotFound,
     Unsupported,
 )
+from rmqpy.findings import headless
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request
@@ -98,8 +99,7 @@ class Topics(Part):
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
         """Every topic with its settings, by name; system topics only if asked for."""
         found: dict[str, dict[str, TopicConfig]] = {}
-        brokers = (await self._cluster.cluster_info()).broker_addr_table.items()
-        servers = [(broker, address) for broker, data in brokers if (address := master(data)) is not None]
+        servers = await self._cluster.every_master()
         for broker, _, told in await self._cluster.ask_each(servers, GetAllTopicConfig()):
             for name, topic in told.body.topic_config_table.items():
                 found.setdefault(name, {})[broker] = topic
@@ -110,7 +110,8 @@ class Topics(Part):
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
         route = await self.route(name)
         queues = {data.broker_name: data for data in route.queue_datas}
-        servers = sorted((name, address) for name, address in masters(route).items() if name in queues)
+        known = self._cluster.masters_in(route)
+        servers = [(name, address) for name, address in known.items() if name in queues]
         return [
             QueueState(
                 broker,
@@ -154,8 +155,10 @@ class Topics(Part):
         order: bool = False,
         cluster: str | None = None,
         exist_ok: bool = False,
+        partial: bool = False,
     ) -> list[str]:
-        """Make the topic on every master; the names of the brokers that did not have it.
+        """Make the topic on every master; the names of the brokers that did not have it. Where one is gone, nothing is
+        done, and `RocketMQError` is raised; with `partial` it is made on the others.
 
         A topic that exists on any of them raises `TopicExists`, and nothing is changed. With `exist_ok` it stays as
         it is where it exists, and is made on the others. `update_topic` changes one. Returns when the name servers
@@ -166,7 +169,9 @@ class Topics(Part):
         """
         if wrong := names.topic_fault(name):
             raise ConfigError(f"topic {name!r}: {wrong}")
-        brokers = await self._cluster.masters(cluster)
+        brokers = await self._cluster.masters(
+            cluster, is_change=not partial, instead="; or make it on the others alone: --partial"
+        )
         if known := await self._settings_at(name, brokers):
             if not exist_ok:
                 raise _exists(name, known)
@@ -179,8 +184,7 @@ class Topics(Part):
             order=order,
             attributes=None if message_type == "NORMAL" else f"+{_TYPE}={message_type}",
         )
-        for address in brokers.values():
-            await self._cluster.ask(address, ask)
+        await self._cluster.tell(brokers, ask, f"topic {name!r} was made")
         if order:
             listed = {broker: topic.write_queue_nums for broker, topic in known.items() if topic.order}
             await self._list_queues(name, listed | dict.fromkeys(brokers, write_queues))
@@ -221,7 +225,8 @@ class Topics(Part):
         changes = {field: value for field, value in given.items() if value is not None}
         if not changes and message_type is None:
             raise ConfigError("nothing to change: name a setting")
-        known, addresses = await self.settings(name), await self._masters_of(name)
+        addresses = await self._masters_of(name, is_change=True)
+        known = await self.settings(name)
         if order is False:
             # First: what is listed a broker makes an order topic again when it registers.
             for name_server in self._cluster.name_servers.addresses:
@@ -260,10 +265,18 @@ class Topics(Part):
         for name_server in self._cluster.name_servers.addresses:
             with suppress(TopicNotFound), _noting(failures):
                 for broker in (await self._cluster.ask(name_server, _route(name))).body.broker_datas:
-                    found.setdefault(broker.broker_name, set()).update(broker.broker_addrs.values())
+                    # Slaves have it from their master.
+                    address = master(broker)
+                    found.setdefault(broker.broker_name, set()).update([address] if address else ())
+        without = [broker for broker, addresses in found.items() if not addresses]
+        if without:
+            finding = headless(without)
+            failures.append(
+                RocketMQError(f"{finding.found}, and topic {name!r} stays there", hint=finding.advice)
+            )
         if not found:
             raise _unfinished(failures) if failures else _missing(name, None)
-        is_complete = True
+        is_complete = not without
         for address in sorted({address for addresses in found.values() for address in addresses}):
             is_complete &= await self._forget(address, DeleteTopicInBroker(topic=name), failures)
         # A broker that still has the topic has to be found again: its routes stay.
@@ -297,8 +310,8 @@ class Topics(Part):
             await self._cluster.ask(address, ask)
         return len(failures) == before
 
-    async def _masters_of(self, name: str) -> dict[str, str]:
-        return dict(sorted(masters(await self.route(name)).items()))
+    async def _masters_of(self, name: str, *, is_change: bool = False) -> dict[str, str]:
+        return self._cluster.masters_in(await self.route(name), is_change=is_change)
 
     async def _settings_at(self, name: str, brokers: Mapping[str, str]) -> dict[str, TopicConfig]:
         """The settings of a topic at those of these brokers, name to address, that have it."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqpy.admin.connection import Part, masters
+from rmqpy.admin.connection import Part
 from rmqpy.admin.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.brokers import StatsWindow, ViewBrokerStatsData
@@ -32,7 +32,7 @@ class Traffic(Part):
 
     async def of(self, topic: str) -> list[Flow]:
         """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
-        servers = sorted(masters(await Topics(self._cluster).route(topic)).items())
+        servers = list(self._cluster.masters_in(await Topics(self._cluster).route(topic)).items())
         told = await self._cluster.ask_each(servers, QueryTopicConsumeByWho(topic=topic))
         # Where one may be missing, it is not asked again.
         addresses = [address for _, address, _ in told]
@@ -45,7 +45,9 @@ class Traffic(Part):
 
     async def groups(self, topic: str) -> list[str]:
         """Groups that subscribe to a topic or have offsets in it, sorted. Raises `TopicNotFound`."""
-        return await self._groups(masters(await Topics(self._cluster).route(topic)).values(), topic)
+        return await self._groups(
+            self._cluster.masters_in(await Topics(self._cluster).route(topic)).values(), topic
+        )
 
     async def topics(self, group: str) -> list[str]:
         """Topics that a group has offsets in, sorted."""

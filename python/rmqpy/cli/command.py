@@ -14,7 +14,7 @@ import click
 from rmqpy.cli.destroying import QUESTIONS
 from rmqpy.cli.exits import USAGE
 from rmqpy.cli.options import cluster_options, connect
-from rmqpy.cli.output import Format, Record, output_option, show
+from rmqpy.cli.output import Format, Record, note, output_option, show
 
 _R = TypeVar("_R")
 
@@ -39,7 +39,11 @@ def with_admin(command: Callable[..., _R]) -> Callable[..., _R]:
     @functools.wraps(command)
     def run(namesrv: str, timeout: float, **given: Any) -> _R:
         with connect(namesrv, timeout) as admin:
-            return command(admin=admin, **given)
+            try:
+                return command(admin=admin, **given)
+            finally:
+                if (missing := admin.left_out()) is not None:
+                    note(f"not everything is here: {missing}")
 
     return run
 

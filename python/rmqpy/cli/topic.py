@@ -186,6 +186,7 @@ def route(admin: "Admin", name: str) -> Rows:
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
 @click.option("--if-not-exists", is_flag=True, help="Leave it as it is on brokers that have it.")
+@click.option("--partial", is_flag=True, help="Make it where there is a master, though others have none.")
 @cluster_command
 def create(
     admin: "Admin", name: str, queues: int, perm: "Perm", if_not_exists: bool, **settings: Any
@@ -199,6 +200,8 @@ def create(
     made = admin.create_topic(
         name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=if_not_exists, **settings
     )
+    if admin.left_out() is not None:
+        note("on the others it is made by the same command with --if-not-exists, once they have a master")
     if not made:
         note(f"topic {name!r} exists on every broker and stays as it is")
         return _settings(admin, name)
