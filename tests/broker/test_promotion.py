@@ -31,7 +31,7 @@ async def epochs(address: str) -> EpochCache | None:
     try:
         async with await Peer.connect(address) as peer:
             return (await peer.ask(GetBrokerEpochCache())).body
-    except OSError:
+    except (OSError, EOFError):
         return None
 
 

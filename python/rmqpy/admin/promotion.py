@@ -7,6 +7,7 @@ replica has is not promoted unless the caller insists.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -98,10 +99,13 @@ class Promotion(Part):
         began = time.monotonic()
         is_told = False
         if master is not None and logs[MASTER_ID] is not None:
-            ended = (await self._cluster.ask(master, news)).log_end
+            ended = await self._end(master, news, time.monotonic() + wait)
             is_told = True
-            await self._caught_up(slave, ended or 0, time.monotonic() + wait)
-        log_end = (await self._cluster.ask(slave, news)).log_end or own.max_offset
+            await self._caught_up(slave, ended, time.monotonic() + wait)
+        log_end = own.max_offset
+        # It starts again, and may do so before its answer is there.
+        with contextlib.suppress(ConnectError, RequestTimeout):
+            log_end = (await self._cluster.ask(slave, news)).log_end or log_end
         deadline = time.monotonic() + wait
         await self._leads(slave, epoch, deadline)
         await self._is_known(broker, slave, deadline)
@@ -133,6 +137,16 @@ class Promotion(Part):
             return (await self._cluster.ask(address, GetBrokerEpochCache())).body
         except (ConnectError, RequestTimeout):
             return None
+
+    async def _end(self, master: str, news: NotifyBrokerRoleChanged, deadline: float) -> int:
+        """Tell the master, which does the same when it is told again, until it has answered; the end of its log."""
+        while True:
+            try:
+                return (await self._cluster.ask(master, news)).log_end or 0
+            except (ConnectError, RequestTimeout):
+                if time.monotonic() > deadline:
+                    raise
+            await self._cluster.caller.sleep(LOOK_SECONDS)
 
     async def _caught_up(self, slave: str, end: int, deadline: float) -> None:
         while (log := await self._log(slave)) is None or log.max_offset < end:
