@@ -601,9 +601,13 @@ class Replication:
         copies: int,
         slaves_max: int,
         copies_last_file: bool = False,
+        needs_ticket: bool = False,
+        trusted: Sequence[str] = (),
         server_tls: ServerTls | None = None,
         client_tls: ClientTls | None = None,
-    ) -> Self: ...
+    ) -> Self:
+        """With `needs_ticket` a master lets no slave in that shows none of `expect`, but for those of `trusted`
+        addresses. Raises `ValueError` for what is no address."""
     def listen(
         self,
         host: str,
@@ -622,10 +626,11 @@ class Replication:
     def set_master_address(self, address: str | None) -> None:
         """Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one
         ends."""
-    def slaves(self) -> list[tuple[str, int, int | None, int | None, bool, int]]:
+    def expect(self, ticket: bytes) -> None:
+        """Let in the connection of a slave that shows this ticket of 16 bytes, once and soon."""
+    def slaves(self) -> list[tuple[str, int, int, int, bool, int]]:
         """The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
-        it lacks (both `None` before it has said anything), whether it is in sync, milliseconds since it said
-        something."""
+        it lacks, whether it is in sync, milliseconds since it said something."""
     def master(self) -> tuple[str | None, bool, int, int | None, str | None, bool] | None:
         """What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
         own log, milliseconds since the master said something, why there is no connection, whether the logs do not fit
@@ -639,16 +644,17 @@ class Replication:
     def digest(self, begin: int, end: int) -> int | None:
         """CRC-32 of a part of the log; `None` where some of it is not there."""
     def wanted(self) -> int | None:
-        """The connection of a slave that waits to be told of its master's log; `None`: none does."""
+        """The question of a slave about its master's log that waits for an answer; `None`: none does."""
     def propose(
         self, epochs: Sequence[tuple[int, int]], begin: int, end: int
     ) -> tuple[tuple[int | None, int, int, int] | None, str | None]:
         """What a slave does beside a master whose log has these epochs, begin and end: where it cuts its own first, if
         anywhere, and begin, end and digest of what the master must have, too; or why it does not follow."""
-    def accept(self, ticket: int, epochs: Sequence[tuple[int, int]]) -> None:
-        """Let the connection that is wanted follow a master of these epochs, none where they are not known."""
-    def refuse(self, ticket: int, reason: str, *, is_diverged: bool = False) -> None:
-        """End the connection that is wanted; `is_diverged`: the two logs do not fit together."""
+    def accept(self, question: int, epochs: Sequence[tuple[int, int]], ticket: bytes | None = None) -> None:
+        """Answer a question: follow a master of these epochs, none where they are not known, which lets in by the
+        ticket that it gave. Without one the question comes again once there is a connection."""
+    def refuse(self, question: int, reason: str, *, is_diverged: bool = False) -> None:
+        """Answer a question: do not follow; `is_diverged`: the two logs do not fit together."""
     def events(self) -> list[tuple[bool, str]]:
         """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
     def stop(self) -> None:

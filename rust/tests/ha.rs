@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rmqpy::clock::SystemClock;
-use rmqpy::ha::{Connector, ConnectorOptions, Listener, ListenerOptions};
+use rmqpy::ha::{
+    Admission, AdmissionRules, Agreement, Connector, ConnectorOptions, Listener, ListenerOptions,
+};
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::replication::epochs::Epochs;
 use rmqpy::replication::master::CopyFrom;
+use rmqpy::replication::stream::{TICKET_TAKEN, introduction};
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{Durability, Options, Store};
 use store_model::workloads::{LARGE, NINE, ODD, SMALL};
@@ -98,9 +101,9 @@ fn a_slave_gets_what_there_is_and_what_comes_and_both_sides_say_so() {
             }
         }
         let end = master.range().1;
-        wait_until("the master knows", || listener.slaves().iter().all(|slave| slave.has == Some(end)));
+        wait_until("the master knows", || listener.slaves().iter().all(|slave| slave.has == end));
         let slaves = listener.slaves();
-        assert_eq!((slaves.len(), slaves[0].lag_bytes, slaves[0].is_in_sync), (1, Some(0), true));
+        assert_eq!((slaves.len(), slaves[0].lag_bytes, slaves[0].is_in_sync), (1, 0, true));
         let status = connector.status();
         assert_eq!((status.is_connected, status.end, status.fault), (true, end, None));
         connector.stop();
@@ -138,12 +141,124 @@ fn a_slave_goes_on_where_it_was_when_either_side_starts_again() {
 fn more_slaves_than_there_may_be_are_closed() {
     let master = store(&SimDisk::new(), Durability::PageCache, false);
     let listener = listen(&master, MASTER);
-    let connect = || TcpStream::connect(listener.address()).expect("a connection");
+    let connect = || begin(&listener, &0_u64.to_be_bytes());
     let _first = (connect(), connect());
     wait_until("two are there", || listener.slaves().len() == 2);
     let mut third = connect();
     assert_eq!(third.read(&mut [0]).expect("its end"), 0);
-    assert!(listener.take_notes().iter().any(|(is_warning, _)| *is_warning));
+    wait_until("it is told", || listener.take_notes().iter().any(|(is_warning, _)| *is_warning));
+}
+
+#[test]
+fn connections_that_say_nothing_keep_no_slave_out() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, ListenerOptions { silence_max: Duration::from_secs(60), ..MASTER });
+    let silent: Vec<_> = (0..300).map(|_| begin(&listener, &[])).collect();
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let _connector = follow(&slave, &listener);
+    wait_until("the slave has all", || has_all(&slave, &master));
+    assert_eq!(listener.slaves().len(), 1, "who has said nothing is no slave");
+    drop(silent);
+}
+
+const TICKET: [u8; 16] = *b"a ticket of ours";
+
+fn guarded(store: &Arc<Store>, trusted: &[&str]) -> Listener {
+    let trusted = trusted.iter().map(|address| address.parse().expect("an address")).collect();
+    let admission = Admission::new(AdmissionRules { needs_ticket: true, trusted });
+    let options = ListenerOptions { silence_max: Duration::from_secs(60), ..MASTER };
+    Listener::start_with(Arc::clone(store), anywhere(), options, Epochs::default(), admission, None, None)
+        .expect("a free port")
+}
+
+#[test]
+fn with_access_control_a_stranger_gets_nothing_and_counts_for_nothing() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = guarded(&master, &[]);
+    listener.expect(TICKET);
+    let end = master.range().1.0.to_be_bytes();
+    let forged = introduction(&[7; 16]);
+    let begun = Instant::now();
+    for first in [&end[..], &0_u64.to_be_bytes(), &forged, &[&forged[..], &end].concat(), &[], &forged[..12]]
+    {
+        assert_eq!(begin(&listener, first).read(&mut [0]).unwrap_or(0), 0, "nothing is sent to it");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "it has a second to say who it is");
+    assert!(listener.slaves().is_empty());
+    assert_eq!(listener.refused().len(), 1, "what spoke as a slave is told");
+    assert!(listener.refused()[0].1.contains("haTrustedAddresses"));
+
+    let mut slave = begin(&listener, &[&introduction(&TICKET)[..], &end].concat());
+    let mut answer = [0; 8];
+    slave.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, TICKET_TAKEN);
+    wait_until("it is a slave", || listener.slaves().len() == 1);
+    assert_eq!(listener.refused(), []);
+    let again = begin(&listener, &introduction(&TICKET)).read(&mut [0]).unwrap_or(0);
+    assert_eq!(again, 0, "a ticket is for one connection");
+}
+
+#[test]
+fn a_slave_of_a_trusted_address_needs_no_ticket() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = guarded(&master, &["127.0.0.1"]);
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let _connector = follow(&slave, &listener);
+    wait_until("the slave has all", || has_all(&slave, &master));
+}
+
+#[test]
+fn a_slave_follows_the_master_whose_ticket_it_has_and_no_other() {
+    let [master, other] = [(); 2].map(|()| store(&SimDisk::new(), Durability::PageCache, false));
+    fill(&master, &[SMALL]);
+    fill(&other, &[LARGE, LARGE]);
+    let [right, wrong] = [&master, &other].map(|store| listen(store, MASTER));
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let options = ConnectorOptions { asks: true, ..SLAVE };
+    let connector = Connector::start(Arc::clone(&slave), options, None).expect("a replica");
+    connector.set_master(Some(wrong.address().to_string()));
+    let agree = || {
+        if let Some(question) = connector.wanted() {
+            right.expect(TICKET);
+            let agreement = Agreement { epochs: Epochs::default(), ticket: Some(TICKET) };
+            connector.answer(question, Ok(agreement));
+        }
+    };
+    wait_until("the other one does not take it", || {
+        agree();
+        connector.status().fault.is_some_and(|fault| fault.contains("it is another broker"))
+    });
+    assert_eq!(slave.range().1, PhysicalOffset(0), "nothing was copied");
+    connector.set_master(Some(right.address().to_string()));
+    wait_until("the slave has all", || {
+        agree();
+        has_all(&slave, &master)
+    });
+    assert!(log_of(&slave) == log_of(&master));
+}
+
+/// Beside one that gives no ticket the question comes again once there is a connection.
+#[test]
+fn a_slave_follows_a_master_without_tickets_once_it_was_compared_while_connected() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, MASTER);
+    let slave = store(&SimDisk::new(), Durability::PageCache, true);
+    let options = ConnectorOptions { asks: true, ..SLAVE };
+    let connector = Connector::start(Arc::clone(&slave), options, None).expect("a replica");
+    connector.set_master(Some(listener.address().to_string()));
+    let mut questions = 0;
+    wait_until("the slave has all", || {
+        if let Some(question) = connector.wanted() {
+            questions += 1;
+            connector.answer(question, Ok(Agreement::default()));
+        }
+        has_all(&slave, &master)
+    });
+    assert_eq!(questions, 2);
 }
 
 #[test]
@@ -215,7 +330,9 @@ fn the_stream_is_the_originals() {
     let end = log.len() as u64;
     assert_eq!((&header[..8], &header[8..]), (&end.to_be_bytes()[..], &[0; 4][..]));
     slave.write_all(&end.to_be_bytes()).expect("room");
-    wait_until("the report is read", || listener.slaves()[0].has == Some(PhysicalOffset(end)));
+    wait_until("the report is read", || {
+        listener.slaves().iter().any(|slave| slave.has == PhysicalOffset(end))
+    });
 }
 
 /// Begins with what slaves say, or not.
@@ -256,7 +373,7 @@ fn a_slave_that_reads_nothing_keeps_nobody_waiting_and_is_closed_in_time() {
     fill(&master, &[LARGE; 64]);
     let listener = listen(&master, ListenerOptions { silence_max: Duration::from_secs(1), ..MASTER });
     let stuck = begin(&listener, &0_u64.to_be_bytes());
-    wait_until("it is sent something", || listener.slaves().iter().any(|slave| slave.has.is_some()));
+    wait_until("it is a slave", || listener.slaves().len() == 1);
     let slave = store(&SimDisk::new(), Durability::PageCache, true);
     let connector = follow(&slave, &listener);
     wait_until("the other one has all", || has_all(&slave, &master));
@@ -300,6 +417,7 @@ fn a_slave_that_replies_wait_for_is_served_beside_senders_while_it_keeps_up() {
         anywhere(),
         options,
         Epochs::default(),
+        Admission::default(),
         None,
         Some(handle.clone()),
     )
@@ -343,7 +461,7 @@ fn the_place_of_a_slave_that_went_is_free() {
     let master = store(&SimDisk::new(), Durability::PageCache, false);
     fill(&master, &[SMALL]);
     let listener = listen(&master, ListenerOptions { slaves_max: 1, ..MASTER });
-    let first = begin(&listener, &[]);
+    let first = begin(&listener, &0_u64.to_be_bytes());
     wait_until("it has its place", || listener.slaves().len() == 1);
     let slave = store(&SimDisk::new(), Durability::PageCache, true);
     let connector = follow(&slave, &listener);

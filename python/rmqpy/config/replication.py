@@ -7,6 +7,7 @@ master of the role SYNC_MASTER waits for is decided here, too, see `copies`.
 from __future__ import annotations
 
 import dataclasses
+from ipaddress import ip_address
 from typing import Final
 
 from rmqpy.config import addresses
@@ -62,6 +63,12 @@ class ReplicationConfig(Settings):
         "haMasterAddress",
         "",
         "Where a slave copies from, as host:port; empty: from where the name servers say that its master is.",
+    )
+    trusted: str = key(
+        "haTrustedAddresses",
+        "",
+        "IP addresses of slaves that a master with access control lets in without a ticket, separated by commas: "
+        "Apache's slaves have none. Whoever connects from there gets the whole log. Apache's has no such key.",
     )
     heartbeat_interval_ms: int = key(
         "haSendHeartbeatInterval",
@@ -196,6 +203,8 @@ class ReplicationConfig(Settings):
                 addresses.parse(self.master_address)
             except ConfigError as error:
                 raise ConfigError(f"haMasterAddress: {error}") from None
+        # Read once, so that a mistake stops the start.
+        _ = self.trusted_addresses
         for wire, is_set in (
             ("enableRemoteEscape", self.may_escape),
             ("skipPreOnline", self.skips_hand_over),
@@ -216,6 +225,12 @@ class ReplicationConfig(Settings):
             raise ConfigError(
                 f"minInSyncReplicas={self.copies_min}: no more than inSyncReplicas={self.copies} are waited for"
             )
+
+    @property
+    def trusted_addresses(self) -> tuple[str, ...]:
+        """The IP addresses from which slaves need no ticket."""
+        written = (part.strip() for part in self.trusted.split(","))
+        return tuple(_address(part) for part in written if part)
 
     @property
     def listen_host(self) -> str:
@@ -242,3 +257,10 @@ class ReplicationConfig(Settings):
         if self.role != SYNC_MASTER or self.copies_wanted != _BY_ROLE:
             return None
         return f"replies wait for a slave, as if inSyncReplicas={self.copies} were set; Apache's default is 1, for none"
+
+
+def _address(written: str) -> str:
+    try:
+        return str(ip_address(written))
+    except ValueError:
+        raise ConfigError(f"haTrustedAddresses: {written!r} is no IP address") from None

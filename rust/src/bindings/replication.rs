@@ -1,6 +1,6 @@
 //! `Replication`: a broker's side of replication, a master's or a slave's.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +14,19 @@ use super::server::PyServer;
 use super::store::PyStore;
 use super::tls::{PyClientTls, PyServerTls};
 use crate::ha::{
-    self, Connector, ConnectorOptions, Listener, ListenerOptions, MasterStatus, Proposal, Refusal,
+    self, Admission, AdmissionRules, Agreement, Connector, ConnectorOptions, Listener, ListenerOptions,
+    MasterStatus, Proposal, Refusal,
 };
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
 use crate::replication::epochs::{EpochStart, Epochs};
 use crate::replication::master::CopyFrom;
+use crate::replication::stream::TICKET_BYTES;
 use crate::store::{ReplicaError, Store};
 use crate::tls::{ClientTls, ServerTls};
 
 /// Address, number of the connection, what it has, bytes it lacks, whether it is in sync, milliseconds of silence.
-type SlaveRow = (String, u64, Option<u64>, Option<u64>, bool, u64);
+type SlaveRow = (String, u64, u64, u64, bool, u64);
 
 /// Address, whether connected, end of the own log, milliseconds of silence, why there is no connection, whether the logs do
 /// not fit together.
@@ -47,6 +49,7 @@ pub struct PyReplication {
     owner: OwnerProcess,
     listener: ListenerOptions,
     connector: ConnectorOptions,
+    admission: AdmissionRules,
     /// Of a master's port, and of a slave's connection to it.
     server_tls: Option<Arc<ServerTls>>,
     client_tls: Option<Arc<ClientTls>>,
@@ -56,7 +59,8 @@ pub struct PyReplication {
 impl PyReplication {
     #[new]
     #[pyo3(signature = (store, *, heartbeat_interval_ms, silence_ms_max, transfer_bytes_max, gap_bytes_max, copies,
-                        slaves_max, copies_last_file=false, server_tls=None, client_tls=None))]
+                        slaves_max, copies_last_file=false, needs_ticket=false, trusted=Vec::new(), server_tls=None,
+                        client_tls=None))]
     fn new(
         store: &PyStore,
         heartbeat_interval_ms: u64,
@@ -66,12 +70,17 @@ impl PyReplication {
         copies: usize,
         slaves_max: usize,
         copies_last_file: bool,
+        needs_ticket: bool,
+        trusted: Vec<String>,
         server_tls: Option<&PyServerTls>,
         client_tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let heartbeat_interval = Duration::from_millis(heartbeat_interval_ms);
         let silence_max = Duration::from_millis(silence_ms_max);
         let copy_from = if copies_last_file { CopyFrom::LastFile } else { CopyFrom::First };
+        let trusted: Result<Vec<IpAddr>, _> = trusted.iter().map(|address| address.parse()).collect();
+        let trusted =
+            trusted.map_err(|error| PyValueError::new_err(format!("no addresses of slaves: {error}")))?;
         Ok(Self {
             store: store.opened()?,
             side: Mutex::new(Side::None),
@@ -86,6 +95,7 @@ impl PyReplication {
                 slaves_max,
             },
             connector: ConnectorOptions { silence_max, heartbeat_interval, asks: true },
+            admission: AdmissionRules { needs_ticket, trusted },
             server_tls: server_tls.map(|tls| Arc::clone(&tls.tls)),
             client_tls: client_tls.map(|tls| Arc::clone(&tls.tls)),
         })
@@ -111,13 +121,15 @@ impl PyReplication {
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
             let (store, tls) = (Arc::clone(&self.store), self.server_tls.clone());
-            let listener = Listener::start_with(store, address, self.listener, epochs, tls, senders)
-                .map_err(|error| {
-                    let what = format!(
-                        "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
-                    );
-                    PyOSError::new_err((error.raw_os_error(), what))
-                })?;
+            let admission = Admission::new(self.admission.clone());
+            let listener =
+                Listener::start_with(store, address, self.listener, epochs, admission, tls, senders)
+                    .map_err(|error| {
+                        let what = format!(
+                            "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
+                        );
+                        PyOSError::new_err((error.raw_os_error(), what))
+                    })?;
             let bound = listener.address();
             *self.side.lock() = Side::Master(listener);
             Ok(bound)
@@ -149,17 +161,29 @@ impl PyReplication {
         }
     }
 
+    /// Let in the connection of a slave that shows this ticket of 16 bytes, once and soon.
+    fn expect(&self, ticket: [u8; TICKET_BYTES]) {
+        if let Side::Master(listener) = &*self.side.lock() {
+            listener.expect(ticket);
+        }
+    }
+
     /// The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
-    /// it lacks (both `None` before it has said anything), whether it is in sync, milliseconds since it said
-    /// something.
+    /// it lacks, whether it is in sync, milliseconds since it said something.
     fn slaves(&self) -> Vec<SlaveRow> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let slaves = listener.slaves().into_iter();
         slaves
             .map(|slave| {
-                let has = slave.has.map(|at| at.0);
                 let silent_ms = slave.silent_for.as_millis() as u64;
-                (slave.address.to_string(), slave.id, has, slave.lag_bytes, slave.is_in_sync, silent_ms)
+                (
+                    slave.address.to_string(),
+                    slave.id,
+                    slave.has.0,
+                    slave.lag_bytes,
+                    slave.is_in_sync,
+                    silent_ms,
+                )
             })
             .collect()
     }
@@ -197,7 +221,7 @@ impl PyReplication {
         py.detach(|| self.store.digest(PhysicalOffset(begin), PhysicalOffset(end)))
     }
 
-    /// The connection of a slave that waits to be told of its master's log; `None`: none does.
+    /// The question of a slave about its master's log that waits for an answer; `None`: none does.
     fn wanted(&self) -> Option<u64> {
         let Side::Slave(connector) = &*self.side.lock() else { return None };
         connector.wanted()
@@ -225,20 +249,27 @@ impl PyReplication {
         })
     }
 
-    /// Let the connection that is wanted follow a master of these epochs, none where they are not known.
-    fn accept(&self, ticket: u64, epochs: Vec<(u32, u64)>) -> PyResult<()> {
+    /// Answer a question: follow a master of these epochs, none where they are not known, which lets in by the ticket
+    /// that it gave. Without one the question comes again once there is a connection.
+    #[pyo3(signature = (question, epochs, ticket=None))]
+    fn accept(
+        &self,
+        question: u64,
+        epochs: Vec<(u32, u64)>,
+        ticket: Option<[u8; TICKET_BYTES]>,
+    ) -> PyResult<()> {
         let epochs = epochs_of(epochs)?;
         if let Side::Slave(connector) = &*self.side.lock() {
-            connector.answer(ticket, Ok(epochs));
+            connector.answer(question, Ok(Agreement { epochs, ticket }));
         }
         Ok(())
     }
 
-    /// End the connection that is wanted; `is_diverged`: the two logs do not fit together.
-    #[pyo3(signature = (ticket, reason, *, is_diverged=false))]
-    fn refuse(&self, ticket: u64, reason: String, is_diverged: bool) {
+    /// Answer a question: do not follow; `is_diverged`: the two logs do not fit together.
+    #[pyo3(signature = (question, reason, *, is_diverged=false))]
+    fn refuse(&self, question: u64, reason: String, is_diverged: bool) {
         if let Side::Slave(connector) = &*self.side.lock() {
-            connector.answer(ticket, Err(Refusal { is_diverged, reason }));
+            connector.answer(question, Err(Refusal { is_diverged, reason }));
         }
     }
 

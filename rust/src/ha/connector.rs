@@ -21,12 +21,14 @@ use crate::positions::PhysicalOffset;
 use crate::replication::alignment::{Alignment, Divergence, LogState, align};
 use crate::replication::epochs::Epochs;
 use crate::replication::slave::{Misplaced, Slave, SlaveRules};
-use crate::replication::stream::{Piece, StreamError, TransferReader, report};
+use crate::replication::stream::{
+    MARK_BYTES, Piece, StreamError, TICKET_TAKEN, Ticket, TransferReader, introduction, report,
+};
 use crate::store::{Replica, ReplicaError, Store, StoreError};
 use crate::tls::{ClientTls, Stream};
 
 use super::epoch_file;
-use super::handshake::{Handshake, Refusal};
+use super::handshake::{Agreement, Handshake, Refusal};
 use super::notes::{Note, Notes};
 use super::runtime::HaThread;
 
@@ -133,6 +135,8 @@ enum Ended {
     /// The log did not take what came.
     NotAppended(ReplicaError),
     Refused(Refusal),
+    /// It does not know the ticket of the master that was asked.
+    OtherMaster,
 }
 
 impl Connector {
@@ -177,7 +181,7 @@ impl Connector {
         }
     }
 
-    /// The connection that waits to be told of its master's log.
+    /// The question about the master's log that waits for an answer.
     #[must_use]
     pub fn wanted(&self) -> Option<u64> {
         self.shared.handshake.wanted()
@@ -205,9 +209,9 @@ impl Connector {
         Ok(Ok(Proposal { cut, range, digest: digest.unwrap_or_default() }))
     }
 
-    /// Lets the connection `ticket` follow a master of these epochs, none where they are not known, or ends it.
-    pub fn answer(&self, ticket: u64, answer: Result<Epochs, Refusal>) {
-        self.shared.handshake.answer(ticket, answer);
+    /// Answers a question: the slave may follow as agreed, or not.
+    pub fn answer(&self, question: u64, answer: Result<Agreement, Refusal>) {
+        self.shared.handshake.answer(question, answer);
     }
 
     /// What is known now.
@@ -314,17 +318,10 @@ async fn follow(shared: &Shared, mut replica: Replica) {
 }
 
 async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> Ended {
-    let stream = match timeout(CONNECT_MAX, connect(shared, address)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Ended::Io(error),
-        Err(_) => return Ended::Silence,
-    };
-    let epochs = match shared.asks {
-        true => shared.handshake.ask().await.map_err(Ended::Refused),
-        false => Ok(Epochs::default()),
-    };
-    let epochs = match epochs.and_then(|epochs| take_over(shared, replica, epochs)) {
-        Ok(epochs) => epochs,
+    let reached = reach(shared, address).await;
+    let taken = reached.and_then(|(stream, epochs)| Ok((stream, take_over(shared, replica, epochs)?)));
+    let (stream, epochs) = match taken {
+        Ok(taken) => taken,
         Err(ended) => return ended,
     };
     shared.connected();
@@ -336,6 +333,44 @@ async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> End
     let (mut reader, mut writer) = split(stream);
     let ended = exchange(shared, replica, &mut core, &mut epochs, &mut reader, &mut writer).await;
     ended.map_or_else(|ended| ended, |never| match never {})
+}
+
+/// A connection to a master that this log was compared with, and the epochs of that.
+async fn reach(shared: &Shared, address: &str) -> Result<(Stream, Epochs), Ended> {
+    let mut agreed = agree(shared).await?;
+    let connecting = timeout(CONNECT_MAX, connect(shared, address)).await;
+    let mut stream = connecting.map_err(|_| Ended::Silence)?.map_err(Ended::Io)?;
+    if agreed.ticket.is_none() {
+        // Between the two another process may have come.
+        agreed = agree(shared).await?;
+    }
+    if let Some(ticket) = &agreed.ticket {
+        let introduced = timeout(CONNECT_MAX, introduce(&mut stream, ticket)).await;
+        introduced.map_err(|_| Ended::Silence)??;
+    }
+    Ok((stream, agreed.epochs))
+}
+
+async fn agree(shared: &Shared) -> Result<Agreement, Ended> {
+    match shared.asks {
+        true => shared.handshake.ask().await.map_err(Ended::Refused),
+        false => Ok(Agreement::default()),
+    }
+}
+
+/// Shows the ticket; the process that gave it takes it.
+async fn introduce(stream: &mut Stream, ticket: &Ticket) -> Result<(), Ended> {
+    stream.write_all(&introduction(ticket)).await.map_err(Ended::Io)?;
+    stream.flush().await.map_err(Ended::Io)?;
+    let mut answer = [0; MARK_BYTES];
+    match stream.read_exact(&mut answer).await {
+        Ok(_) if answer == TICKET_TAKEN => Ok(()),
+        Ok(_) => Err(Ended::OtherMaster),
+        Err(error) => match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Err(Ended::OtherMaster),
+            _ => Err(Ended::Io(error)),
+        },
+    }
 }
 
 /// The epochs of a connection.
@@ -464,6 +499,11 @@ impl fmt::Display for Ended {
             Self::Misplaced(misplaced) => misplaced.fmt(out),
             Self::Replica(error) | Self::NotAppended(error) => error.fmt(out),
             Self::Refused(refusal) => refusal.reason.fmt(out),
+            Self::OtherMaster => write!(
+                out,
+                "it does not take the ticket that the master gave: it is another broker, see haMasterAddress, or the \
+                 master has started again"
+            ),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Listener: a master waits for slaves, and sends each what it lacks.
 //!
-//! Invariant: no more slaves than `slaves_max` are connected; who comes then is closed, and that is told.
+//! Invariant: no more slaves than `slaves_max` are connected, and a connection counts once it has said where its log ends.
 //! Threads: its own, and one of senders for slaves that have caught up (`transfers`); `slaves` and `take_notes` from any.
 
 use std::io;
@@ -10,18 +10,19 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use crate::replication::epochs::Epochs;
 use crate::replication::master::ConnectionId;
+use crate::replication::stream::Ticket;
 use crate::store::Store;
-use crate::tls::{ServerTls, Stream};
+use crate::tls::ServerTls;
 
+use super::admission::{Admission, introduced};
+use super::ended::Ended;
 use super::notes::Note;
 use super::runtime::HaThread;
 use super::slaves::{ListenerOptions, SlaveStatus, Slaves};
-use super::transfers::{Ended, Transfers};
+use super::transfers::Transfers;
 
 /// Pause after a connection could not be accepted, as when there is no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +47,7 @@ impl Listener {
         options: ListenerOptions,
         tls: Option<Arc<ServerTls>>,
     ) -> io::Result<Self> {
-        Self::start_with(store, address, options, Epochs::default(), tls, None)
+        Self::start_with(store, address, options, Epochs::default(), Admission::default(), tls, None)
     }
 
     /// The same, of a log of these epochs, with the runtime of the I/O thread that stores messages.
@@ -58,13 +59,14 @@ impl Listener {
         address: SocketAddr,
         options: ListenerOptions,
         epochs: Epochs,
+        admission: Admission,
         tls: Option<Arc<ServerTls>>,
         senders: Option<Handle>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let slaves = Arc::new(Slaves::new(store, options, epochs, senders));
+        let slaves = Arc::new(Slaves::new(store, options, epochs, admission, senders));
         let serving = Arc::clone(&slaves);
         let thread = HaThread::start(move || accept(listener, serving, tls))?;
         Ok(Self { slaves, address, thread })
@@ -74,6 +76,11 @@ impl Listener {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Lets in the connection that shows this ticket, once and soon.
+    pub fn expect(&self, ticket: Ticket) {
+        self.slaves.admission.expect(ticket);
     }
 
     /// The slaves that are connected, oldest connection first.
@@ -109,17 +116,10 @@ async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>, tls: Optio
     for number in 1.. {
         let id = ConnectionId(number);
         match listener.accept().await {
-            Ok((socket, address)) => match slaves.connect(id, address) {
-                Some(wakeup) => {
-                    let (slaves, tls) = (Arc::clone(&slaves), tls.clone());
-                    drop(tokio::spawn(async move { serve(slaves, tls, socket, id, address, wakeup).await }));
-                }
-                None => {
-                    let most = slaves.options.slaves_max;
-                    let refused = format!("the slave at {address} was refused: there are {most} already");
-                    slaves.notes.add(true, refused);
-                }
-            },
+            Ok((socket, address)) => {
+                let (slaves, tls) = (Arc::clone(&slaves), tls.clone());
+                drop(tokio::spawn(async move { serve(slaves, tls, socket, id, address).await }));
+            }
             Err(error) => {
                 slaves.notes.add(true, format!("a slave could not connect: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -134,25 +134,26 @@ async fn serve(
     socket: TcpStream,
     id: ConnectionId,
     address: SocketAddr,
-    wakeup: Arc<Notify>,
 ) {
-    slaves.notes.add(false, format!("a slave has connected from {address}"));
-    let ended = match welcome(&slaves, tls, socket, address).await {
-        Ok(stream) => Transfers::new(Arc::clone(&slaves), id, address.ip(), wakeup).serve(stream).await,
-        Err(error) => Ended::Io(error),
+    let introduced =
+        introduced(&slaves.admission, slaves.options.silence_max, tls, socket, id, address).await;
+    let joined = introduced.and_then(|(stream, end)| Ok((stream, slaves.join(id, address, end)?)));
+    let (stream, wakeup) = match joined {
+        Ok(joined) => joined,
+        Err(ended) => {
+            if matches!(ended, Ended::NoTicket) {
+                slaves.fits(address.ip(), Some(ended.to_string()));
+            }
+            let is_slave = matches!(ended, Ended::Distrust(_) | Ended::Full(_));
+            if slaves.admission.is_news(address.ip(), is_slave) {
+                let who = if is_slave { "the slave" } else { "a connection to the port for slaves" };
+                slaves.notes.add(true, format!("{who} from {address} was refused: {ended}"));
+            }
+            return;
+        }
     };
+    slaves.notes.add(false, format!("a slave has connected from {address}"));
+    let ended = Transfers::new(Arc::clone(&slaves), id, address.ip(), wakeup).serve(stream).await;
     slaves.disconnect(id);
     slaves.notes.add(true, format!("the connection of the slave at {address} has ended: {ended}"));
-}
-
-/// The stream of a connection, which begins in time.
-async fn welcome(
-    slaves: &Slaves,
-    tls: Option<Arc<ServerTls>>,
-    socket: TcpStream,
-    address: SocketAddr,
-) -> io::Result<Stream> {
-    let Some(tls) = tls else { return Ok(Stream::Plain(socket)) };
-    let welcomed = timeout(slaves.options.silence_max, tls.welcome(socket, address)).await;
-    welcomed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -8,10 +8,13 @@
 //!
 //! Either has one thread of its own (`rmqpy-ha`), where its connections are, but for slaves that have caught up and that
 //! replies wait for: these are served by the I/O thread that stores messages. Senders and readers of messages never
-//! wait for it: an append tells it that the log has grown, and only where somebody copies it. Bare TCP, as the original's,
-//! belongs on loopback or in a network that is trusted; between two of ours it may go through TLS.
+//! wait for it: an append tells it that the log has grown, and only where somebody copies it. What comes to the port is a
+//! slave once it has said so (`admission`): with a ticket from the ordinary port where access control is on. Bare TCP, as
+//! the original's, belongs on loopback or in a network that is trusted; between two of ours it may go through TLS.
 
+mod admission;
 mod connector;
+mod ended;
 mod epoch_file;
 mod handshake;
 mod listener;
@@ -23,8 +26,9 @@ mod transfers;
 use crate::replication::epochs::Epochs;
 use crate::store::{Store, StoreError};
 
+pub use admission::{Admission, AdmissionRules};
 pub use connector::{Connector, ConnectorOptions, MasterStatus, Proposal};
-pub use handshake::Refusal;
+pub use handshake::{Agreement, Refusal};
 pub use listener::Listener;
 pub use slaves::{ListenerOptions, SlaveStatus};
 

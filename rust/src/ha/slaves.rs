@@ -17,6 +17,8 @@ use crate::replication::epochs::Epochs;
 use crate::replication::master::{ConnectionId, CopyFrom, Distrust, Master, MasterRules};
 use crate::store::{RECORD_BYTES_MAX, Store};
 
+use super::admission::Admission;
+use super::ended::Ended;
 use super::notes::Notes;
 
 /// What a slave may lack of what it was sent before it reports: it reports whole records, the largest included.
@@ -48,10 +50,10 @@ pub struct SlaveStatus {
     pub id: u64,
     /// Where it has connected from.
     pub address: SocketAddr,
-    /// What it has reported; `None` before it has said anything.
-    pub has: Option<PhysicalOffset>,
+    /// What it has reported.
+    pub has: PhysicalOffset,
     /// Bytes it lacks.
-    pub lag_bytes: Option<u64>,
+    pub lag_bytes: u64,
     /// Whether that is little enough.
     pub is_in_sync: bool,
     /// Time since it said something.
@@ -72,6 +74,8 @@ pub(super) struct Slaves {
     ahead: Mutex<VecDeque<(IpAddr, PhysicalOffset)>>,
     started: Instant,
     pub(super) notes: Notes,
+    /// Decides which connections are slaves.
+    pub(super) admission: Admission,
     /// The I/O thread that stores messages, where slaves are served that have caught up.
     pub(super) senders: Option<Handle>,
 }
@@ -89,6 +93,7 @@ impl Slaves {
         store: Arc<Store>,
         options: ListenerOptions,
         epochs: Epochs,
+        admission: Admission,
         senders: Option<Handle>,
     ) -> Self {
         let rules = MasterRules {
@@ -110,6 +115,7 @@ impl Slaves {
             ahead: Mutex::default(),
             started: Instant::now(),
             notes: Notes::default(),
+            admission,
             senders,
         }
     }
@@ -123,8 +129,8 @@ impl Slaves {
             Some(SlaveStatus {
                 id: id.0,
                 address: slave.address,
-                has: state.has,
-                lag_bytes: state.lag_bytes,
+                has: state.has?,
+                lag_bytes: state.lag_bytes?,
                 is_in_sync: state.is_in_sync,
                 silent_for: now.saturating_sub(state.heard_at),
             })
@@ -144,19 +150,30 @@ impl Slaves {
         core.grown(end);
     }
 
-    /// Takes one in; `None` where there are enough.
-    pub(super) fn connect(&self, id: ConnectionId, address: SocketAddr) -> Option<Arc<Notify>> {
+    /// Takes one in that has said where its log ends.
+    pub(super) fn join(
+        &self,
+        id: ConnectionId,
+        address: SocketAddr,
+        end: PhysicalOffset,
+    ) -> Result<Arc<Notify>, Ended> {
+        self.grown();
         let mut connected = self.connected.lock();
         if connected.len() == self.options.slaves_max {
-            return None;
+            return Err(Ended::Full(self.options.slaves_max));
+        }
+        self.core.lock().connected(id, self.options.copy_from, self.now());
+        if let Err(distrust) = self.joined(id, address.ip(), end) {
+            self.core.lock().disconnected(id);
+            self.fits(address.ip(), Some(distrust.to_string()));
+            return Err(Ended::Distrust(distrust));
         }
         let wakeup = Arc::new(Notify::new());
         connected.insert(id, Connected { address, wakeup: Arc::clone(&wakeup) });
-        self.core.lock().connected(id, self.options.copy_from, self.now());
         self.watch(&connected);
         drop(connected);
         self.confirm();
-        Some(wakeup)
+        Ok(wakeup)
     }
 
     /// Lets one go.
@@ -179,12 +196,7 @@ impl Slaves {
     }
 
     /// Takes the first report of a connection: where the slave's log ends.
-    pub(super) fn joined(
-        &self,
-        id: ConnectionId,
-        address: IpAddr,
-        end: PhysicalOffset,
-    ) -> Result<(), Distrust> {
+    fn joined(&self, id: ConnectionId, address: IpAddr, end: PhysicalOffset) -> Result<(), Distrust> {
         let mut ahead = self.ahead.lock();
         let was_ahead = ahead.contains(&(address, end));
         let joined = match self.store.copied_to() {

@@ -8,10 +8,7 @@
 //! stays there.
 
 use std::convert::Infallible;
-use std::fmt;
-use std::io;
 use std::io::IoSlice;
-use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +19,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::positions::PhysicalOffset;
-use crate::replication::master::{ConnectionId, Distrust};
-use crate::replication::stream::{ReportReader, StreamError, TransferHeader};
+use crate::replication::master::ConnectionId;
+use crate::replication::stream::{ReportReader, TransferHeader};
 use crate::tls::Stream;
 
+use super::ended::Ended;
 use super::slaves::Slaves;
 
 /// Bytes of reports that are read in one go.
@@ -38,20 +35,6 @@ const LOOKS: u32 = 8;
 const LOOK_MAX: Duration = Duration::from_millis(500);
 /// What a slave may lack that is served beside senders: still in memory, and written in a few milliseconds.
 const NEAR_BYTES_MAX: u64 = 8 << 20;
-
-/// Why a connection has ended.
-#[derive(Debug)]
-pub(super) enum Ended {
-    ByPeer,
-    Silence,
-    Io(io::Error),
-    Stream(StreamError),
-    Distrust(Distrust),
-    /// What it needs next is not in the log any more.
-    Gone(PhysicalOffset),
-    /// The thread that served it has.
-    Stopped,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
@@ -66,13 +49,11 @@ pub(super) struct Transfers {
     pub(super) address: IpAddr,
     pub(super) wakeup: Arc<Notify>,
     reports: ReportReader,
-    /// It has said where its log ends.
-    has_joined: bool,
 }
 
 impl Transfers {
     pub(super) fn new(slaves: Arc<Slaves>, id: ConnectionId, address: IpAddr, wakeup: Arc<Notify>) -> Self {
-        Self { slaves, id, address, wakeup, reports: ReportReader::default(), has_joined: false }
+        Self { slaves, id, address, wakeup, reports: ReportReader::default() }
     }
 
     /// Serves the slave until its connection ends; why it has.
@@ -107,12 +88,12 @@ impl Transfers {
 
     /// Serves it on this thread until the other should, or it ends.
     async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Result<Stream, Ended> {
-        let Self { slaves, id, address, wakeup, reports, has_joined } = self;
+        let Self { slaves, id, address, wakeup, reports } = self;
         let can_move =
             slaves.senders.is_some() && slaves.options.copies > 1 && matches!(stream, Stream::Plain(_));
         let (mut reader, mut writer) = split(stream);
         tokio::select! {
-            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports, has_joined) => return Err(ended),
+            ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports) => return Err(ended),
             left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left?,
             () = silence(slaves, *id) => return Err(Ended::Silence),
         }
@@ -141,7 +122,6 @@ async fn read_reports(
     address: IpAddr,
     wakeup: &Notify,
     reports: &mut ReportReader,
-    has_joined: &mut bool,
 ) -> Ended {
     let mut buffer = [0; READ_BYTES];
     loop {
@@ -156,10 +136,7 @@ async fn read_reports(
             match reports.next(bytes) {
                 Ok(Some((end, rest))) => {
                     bytes = rest;
-                    let reported = match mem::replace(has_joined, true) {
-                        false => slaves.joined(id, address, end),
-                        true => slaves.core.lock().reported(id, end, slaves.now()),
-                    };
+                    let reported = slaves.core.lock().reported(id, end, slaves.now());
                     if let Err(distrust) = reported {
                         slaves.fits(address, Some(distrust.to_string()));
                         return Ended::Distrust(distrust);
@@ -253,22 +230,6 @@ async fn silence(slaves: &Slaves, id: ConnectionId) {
         let now = slaves.now();
         if slaves.core.lock().silent(now).any(|silent| silent == id) {
             return;
-        }
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ByPeer => write!(out, "the slave closed it"),
-            Self::Silence => write!(out, "the slave said nothing for too long"),
-            Self::Io(error) => error.fmt(out),
-            Self::Stream(error) => error.fmt(out),
-            Self::Distrust(distrust) => distrust.fmt(out),
-            Self::Stopped => write!(out, "this broker stops"),
-            Self::Gone(at) => {
-                write!(out, "position {at} of the log cannot be read any more; the slave has to begin anew")
-            }
         }
     }
 }

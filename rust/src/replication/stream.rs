@@ -5,6 +5,16 @@
 //! master → slave   i64 offset, i32 size, then as many bytes of the log; size 0 is a sign of life
 //! ```
 //!
+//! Between two of ours the slave says first who has let it in, and the master answers before anything else:
+//!
+//! ```text
+//! slave → master   a mark that is no position, 16 bytes of a ticket
+//! master → slave   8 bytes: the ticket is taken
+//! ```
+//!
+//! The ticket is from the ordinary port of that very master, so that a slave follows the process that it has compared its
+//! log with, and so that this port need not believe what is said on it. Masters that give no tickets never see the mark.
+//!
 //! The bytes of the log are cut anywhere. A reader keeps the few bytes of a number that has not come whole, nothing else.
 
 use std::fmt;
@@ -23,6 +33,18 @@ pub const TRANSFER_BYTES_MAX: u32 = 4 << 20;
 /// No log has reached this: what names a position beyond it is no replication stream. A text, or another protocol's first
 /// bytes, read as a number, is.
 const POSITION_MAX: u64 = 1 << 56;
+
+/// Bytes of a ticket.
+pub const TICKET_BYTES: usize = 16;
+/// Bytes of a mark, and of a number.
+pub const MARK_BYTES: usize = 8;
+/// Comes before a ticket: below 0 as a position, so that it is the first report of no slave.
+const TICKET_MARK: [u8; MARK_BYTES] = *b"\xffticket\0";
+/// The answer of a master that takes the ticket.
+pub const TICKET_TAKEN: [u8; MARK_BYTES] = *b"\xfftaken\0\0";
+
+/// Lets one connection of a slave in, once.
+pub type Ticket = [u8; TICKET_BYTES];
 
 /// What can be no replication stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +87,30 @@ impl TransferHeader {
 #[must_use]
 pub fn report(end: PhysicalOffset) -> [u8; REPORT_BYTES] {
     end.0.to_be_bytes()
+}
+
+/// What a slave says first that has a ticket.
+#[must_use]
+pub fn introduction(ticket: &Ticket) -> [u8; MARK_BYTES + TICKET_BYTES] {
+    let mut bytes = [0; MARK_BYTES + TICKET_BYTES];
+    let (mark, rest) = bytes.split_at_mut(MARK_BYTES);
+    mark.copy_from_slice(&TICKET_MARK);
+    rest.copy_from_slice(ticket);
+    bytes
+}
+
+/// Whether a ticket follows the first bytes of a slave; otherwise they are its first report.
+#[must_use]
+pub fn announces_ticket(first: [u8; MARK_BYTES]) -> bool {
+    first == TICKET_MARK
+}
+
+/// Reads a report that has come whole.
+///
+/// # Errors
+/// The bytes are no position of a log.
+pub fn read_report(bytes: [u8; REPORT_BYTES]) -> Result<PhysicalOffset, StreamError> {
+    position(bytes)
 }
 
 fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
@@ -175,6 +221,17 @@ mod tests {
             rest = left;
             (!piece.is_empty()).then_some(piece)
         })
+    }
+
+    #[test]
+    fn a_ticket_is_announced_by_what_is_no_report() {
+        let introduced = introduction(&[7; TICKET_BYTES]);
+        let (first, ticket) = introduced.split_at(MARK_BYTES);
+        let first = first.try_into().unwrap();
+        assert!(announces_ticket(first));
+        assert!(read_report(first).is_err(), "a master of an older release closes such a connection");
+        assert_eq!(ticket, [7; TICKET_BYTES]);
+        assert!(!announces_ticket(report(PhysicalOffset(POSITION_MAX))));
     }
 
     proptest! {

@@ -155,6 +155,17 @@ class AccessRules:
             if inner is None or key != inner.name:
                 yield plain_acl.user_of(account), plain_acl.acl_of(account), account.white_address
 
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is checked."""
+        return self._config.is_on
+
+    def is_super(self, name: str | None) -> bool:
+        """Whether a user of this name may do everything."""
+        return any(
+            user.username == name and is_super(user) and is_enabled(user) for user, *_ in self._people()
+        )
+
     def log_refusals(self) -> None:
         """Write what was refused since the last call."""
         if self._server is None or not self._config.is_on:

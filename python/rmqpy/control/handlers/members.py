@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.identity import Identity
 from rmqpy.control.replicas.acting import ActingMaster
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.replicas.role import BrokerRole
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange, Registered
 from rmqpy.protocol.requests.replicas import BrokerHaInfo, ExchangeBrokerHaInfo
-from rmqpy.remoting.server import Refused, handles
+from rmqpy.remoting.server import Refused, RequestContext, handles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,9 +30,11 @@ class MemberHandlers:
     _acting: ActingMaster | None
     _identity: Callable[[], Identity]
     _log_end: Callable[[], int]
+    _stream: LogStream
+    _access: AccessRules
 
     @handles(ExchangeBrokerHaInfo)
-    async def exchange(self, ask: ExchangeBrokerHaInfo) -> BrokerHaInfo:
+    async def exchange(self, ask: ExchangeBrokerHaInfo, context: RequestContext) -> BrokerHaInfo:
         """When a slave answers, it acts for the master no more, and the log is on its way."""
         if not self._role.is_slave:
             own = self._identity()
@@ -38,6 +42,7 @@ class MemberHandlers:
                 master_ha_address=own.replica_address,
                 master_flush_offset=self._log_end(),
                 master_address=own.address,
+                ticket=self._ticket(context) if ask.wants_ticket else None,
             )
         if ask.master_ha_address is None:
             return BrokerHaInfo()
@@ -49,6 +54,16 @@ class MemberHandlers:
         await self._acting.master_comes()
         self._master.told(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
         return BrokerHaInfo()
+
+    def _ticket(self, context: RequestContext) -> str:
+        """Lets in to the whole log, whatever policies say about topics, and among the copies that replies wait for."""
+        if self._access.is_on and not self._access.is_super(context.user):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{context.user or 'an unknown user'} is no super user here, as which alone a slave gets the log: see "
+                "its innerClientAuthenticationCredentials",
+            )
+        return self._stream.ticket().hex()
 
     @handles(NotifyMinBrokerIdChange)
     def changed(self, ask: NotifyMinBrokerIdChange) -> None:

@@ -2,8 +2,9 @@
 against.
 
 The master says its epochs and the digest of the end of what both should have. Apache's masters say neither: of them it
-is known only where their log ends, and a slave whose log is longer does not follow. Invariants: the log is not cut
-while the store is open; what cannot be found out is tried again, and what does not fit waits for an operator.
+is known only where their log ends, and a slave whose log is longer does not follow. Invariants: no log is followed
+that was not compared; the log is not cut while the store is open; what cannot be found out is a fault and is tried
+again, and what does not fit waits for an operator.
 Threads: the event loop's.
 """
 
@@ -15,22 +16,21 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqpy._native import Replication
-from rmqpy.control.replicas.known_master import KnownMaster
-from rmqpy.errors import BrokerError, RocketMQError, Unsupported
+from rmqpy.control.replicas.master_search import MasterSearch, MasterUnknown
+from rmqpy.errors import BrokerError, DecodeError, RocketMQError, Unsupported
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.leadership import BrokerEpochs, GetBrokerEpochCache
+from rmqpy.protocol.requests.replicas import ExchangeBrokerHaInfo
 from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How often the native half is asked whether a connection waits.
+#: How often the native half is asked whether a question waits.
 LOOK_SECONDS: Final = 0.05
 #: A digest is of 1 MiB at most.
 ANSWER_SECONDS: Final = 5.0
 #: Of a log that was empty when its connection began, as much is compared as soon as it has something.
 FIRST_BYTES_MAX: Final = 1 << 20
-#: For a name server to say where the master of a configured `haMasterAddress` is asked.
-KNOWN_SECONDS: Final = 2.0
 
 
 class LogAlignment:
@@ -39,14 +39,12 @@ class LogAlignment:
     def __init__(
         self,
         native: Replication,
-        master: KnownMaster,
-        peer: Callable[[str], Peer],
+        search: MasterSearch,
         on_cut: Callable[[int], None],
     ) -> None:
         """`on_cut` is called with where the log has to be cut first; the broker then starts again."""
         self._native = native
-        self._master = master
-        self._peer = peer
+        self._search = search
         self._on_cut = on_cut
         self._task: asyncio.Task[None] | None = None
         #: The connection was let follow before there was anything to compare.
@@ -67,41 +65,37 @@ class LogAlignment:
 
     async def _run(self) -> None:
         while True:
-            ticket = self._native.wanted()
-            if ticket is None:
+            question = self._native.wanted()
+            if question is None:
                 await asyncio.sleep(LOOK_SECONDS)
                 if self._is_uncompared:
                     await self._compare_first_bytes()
                 continue
             self._is_uncompared = False
             try:
-                await self._align(ticket)
+                await self._align(question)
+            except MasterUnknown as unknown:
+                self._native.refuse(question, str(unknown))
             except (RocketMQError, OSError) as error:
-                self._native.refuse(ticket, f"the master does not say what is in its log: {error}")
+                self._native.refuse(question, f"the master does not say what is in its log: {error}")
             except Exception as error:
                 log.exception("the log cannot be compared with the master's")
-                self._native.refuse(ticket, f"{type(error).__name__}: {error}")
+                self._native.refuse(question, f"{type(error).__name__}: {error}")
 
-    async def _align(self, ticket: int) -> None:
-        try:
-            address = await asyncio.wait_for(self._master.wait(), KNOWN_SECONDS)
-        except TimeoutError:
-            log.warning(
-                "no name server knows the master: this log is followed without being compared with it"
-            )
-            self._native.accept(ticket, [])
-            return
-        master = self._peer(address)
+    async def _align(self, question: int) -> None:
+        master = await self._search.find()
+        # First, so that what is compared is of the process that gave it.
+        ticket = await _ticket(master)
         told = await _epochs(master)
         if told is None:
-            await self._align_with_apache(ticket, master)
+            await self._align_with_apache(question, master)
             return
         epochs = [(entry.epoch, entry.start_offset) for entry in told.body.epoch_list]
         begin, end = told.body.min_offset or 0, told.body.max_offset
         proposal, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end)
         if proposal is None:
             self._native.refuse(
-                ticket, mismatch or "the connection has ended", is_diverged=mismatch is not None
+                question, mismatch or "the connection has ended", is_diverged=mismatch is not None
             )
             return
         cut, begin, end, digest = proposal
@@ -114,11 +108,12 @@ class LogAlignment:
                     f"this log and the master's have other bytes before {end}: one of the two has lost something; "
                     "rmqpy store compare says where, and one of them has to begin with an empty folder"
                 )
-                self._native.refuse(ticket, reason, is_diverged=True)
+                self._native.refuse(question, reason, is_diverged=True)
                 return
         if cut is None:
-            self._is_uncompared = begin == end
-            self._native.accept(ticket, epochs)
+            # A ticket leads to the master that was asked, and to no other.
+            self._is_uncompared = begin == end and ticket is None
+            self._native.accept(question, epochs, ticket)
             return
         own_end = self._native.range()[1]
         log.warning(
@@ -127,7 +122,7 @@ class LogAlignment:
             cut,
             told.body.epoch,
         )
-        self._native.refuse(ticket, f"this log is cut at {cut} first")
+        self._native.refuse(question, f"this log is cut at {cut} first")
         self._on_cut(cut)
 
     async def _compare_first_bytes(self) -> None:
@@ -140,37 +135,48 @@ class LogAlignment:
         begin = max(first, end - FIRST_BYTES_MAX)
         own = await asyncio.to_thread(self._native.digest, begin, end)
         try:
-            master = self._peer(await asyncio.wait_for(self._master.wait(), KNOWN_SECONDS))
+            master = await self._search.find()
             theirs = await master.call(
                 GetBrokerEpochCache(digest_begin=begin, digest_end=end), timeout=ANSWER_SECONDS
             )
-        except (RocketMQError, OSError, TimeoutError):
+        except (MasterUnknown, RocketMQError, OSError):
             return
         self._is_uncompared = False
         if own is not None and theirs.digest != own:
             self._native.set_master_address(None)
             self._native.set_master_address(followed[0])
 
-    async def _align_with_apache(self, ticket: int, master: Peer) -> None:
+    async def _align_with_apache(self, question: int, master: Peer) -> None:
         own_end = self._native.range()[1]
         info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
         end = info.table.get("commitLogMaxOffset", "")
-        if end.isdecimal() and int(end) < own_end:
+        if not end.isdecimal():
+            raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
+        if int(end) < own_end:
             reason = (
                 f"this log ends at {own_end}, the master's at {end}: the master has lost its end; promote this slave, "
                 "or let it begin with an empty folder"
             )
             self._ahead_at = own_end
-            self._native.refuse(ticket, reason, is_diverged=True)
+            self._native.refuse(question, reason, is_diverged=True)
             return
         if self._ahead_at == own_end:
             reason = (
                 f"the master's log ended before {own_end}, where this one ends, and goes beyond it now: it has other "
                 "bytes there; promote this slave, or let it begin with an empty folder"
             )
-            self._native.refuse(ticket, reason, is_diverged=True)
+            self._native.refuse(question, reason, is_diverged=True)
             return
-        self._native.accept(ticket, [])
+        self._native.accept(question, [])
+
+
+async def _ticket(master: Peer) -> bytes | None:
+    """What lets this slave in; None where the master is Apache's, or of an older release."""
+    try:
+        told = await master.call(ExchangeBrokerHaInfo(wants_ticket=True), timeout=ANSWER_SECONDS)
+    except Unsupported:
+        return None
+    return None if told.ticket is None else bytes.fromhex(told.ticket)
 
 
 async def _epochs(master: Peer) -> BrokerEpochs | None:

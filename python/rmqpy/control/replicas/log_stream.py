@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,7 @@ from rmqpy._native import Replication, Server, Store
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.master_search import MasterSearch
 from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.client import Peer
 
@@ -23,14 +25,21 @@ log = logging.getLogger(__name__)
 
 #: How often what happened to connections is written to the log.
 STREAM_LOOK_SECONDS: Final = 1.0
+TICKET_BYTES: Final = 16
 
 
 class LogStream:
     """A master's log to its slaves, or a slave's from its master."""
 
     def __init__(
-        self, config: ReplicationConfig, store: Store, certificates: Certificates | None = None
+        self,
+        config: ReplicationConfig,
+        store: Store,
+        certificates: Certificates | None = None,
+        *,
+        needs_ticket: bool = False,
     ) -> None:
+        """With `needs_ticket` nobody is a slave of this master who shows no `ticket`, see `trusted_addresses`."""
         self._config = config
         self._slaves_most = 0
         #: There should be so many, whatever the configuration says.
@@ -44,6 +53,8 @@ class LogStream:
             copies=config.copies,
             slaves_max=REPLICAS_MAX,
             copies_last_file=config.copies_last_file,
+            needs_ticket=needs_ticket,
+            trusted=config.trusted_addresses,
             server_tls=certificates.server if certificates else None,
             client_tls=certificates.client if certificates else None,
         )
@@ -67,15 +78,22 @@ class LogStream:
             _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch, server=server)
         return bound
 
+    def ticket(self) -> bytes:
+        """What lets one slave in, soon."""
+        ticket = secrets.token_bytes(TICKET_BYTES)
+        self._native.expect(ticket)
+        return ticket
+
     def follow(
-        self, master: KnownMaster, peer: Callable[[str], Peer], on_cut: Callable[[int], None]
+        self, name: str, master: KnownMaster, peer: Callable[[str], Peer], on_cut: Callable[[int], None]
     ) -> LogAlignment:
-        """Copy the log of the master, once it is known where it is, and the two have been compared.
+        """Copy the log of the master of this name, once it is known where it is, and the two have been compared.
 
         Returns what compares them, which is to be stopped before the stream. Raises `StoreError`.
         """
         self._native.follow()
-        alignment = LogAlignment(self._native, master, peer, on_cut)
+        search = MasterSearch(name, self._config.master_address, master, peer)
+        alignment = LogAlignment(self._native, search, on_cut)
         alignment.start()
         if self._config.master_address:
             self._native.set_master_address(self._config.master_address)
@@ -106,7 +124,7 @@ class LogStream:
         """As `Replication.refused`."""
         return self._native.refused()
 
-    def slaves(self) -> list[tuple[str, int, int | None, int | None, bool, int]]:
+    def slaves(self) -> list[tuple[str, int, int, int, bool, int]]:
         """As `Replication.slaves`."""
         return self._native.slaves()
 
@@ -127,9 +145,7 @@ class LogStream:
 
     def look(self) -> None:
         """Write what happened to the connections since the last call, and count the slaves."""
-        # One that has said nothing of its log may be no slave.
-        count = sum(has is not None for _, _, has, *_ in self.slaves())
-        self._slaves_most = max(self._slaves_most, count)
+        self._slaves_most = max(self._slaves_most, len(self.slaves()))
         self._log_events()
 
     def _log_events(self) -> None:

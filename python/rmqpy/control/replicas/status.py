@@ -63,10 +63,10 @@ class ReplicaStatus:
             slaves = [
                 SlaveConnection(
                     addr=address,
-                    slave_ack_offset=has or 0,
-                    diff=max(0, end - (has or 0)),
+                    slave_ack_offset=has,
+                    diff=max(0, end - has),
                     in_sync=is_in_sync,
-                    transfer_from_where=has or 0,
+                    transfer_from_where=has,
                     silent_millis=silent_ms,
                 )
                 for address, _, has, _, is_in_sync, silent_ms in self._stream.slaves()

@@ -131,5 +131,7 @@ def _of_replicas(
             replicas.acting,
             context.identity,
             recovered.log_end,
+            replicas.stream,
+            recovered.access,
         ),
     )

@@ -37,7 +37,7 @@ class Replicas(NamedTuple):
 def make_replicas(context: StartContext, recovered: Recovered, services: Services) -> Replicas:
     """Build them."""
     config, clock, role, store = context.config, context.clock, recovered.role, recovered.store
-    stream = LogStream(config.replication, store, context.certificates)
+    stream = LogStream(config.replication, store, context.certificates, needs_ticket=config.access.is_on)
     succession = Succession(
         config,
         context.given_broker_id,

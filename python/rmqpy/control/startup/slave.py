@@ -20,7 +20,7 @@ async def start_as_slave(
     """Follow, and begin to take requests. Raises `StoreError`."""
     undo, role = context.undo, recovered.role
     await context.leadership.follow()
-    alignment = replicas.stream.follow(context.master, context.peer, context.restart)
+    alignment = replicas.stream.follow(context.config.name, context.master, context.peer, context.restart)
     undo.push_async_callback(alignment.stop)
     endpoint.start()
     # Topics and groups are copied as they change, and need not be asked for in the end.

@@ -69,15 +69,19 @@ class BrokerHaInfo:
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
+    #: Lets one connection in at the port for slaves, in hexadecimal digits; of our masters.
+    ticket: str | None = None
 
 
 @request(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=cluster(Action.UPDATE))
 class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
-    """From a master that is about to serve: where it is. Without `master_ha_address` to a master: where it is."""
+    """From a master that is about to serve: where it is. Without `master_ha_address` to a master: where it is, and with
+    `wants_ticket`, which Apache's does not read, a ticket for its port for slaves."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
+    wants_ticket: bool | None = None
 
 
 @record

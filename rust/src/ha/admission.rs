@@ -1,0 +1,249 @@
+//! Admission: the connections at the port for slaves that have not said yet that they are one.
+//!
+//! Where access control is on, a slave shows a ticket first, which it got at the ordinary port (`expect`). Otherwise
+//! anybody is believed, as the original does. Apache's slaves have no tickets, and say where their log ends after
+//! `haSendHeartbeatInterval` only; their addresses can be trusted by the configuration.
+//!
+//! Invariants: such a connection takes no slave's place, and what it says before it is let in changes nothing; there are
+//! `WAITING_MAX` of them, and beyond that the address with most of them loses its oldest.
+//! Threads: the listener's; `expect` from any.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::positions::PhysicalOffset;
+use crate::replication::master::ConnectionId;
+use crate::replication::stream::{
+    MARK_BYTES, TICKET_BYTES, TICKET_TAKEN, Ticket, announces_ticket, read_report,
+};
+use crate::tls::{ServerTls, Stream};
+
+use super::ended::Ended;
+
+/// Connections that have not said yet what they are.
+const WAITING_MAX: usize = 256;
+/// How long one may take for that which has to show a ticket.
+const INTRODUCTION_MAX: Duration = Duration::from_secs(1);
+/// How long a handshake of TLS may take before that.
+const WELCOME_MAX: Duration = Duration::from_secs(5);
+/// Tickets that were given and not shown yet; the oldest are forgotten.
+const TICKETS_MAX: usize = 1_024;
+/// How long a ticket is good for: a slave compares its log meanwhile, which takes 15 s at most.
+const TICKET_LIFE: Duration = Duration::from_secs(30);
+/// Of connections that were not let in one of an address is told in this time.
+const NEWS_INTERVAL: Duration = Duration::from_secs(60);
+/// Addresses that are remembered for that.
+const NEWS_MAX: usize = 64;
+
+/// Who is let in.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionRules {
+    /// A slave shows a ticket first: access control is on.
+    pub needs_ticket: bool,
+    /// Addresses of slaves that have none (`haTrustedAddresses`).
+    pub trusted: Vec<IpAddr>,
+}
+
+/// The door of the port for slaves.
+#[derive(Debug, Default)]
+pub struct Admission {
+    rules: AdmissionRules,
+    tickets: Mutex<VecDeque<(Ticket, Instant)>>,
+    waiting: Mutex<Vec<Waiting>>,
+    told: Mutex<VecDeque<(IpAddr, Instant)>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: ConnectionId,
+    address: IpAddr,
+    leave: Arc<Notify>,
+}
+
+/// The place of a connection among those that wait, given up when it is dropped.
+struct Place<'a> {
+    admission: &'a Admission,
+    id: ConnectionId,
+    leave: Arc<Notify>,
+}
+
+impl Admission {
+    /// By these rules.
+    #[must_use]
+    pub fn new(rules: AdmissionRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Lets in the connection that shows this ticket, once and soon.
+    pub(super) fn expect(&self, ticket: Ticket) {
+        let mut tickets = self.tickets.lock();
+        tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
+        if tickets.len() == TICKETS_MAX {
+            tickets.pop_front();
+        }
+        tickets.push_back((ticket, Instant::now()));
+    }
+
+    /// Whether the ticket is one of those; it is none any more.
+    fn takes(&self, ticket: &Ticket) -> bool {
+        let mut tickets = self.tickets.lock();
+        tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
+        let before = tickets.len();
+        tickets.retain(|(given, _)| given != ticket);
+        tickets.len() < before
+    }
+
+    fn needs_ticket(&self, address: IpAddr) -> bool {
+        self.rules.needs_ticket && !self.rules.trusted.contains(&address.to_canonical())
+    }
+
+    /// Whether it should be told that a connection from there was not let in. What is known to be a slave, always.
+    pub(super) fn is_news(&self, address: IpAddr, is_slave: bool) -> bool {
+        let mut told = self.told.lock();
+        told.retain(|(_, at)| at.elapsed() < NEWS_INTERVAL);
+        let is_known = told.iter().any(|(known, _)| *known == address);
+        if is_slave || is_known {
+            return is_slave;
+        }
+        if told.len() == NEWS_MAX {
+            return false;
+        }
+        told.push_back((address, Instant::now()));
+        true
+    }
+
+    fn enter(&self, id: ConnectionId, address: IpAddr) -> Place<'_> {
+        let leave = Arc::new(Notify::new());
+        let mut waiting = self.waiting.lock();
+        if waiting.len() == WAITING_MAX
+            && let Some(oldest) = oldest_of_most(&waiting)
+        {
+            waiting.remove(oldest).leave.notify_one();
+        }
+        waiting.push(Waiting { id, address, leave: Arc::clone(&leave) });
+        Place { admission: self, id, leave }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.admission.waiting.lock().retain(|waiting| waiting.id != self.id);
+    }
+}
+
+/// Where the oldest connection of the address stands that has most of them.
+fn oldest_of_most(waiting: &[Waiting]) -> Option<usize> {
+    let count = |address| waiting.iter().filter(|other| other.address == address).count();
+    let most = waiting.iter().map(|one| one.address).max_by_key(|address| count(*address))?;
+    waiting.iter().position(|one| one.address == most)
+}
+
+/// The stream of a connection that is a slave's, and where its log ends. One that needs no ticket has `silence_max`:
+/// Apache's slaves say nothing for a while.
+pub(super) async fn introduced(
+    admission: &Admission,
+    silence_max: Duration,
+    tls: Option<Arc<ServerTls>>,
+    socket: TcpStream,
+    id: ConnectionId,
+    address: SocketAddr,
+) -> Result<(Stream, PhysicalOffset), Ended> {
+    let place = admission.enter(id, address.ip());
+    let needs_ticket = admission.needs_ticket(address.ip());
+    let introduction_max = if needs_ticket { INTRODUCTION_MAX } else { silence_max };
+    let introducing = async {
+        let mut stream = match tls {
+            Some(tls) => {
+                let welcomed = timeout(WELCOME_MAX, tls.welcome(socket, address)).await;
+                welcomed.map_err(|_| Ended::Mute)?.map_err(Ended::Io)?
+            }
+            None => Stream::Plain(socket),
+        };
+        let said = timeout(introduction_max, introduce(admission, &mut stream, needs_ticket)).await;
+        let end = said.map_err(|_| Ended::Mute)??;
+        Ok((stream, end))
+    };
+    tokio::select! {
+        introduced = introducing => introduced,
+        () = place.leave.notified() => Err(Ended::Crowded),
+    }
+}
+
+async fn introduce(
+    admission: &Admission,
+    stream: &mut Stream,
+    needs_ticket: bool,
+) -> Result<PhysicalOffset, Ended> {
+    let first = read(stream).await?;
+    if announces_ticket(first) {
+        if !admission.takes(&read::<TICKET_BYTES>(stream).await?) {
+            return Err(Ended::UnknownTicket);
+        }
+        stream.write_all(&TICKET_TAKEN).await.map_err(Ended::Io)?;
+        stream.flush().await.map_err(Ended::Io)?;
+        return read_report(read(stream).await?).map_err(Ended::Stream);
+    }
+    let end = read_report(first).map_err(Ended::Stream)?;
+    if needs_ticket { Err(Ended::NoTicket) } else { Ok(end) }
+}
+
+async fn read<const BYTES: usize>(stream: &mut Stream) -> Result<[u8; BYTES], Ended> {
+    let mut bytes = [0; BYTES];
+    match stream.read_exact(&mut bytes).await {
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Ended::ByPeer),
+        Err(error) => Err(Ended::Io(error)),
+    }
+}
+
+const _: () = assert!(MARK_BYTES == crate::replication::stream::REPORT_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn a_ticket_lets_in_one_connection() {
+        let admission = Admission::default();
+        admission.expect([1; TICKET_BYTES]);
+        assert!(!admission.takes(&[2; TICKET_BYTES]));
+        assert!(admission.takes(&[1; TICKET_BYTES]));
+        assert!(!admission.takes(&[1; TICKET_BYTES]));
+    }
+
+    #[test]
+    fn the_address_with_most_connections_makes_room_for_others() {
+        let admission = Admission::default();
+        let enter = |id, last| admission.enter(ConnectionId(id), address(last));
+        let mut places = vec![enter(0, 1)];
+        places.extend((1..WAITING_MAX as u64).map(|id| enter(id, 2)));
+        let beyond = enter(1_000, 3);
+        let ids: Vec<_> = admission.waiting.lock().iter().map(|waiting| waiting.id.0).collect();
+        assert!(ids.contains(&0) && !ids.contains(&1) && ids.contains(&1_000));
+        drop((places, beyond));
+        assert!(admission.waiting.lock().is_empty());
+    }
+
+    #[test]
+    fn trusted_addresses_need_no_ticket() {
+        let rules = AdmissionRules { needs_ticket: true, trusted: vec![address(1)] };
+        let admission = Admission::new(rules);
+        assert!(!admission.needs_ticket(address(1)) && admission.needs_ticket(address(2)));
+        let mapped = IpAddr::from(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
+        assert!(!admission.needs_ticket(mapped));
+        assert!(!Admission::default().needs_ticket(address(2)));
+    }
+}
