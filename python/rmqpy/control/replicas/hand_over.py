@@ -4,8 +4,9 @@ The slaves that live are told where their master is, so that the one that acts e
 offsets that were committed there, and how far it has delivered, are taken where they are further than what is known
 here. A group that was set back in the last seconds before the master went may be where it was before.
 
-Invariant: a start comes to an end, whatever the slaves do; what could not be taken over is said, and happens twice
-then. Threads: the event loop's; files are written in a worker.
+Invariants: a start comes to an end, whatever the slaves do; what could not be taken over is said, and happens twice
+then; nothing is taken over that speaks of messages which this log does not have.
+Threads: the event loop's; files are written in a worker.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 from rmqpy._native import Offsets
 from rmqpy.control.identity import Identity
+from rmqpy.control.replicas.log_position import log_end_of
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.timer_progress import delivered_ms, read_progress, write_progress
@@ -72,6 +74,14 @@ class HandOver:
         await self._wait_for_log()
         source = self._peer(told[0])
         try:
+            # It takes no messages, so that its log does not grow beyond what this one has.
+            if (theirs := await log_end_of(source)) > self._log_end():
+                log.warning(
+                    "the log of the slave at %s ends at %d, this one at %d: what it did for this master is not taken "
+                    "over, and some happens twice",
+                    *(told[0], theirs, self._log_end()),
+                )
+                return
             moved = await _take_offsets(source, offsets)
             await _take_delays(source, delay_file)
             await _take_timers(source, timer_file)

@@ -1,18 +1,21 @@
 """The copy of the committed offsets, and those that consumers committed at the slave while its master was away.
 
 Owns the table as the master told it last: what differs from that was committed here. When the master is back it gets
-those offsets, unless its own has moved on meanwhile, as newer ones win over older. Threads: the event loop's; tables
-are compared in a worker.
+those offsets, unless its own has moved on meanwhile, as newer ones win over older. Invariant: an offset of the master
+is taken over only when this log has on its disk what the master's had when it was told. That goes for the progress of
+transactions, too, which is among them: a half that has ended at the master has its mark here by then.
+Threads: the event loop's; tables are compared in a worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rmqpy._native import Offsets
+from rmqpy.control.replicas.log_position import log_end_of
 from rmqpy.errors import BrokerError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.declare import json_tree
@@ -46,13 +49,25 @@ class Entry(NamedTuple):
     offset: int
 
 
+class _Pending(NamedTuple):
+    """What the master has told and this log does not have yet."""
+
+    table: Table
+    version: DataVersion
+    #: End of the master's log after that.
+    log_end: int
+
+
 class OffsetCopy:
     """The copy of the offsets."""
 
     what = "offsets"
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: Offsets, log_end: Callable[[], int]) -> None:
+        """`log_end`: of this broker's log, as far as it is on the disk."""
         self._offsets = offsets
+        self._log_end = log_end
+        self._pending: _Pending | None = None
         self._version: DataVersion | None = None
         #: Rounds that still come soon; offsets of topics that the master has lost never find theirs.
         self._soon_left = SOON_ROUNDS_MAX
@@ -60,24 +75,43 @@ class OffsetCopy:
         self._told: Table = offsets.snapshot()[1]
 
     async def copy(self, master: Peer) -> float:
-        """Give back what was committed here, and take over the rest."""
+        """Give back what was committed here, and take over the rest, once the log has got there."""
+        if self._pending is not None and await self._exchange(master, self._pending) is None:
+            return min(SOON_SECONDS, SECONDS)
+        self._pending = pending = await self._ask(master)
+        is_whole = await self._exchange(master, pending)
+        if is_whole is None:
+            return min(SOON_SECONDS, SECONDS)
+        if is_whole or self._soon_left == 0:
+            return SECONDS
+        self._soon_left -= 1
+        return min(SOON_SECONDS, SECONDS)
+
+    async def _ask(self, master: Peer) -> _Pending:
         known = None if self._version is None else fastjson.dumps(json_tree(self._version))
         answer = await master.call(GetAllConsumerOffset(data_version=known), timeout=ANSWER_SECONDS)
         body = answer.body
-        is_same = self._version == body.data_version and not body.offset_table
-        theirs = self._told if is_same else body.offset_table
+        if self._version == body.data_version and not body.offset_table:
+            return _Pending(self._told, body.data_version, 0)
+        return _Pending(body.offset_table, body.data_version, await log_end_of(master))
+
+    async def _exchange(self, master: Peer, pending: _Pending) -> bool | None:
+        """Whether all of it could be taken over; None where the log has not got there."""
+        theirs = pending.table
         returned, taken, gone = await asyncio.to_thread(self._compare, theirs)
         for first in range(0, len(returned), RETURNS_MAX):
             batch = returned[first : first + RETURNS_MAX]
             await asyncio.gather(*(self._give_back(master, entry) for entry in batch))
         if returned:
             log.info("%d offsets that were committed here went back to the master", len(returned))
+        theirs = _with(theirs, returned)
+        if self._log_end() < pending.log_end:
+            self._pending = pending._replace(table=theirs)
+            return None
+        self._pending = None
         is_whole = await asyncio.to_thread(self._take, taken, gone)
-        self._told, self._version = _with(theirs, returned), body.data_version
-        if is_whole or self._soon_left == 0:
-            return SECONDS
-        self._soon_left -= 1
-        return min(SOON_SECONDS, SECONDS)
+        self._told, self._version = theirs, pending.version
+        return is_whole
 
     def _compare(self, theirs: Table) -> tuple[list[Entry], list[Entry], list[str]]:
         """Offsets that go back to the master, those that come from it, and groups that it has no offset of."""

@@ -1,9 +1,9 @@
 """The copy of how far the master has delivered delayed and timed messages.
 
 Owns the progress that was told and is not taken over yet. Invariant: progress is taken over only when this log has
-what the master's had when it was told: the messages that were delivered by then are here, too, and none is lost
-where this broker goes on. Nor does it go back: where this broker has acted for its master, that has yet to be told.
-Threads: the event loop's; files are written in a worker.
+on its disk what the master's had when it was told: the messages that were delivered by then are here, too, and none
+is lost where this broker goes on. Nor does it go back: where this broker has acted for its master, that has yet to be
+told. Threads: the event loop's; files are written in a worker.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmqpy.control.replicas.lag import Lag
+from rmqpy.control.replicas.log_position import log_end_of
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.timer_progress import delivered_ms, read_progress, write_progress
-from rmqpy.errors import DecodeError, Unsupported
-from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.errors import Unsupported
 from rmqpy.protocol.requests.replicas import DelayTable, GetAllDelayOffset, GetTimerCheckPoint
 from rmqpy.remoting.client import Peer
 
@@ -39,7 +39,7 @@ class ProgressCopy:
     what = "delivered delays"
 
     def __init__(self, delay_file: DelayFile, timer_file: Path, log_end: Callable[[], int], lag: Lag) -> None:
-        """`log_end`: of this broker's log. `lag` is told where the master's ends."""
+        """`log_end`: of this broker's log, as far as it is on the disk. `lag` is told where the master's ends."""
         self._delay_file = delay_file
         self._timer_file = timer_file
         self._log_end = log_end
@@ -48,16 +48,22 @@ class ProgressCopy:
 
     async def copy(self, master: Peer) -> float:
         """Ask for the progress, or wait for the log to catch up with what was told."""
-        if self._told is None:
-            delays, timers = await self._ask(master)
-            self._told = _Told(delays, timers, await self._end_of(master))
-        else:
+        if self._told is not None and not await self._take(self._told):
             await self._end_of(master)
-        if self._log_end() >= self._told.log_end:
-            told, self._told = self._told, None
-            await self._delay_file.copy(told.delays.offset_table, told.delays.data_version)
-            await asyncio.to_thread(_write_further, self._timer_file, told.timers)
+            return SECONDS
+        delays, timers = await self._ask(master)
+        self._told = _Told(delays, timers, await self._end_of(master))
+        await self._take(self._told)
         return SECONDS
+
+    async def _take(self, told: _Told) -> bool:
+        """Take it over, if the log has got there."""
+        if self._log_end() < told.log_end:
+            return False
+        self._told = None
+        await self._delay_file.copy(told.delays.offset_table, told.delays.data_version)
+        await asyncio.to_thread(_write_further, self._timer_file, told.timers)
+        return True
 
     async def _ask(self, master: Peer) -> tuple[DelayTable, bytes]:
         delays = await master.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
@@ -70,12 +76,9 @@ class ProgressCopy:
 
     async def _end_of(self, master: Peer) -> int:
         """Where the master's log ends."""
-        info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
-        end = info.table.get("commitLogMaxOffset", "")
-        if not end.isdecimal():
-            raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
-        self._lag.note(int(end))
-        return int(end)
+        end = await log_end_of(master)
+        self._lag.note(end)
+        return end
 
 
 def _write_further(path: Path, told: bytes) -> None:

@@ -51,6 +51,10 @@ class Recovered(NamedTuple):
         """The end of the log."""
         return self.store.statistics()["max_physical"]
 
+    def durable_end(self) -> int:
+        """The same, as far as it is on the disk."""
+        return self.store.statistics()["durable"]
+
 
 async def recover(context: StartContext, progress: Callable[[str], None]) -> Recovered:
     """Read it. `progress` is called with that of a recovery of the store that takes long.

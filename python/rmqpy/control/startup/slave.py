@@ -25,8 +25,8 @@ async def start_as_slave(
     endpoint.start()
     # Topics and groups are copied as they change, and need not be asked for in the end.
     progress_copies = (
-        OffsetCopy(recovered.offsets),
-        ProgressCopy(recovered.delay_file, recovered.timer_file, recovered.log_end, replicas.lag),
+        OffsetCopy(recovered.offsets, recovered.durable_end),
+        ProgressCopy(recovered.delay_file, recovered.timer_file, recovered.durable_end, replicas.lag),
     )
     copies = (
         TopicCopy(recovered.topics, services.deletion.delete),

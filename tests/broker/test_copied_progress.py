@@ -1,0 +1,105 @@
+"""Progress that a slave copies counts once its log has got there: a slave that is promoted passes over nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+from broker.conftest import made_broker
+from broker.replicas import made_slave, until
+from broker.talk import send
+from broker.test_transactions import COMMIT, HALF, MARKS, end, half, saved, stored
+from rmqpy.broker import Broker
+from rmqpy.control.replicas.offset_copy import OffsetCopy
+from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
+from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
+from rmqpy.remoting.client import Peer as BrokerPeer
+from wire import Peer, Refusal
+
+pytestmark = pytest.mark.usefixtures("tries_soon")
+
+#: Nobody listens there: the log does not follow.
+ASIDE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Grows with each copy of the offsets, of which there are many."""
+    monkeypatch.setattr("rmqpy.control.replicas.offset_copy.SECONDS", 0.05)
+    done: list[float] = []
+    copy = OffsetCopy.copy
+
+    async def counted(self: OffsetCopy, master: BrokerPeer) -> float:
+        pause = await copy(self, master)
+        done.append(pause)
+        return pause
+
+    monkeypatch.setattr(OffsetCopy, "copy", counted)
+    return done
+
+
+async def some(rounds: list[float]) -> None:
+    """What the master has now was told."""
+    before = len(rounds)
+    async with asyncio.timeout(20):
+        while len(rounds) < before + 3:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+
+
+async def has_all(slave: Peer, master: Peer) -> bool:
+    theirs = (await master.ask(GetBrokerHaStatus())).master_commit_log_max_offset
+    return (await slave.ask(GetBrokerHaStatus())).ha_client_runtime_info.max_offset == theirs
+
+
+@asynccontextmanager
+async def aside(folder: Path, namesrv: str) -> AsyncIterator[Broker]:
+    """The slave, whose log does not follow any more while all the rest is copied."""
+    async with made_slave(folder, namesrv, haMasterAddress=ASIDE) as slave:
+        yield slave
+
+
+async def test_a_half_that_ended_after_the_log_of_a_promoted_slave_is_open_there(
+    tmp_path: Path, namesrv: str, rounds: list[float]
+) -> None:
+    async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as at_master:
+        async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+            decided = await half(at_master)
+            await until(lambda: has_all(at_slave, at_master), bool)
+        async with aside(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
+            assert (await end(at_master, decided, COMMIT)).code == 0
+            await saved(at_master, HALF, 1)
+            await saved(at_master, MARKS, 1)
+            await some(rounds)
+            await master.stop()
+            await admin.promote("broker-a", 1)
+            async with await Peer.connect(slave.address) as promoted:
+                assert (await end(promoted, decided, COMMIT)).code == 0
+                assert [record.body for record in await stored(promoted, "orders")] == [b"hello"]
+
+
+async def test_committed_offsets_wait_for_the_log(tmp_path: Path, namesrv: str, rounds: list[float]) -> None:
+    async def offset(peer: Peer) -> int | None:
+        ask = QueryConsumerOffset(
+            consumer_group="billing", topic="orders", queue_id=0, set_zero_if_not_found=False
+        )
+        try:
+            return (await peer.ask(ask)).offset
+        except Refusal:
+            return None
+
+    async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as at_master:
+        group = SubscriptionGroup(group_name="billing")
+        await at_master.ask(UpdateAndCreateSubscriptionGroup(body=group))
+        for _ in range(5):
+            assert (await send(at_master, "orders")).code == 0
+        ask = UpdateConsumerOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=5)
+        await at_master.ask(ask)
+        async with aside(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+            await some(rounds)
+            assert await offset(at_slave) is None
+        async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+            await until(lambda: offset(at_slave), lambda found: found == 5)
