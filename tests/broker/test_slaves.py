@@ -166,9 +166,10 @@ async def test_clients_of_a_slave_make_neither_topics_nor_groups(tmp_path: Path,
         await Peer.connect(slave.address) as peer,
         await Peer.connect(master.address) as at_master,
     ):
+        await at_master.ask(UpdateAndCreateTopic(topic="orders"))
+        await until(lambda: topics(peer), lambda names: "orders" in names)
         assert (await beat(peer, heartbeat("c1", "orders", group="new"))).code == 0
         assert (await pull(peer, "new", "orders")).code == 26
-        await until(lambda: topics(peer), lambda names: "SELF_TEST_TOPIC" in names)
         assert await topics(peer) == await topics(at_master)
         groups = (await peer.ask(GetAllSubscriptionGroupConfig())).body.subscription_group_table
         assert "new" not in groups
@@ -273,6 +274,54 @@ async def test_our_consumer_goes_on_at_the_slave_and_returns_to_the_master_witho
             await until(lambda: offset(peer), lambda found: found == 5)
             assert consumed == ["0", "1", "2", "3", "4"]
             await consumer.close()
+
+
+async def test_a_new_group_starts_at_the_slave_of_a_master_that_is_gone(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.offset_copy.SECONDS", 0.05)
+    monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", 0.2)
+    consumed: list[str] = []
+    config = rmqpy.ClientConfig(namesrv=namesrv, route_refresh=0.2)
+    consumer = rmqpy.AsyncPushConsumer("billing", config, start_from="earliest")
+    consumer.on("orders", "*", lambda message: consumed.append(message.text()))
+
+    async def groups(peer: Peer) -> set[str]:
+        return set((await peer.ask(GetAllSubscriptionGroupConfig())).body.subscription_group_table)
+
+    async with made_slave(tmp_path, namesrv, slaveReadEnable="true") as slave:
+        async with (
+            made_broker(tmp_path, namesrv, {}) as master,
+            await Peer.connect(master.address) as peer,
+            await Peer.connect(slave.address) as at_slave,
+        ):
+            for number in range(3):
+                assert (await send(peer, "orders", str(number).encode())).code == 0
+            await until(lambda: log_end(at_slave), lambda end: end > 0)
+            end = await log_end(peer)
+            await until(lambda: log_end(at_slave), lambda found: found == end)
+        async with await Peer.connect(slave.address) as at_slave:
+            # The slave has noticed that its master is gone.
+            await until(lambda: pull(at_slave, "another", "orders"), lambda answer: answer.code != 26)
+        async with consumer, await Peer.connect(slave.address) as at_slave:
+            async with asyncio.timeout(TIMEOUT_S):
+                while len(consumed) < 3:  # noqa: ASYNC110 - of the consumer's task
+                    await asyncio.sleep(0.01)
+            await until(lambda: offset(at_slave), lambda found: found == 3)
+            assert "billing" in await groups(at_slave)
+            async with (
+                made_broker(tmp_path, namesrv, {}) as master,
+                await Peer.connect(master.address) as peer,
+            ):
+                await until(lambda: offset(peer), lambda found: found == 3)
+                assert "billing" in await groups(peer)
+                await until(lambda: groups(at_slave), lambda found: "billing" in found)
+                await consumer.close()
+    assert sorted(consumed) == ["0", "1", "2"]
+
+
+async def log_end(peer: Peer) -> int:
+    return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])
 
 
 async def test_a_slave_has_its_masters_log_byte_by_byte_and_goes_on_as_master_from_it(

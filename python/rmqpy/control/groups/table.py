@@ -62,6 +62,8 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         file = TableFile(path, GroupTable, self._snapshot, clock, self._ended)
         super().__init__(file, (SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS))
         self._metadata = metadata
+        #: Whether clients may add groups to a copy: its master does not answer.
+        self.has_no_master: Callable[[], bool] = lambda: False
         self._forbidden: Entries[Mapping[str, int]] = Entries({})
 
     def load(self) -> None:
@@ -90,8 +92,10 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
         """Whether there is such a group, or its first use may create it."""
-        if name in self.next_table or self.is_copy:
-            return name in self.next_table
+        if name in self.next_table:
+            return True
+        if self.is_copy and not self.has_no_master():
+            return False
         is_system = config.creates_system_groups and name.startswith(names.SYSTEM_GROUP_PREFIX)
         return (
             (config.auto_create_groups or is_system)
@@ -103,7 +107,8 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         """The group, created on first use where that is allowed; None where it is not.
 
         A group with the defaults is used though it cannot be written: a full disk can be read, and after a restart
-        the next use makes the same group again. Raises `StoreError` for any other that cannot be written.
+        the next use makes the same group again. A copy has it until its master answers, which makes it on its first use
+        there. Raises `StoreError` for any other that cannot be written.
         """
         if not self.may_exist(name, config):
             return None
@@ -112,7 +117,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         made = SubscriptionGroup(group_name=name)
         group = self.next_table.get(name, made)
         try:
-            await self.put(group)
+            await self._put(group)
         except StoreError as error:
             if group != made:
                 raise

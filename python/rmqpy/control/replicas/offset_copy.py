@@ -10,6 +10,7 @@ Threads: the event loop's; tables are compared in a worker.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from rmqpy._native import Offsets
 from rmqpy.control.replicas.log_position import log_end_of
 from rmqpy.errors import BrokerError
 from rmqpy.protocol import fastjson, names
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.protocol.requests.replicas import GetAllConsumerOffset
@@ -99,12 +101,14 @@ class OffsetCopy:
         """Whether all of it could be taken over; None where the log has not got there."""
         theirs = pending.table
         returned, taken, gone = await asyncio.to_thread(self._compare, theirs)
+        accepted: list[Entry] = []
         for first in range(0, len(returned), RETURNS_MAX):
             batch = returned[first : first + RETURNS_MAX]
-            await asyncio.gather(*(self._give_back(master, entry) for entry in batch))
-        if returned:
-            log.info("%d offsets that were committed here went back to the master", len(returned))
-        theirs = _with(theirs, returned)
+            are_taken = await asyncio.gather(*(self._give_back(master, entry) for entry in batch))
+            accepted += itertools.compress(batch, are_taken)
+        if accepted:
+            log.info("%d offsets that were committed here went back to the master", len(accepted))
+        theirs = _with(theirs, accepted)
         if self._log_end() < pending.log_end:
             self._pending = pending._replace(table=theirs)
             return None
@@ -139,7 +143,8 @@ class OffsetCopy:
         gone = sorted({_names(key)[0] for key in self._told} - known)
         return returned, taken, gone
 
-    async def _give_back(self, master: Peer, entry: Entry) -> None:
+    async def _give_back(self, master: Peer, entry: Entry) -> bool:
+        """Whether that is done with: a group that was made here is new to the master until its members come there."""
         try:
             await master.call(
                 UpdateConsumerOffset(
@@ -150,16 +155,20 @@ class OffsetCopy:
                 )
             )
         except BrokerError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                return False
             log.warning(
                 "the master does not take the offset of %s in %s: %s", entry.group, entry.topic, error
             )
+        return True
 
     def _take(self, taken: Sequence[Entry], gone: Sequence[str]) -> bool:
         """Whether all of them could be."""
         is_whole = True
         for group in gone:
             self._offsets.remove_group(group)
-        for group, topic, queue_id, offset in taken:
+        # Of transactions the halves come before the marks: a file with the marks alone would open halves again.
+        for group, topic, queue_id, offset in sorted(taken):
             try:
                 self._offsets.take_over(group, topic, queue_id, offset)
             except BrokerError:

@@ -83,6 +83,8 @@ async def recover(context: StartContext, progress: Callable[[str], None]) -> Rec
         timer_file=folder / "timercheck",
         access=AccessRules(config.access, config.cluster, folder, clock),
     )
+    role = recovered.role
+    groups.has_no_master = lambda: role.is_slave and not role.has_master
     await _read_files(recovered, folder)
     context.undo.push_async_callback(recovered.offset_file.save)
     return recovered

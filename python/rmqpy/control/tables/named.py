@@ -31,7 +31,7 @@ class NamedTable(ABC, Generic[T, C]):
 
     def __init__(self, file: TableFile[C], entries: Iterable[T]) -> None:
         self._file = file
-        #: Whether it is a copy of another broker's table, to which nothing is added here.
+        #: Whether it is a copy of another broker's table, which administrators change there.
         self.is_copy = False
         self.readers = TableReaders()
         self._entries = Entries({self._name(entry): entry for entry in entries})
@@ -57,10 +57,15 @@ class NamedTable(ABC, Generic[T, C]):
         Raises `StoreError` when the file cannot be written, and `Refused` where the table is a copy; the table is then
         as before.
         """
+        wanted = self._entries.wanted
+        if any(wanted.get(self._name(entry)) != entry for entry in entries):
+            self._expect_own()
+        return await self._put(*entries)
+
+    async def _put(self, *entries: T) -> list[T]:
+        """The same, also in a copy, which has its master's entries again once that answers. Raises `StoreError`."""
         named = {self._name(entry): entry for entry in entries}
         changed = {name: entry for name, entry in named.items() if self._entries.wanted.get(name) != entry}
-        if changed:
-            self._expect_own()
         for name, entry in changed.items():
             self._entries.put(name, entry)
         # Another caller's equal change may be on its way to the disk.
