@@ -1,6 +1,7 @@
 """A machine burns, a slave stands still, a network is cut: no acknowledged message is lost, and no send waits longer
 than was agreed.
-64 senders, each on a connection of its own, at a master whose replies wait for its slave. Rounds are
+64 senders, each on a connection of its own, at a master whose replies wait for its slave, and transactions beside them,
+most of them open when it dies. In every second round the name server is down while the slave starts. Rounds are
 `RMQPY_REPLICA_ROUNDS`; the seed of the moments is printed, and `RMQPY_SEED` repeats them. Networks are namespaces that
 the test makes (root).
 """
@@ -11,22 +12,28 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import rmqpy
+from benchmarks.processes import free_ports
 from crash.cable import INSIDE, MASTER_HOST, SLAVE_HOST, cable, needs_networks
+from crash.open_halves import Halves
 from crash.replica_processes import Replica, caught_up, in_sync, running
 from crash.traffic import QUEUES, Acknowledged, audit, load_until, send_header
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
-from wire import Peer
+from wire import TIMEOUT_S, Peer
 
 ROUNDS = int(os.environ.get("RMQPY_REPLICA_ROUNDS", "3"))
 #: How long a reply waits for the slave, in these tests.
 SLAVE_TIMEOUT_MS = 400
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": SLAVE_TIMEOUT_MS}
+#: A name server that came back is told soon.
+SOON = {"registerNameServerPeriod": 10_000}
 #: Of a loaded machine, beyond that.
 MARGIN_SECONDS = 2.0
 STORED_ALONE = (11, 12)
@@ -44,19 +51,84 @@ def slave_of(namesrv: str, folder: Path, broker_id: int) -> Replica:
     return Replica(namesrv, folder, settings)
 
 
-@pytest.mark.timeout(120 + 20 * ROUNDS)
+class Outages:
+    """A name server that a test takes away at times; it comes back at its address, and knows nothing."""
+
+    def __init__(self) -> None:
+        self._port = free_ports(1)
+        self._server: NameServer | None = None
+        self.count = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    async def begin(self) -> None:
+        self._server = NameServer(NameServerConfig(listen_port=self._port, kv_path="", store_path=""))
+        await self._server.start()
+
+    async def end(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """A name server that is down meanwhile."""
+        await self.end()
+        yield
+        await self.begin()
+        self.count += 1
+
+
+@pytest.fixture
+async def outages() -> AsyncIterator[Outages]:
+    server = Outages()
+    await server.begin()
+    yield server
+    await server.end()
+
+
+def follower_of(master: Replica, folder: Path, broker_id: int) -> Replica:
+    """A slave that needs no name server to find its master."""
+    slave = slave_of(master.namesrv, folder, broker_id)
+    slave.settings |= SOON | {"haMasterAddress": f"127.0.0.1:{master.port + 1}"}
+    return slave
+
+
+async def registered(admin: rmqpy.AsyncAdmin, broker: Replica) -> None:
+    """The name server has heard of it again."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            with suppress(rmqpy.errors.RocketMQError):
+                if any(each.address == broker.address for each in await admin.brokers()):
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(120 + 40 * ROUNDS)
 async def test_what_was_acknowledged_outlives_the_machine_of_its_master(
-    tmp_path: Path, namesrv: str, moments: random.Random
+    tmp_path: Path, outages: Outages, moments: random.Random
 ) -> None:
-    master, slave = Replica(namesrv, tmp_path / "a", dict(SYNC)), slave_of(namesrv, tmp_path / "b", 1)
-    topics: dict[str, Acknowledged] = {}
+    master = Replica(outages.address, tmp_path / "a", SYNC | SOON)
+    slave = follower_of(master, tmp_path / "b", 1)
+    topics: dict[str, tuple[Acknowledged, Halves]] = {}
     stored, seconds = 0, []
-    async with running(master, slave), rmqpy.AsyncAdmin(namesrv) as admin:
+    async with running(master, slave), rmqpy.AsyncAdmin(outages.address) as admin:
         for number in range(ROUNDS):
             await in_sync(master)
             topic, acknowledged = f"burnt-{number}", Acknowledged()
-            topics[topic] = acknowledged
-            await admin.create_topic(topic, write_queues=QUEUES, read_queues=QUEUES)
+            halves = Halves(f"decided-{number}")
+            topics[topic] = acknowledged, halves
+            for name in (topic, halves.topic):
+                await admin.create_topic(name, write_queues=QUEUES, read_queues=QUEUES)
+            if number % 2 == 1:
+                async with outages.away():
+                    await slave.end(signal.SIGKILL)
+                    await slave.start()
+                    await in_sync(master)
+                await registered(admin, slave)
+            transacting = asyncio.create_task(halves.store_until_the_end(master.address, f"round-{number}"))
             victim = master
             await load_until(
                 lambda: victim.signal(signal.SIGKILL),  # noqa: B023 - called before the next round
@@ -66,6 +138,7 @@ async def test_what_was_acknowledged_outlives_the_machine_of_its_master(
                 moments.uniform(0.05, 0.6),
                 acknowledged,
             )
+            await transacting
             await master.end(signal.SIGKILL)
             shutil.rmtree(master.folder)
             broker_id = int(str(slave.settings["brokerId"]))
@@ -74,21 +147,27 @@ async def test_what_was_acknowledged_outlives_the_machine_of_its_master(
             stored += await audit(slave.address, topic, acknowledged)
             # The next slave begins with nothing.
             master, slave = slave, master
-            slave.settings = slave_of(namesrv, slave.folder, 3 - broker_id).settings
+            slave.settings = follower_of(master, slave.folder, 3 - broker_id).settings
             await slave.start()
+            await in_sync(master)
+            await halves.commit_all(master.address)
         await in_sync(master)
-        for topic, acknowledged in topics.items():
+        for topic, (acknowledged, halves) in topics.items():
             await audit(master.address, topic, acknowledged)
+            await halves.audit(master.address)
         end = await caught_up(master, slave)
         for each in (slave, master):
             await each.end(signal.SIGTERM)
     assert slave.log(end) == master.log(end)
-    count = sum(map(len, topics.values()))
+    count = sum(len(acknowledged) for acknowledged, _ in topics.values())
+    halved = sum(len(halves.stored) for _, halves in topics.values())
     print(
-        f"{ROUNDS} masters killed and their folders deleted: {count} acknowledged, 0 lost, {stored} stored; promoted "
-        f"in {sorted(seconds)[len(seconds) // 2]:.2f} s, at most {max(seconds):.2f} s"
+        f"{ROUNDS} masters killed and their folders deleted, {outages.count} with the name server down before: {count} "
+        f"acknowledged, 0 lost, {stored} stored; {halved} halves, each committed once; promoted in "
+        f"{sorted(seconds)[len(seconds) // 2]:.2f} s, at most {max(seconds):.2f} s"
     )
     assert count > ROUNDS
+    assert halved > 0
 
 
 async def answers(address: str, until: asyncio.Event) -> dict[int, list[float]]:
