@@ -193,6 +193,24 @@ def test_a_paused_queue_keeps_what_lies_ready(namesrv: str) -> None:
         assert {message.queue for message in read(reader, 100)} == {Q0}
 
 
+def test_a_pause_inside_an_iteration_holds_what_is_at_hand(namesrv: str) -> None:
+    with consumer(namesrv) as reader:
+        reader.assign([Q0, Q1])
+        seen: list[rmqpy.ReceivedMessage] = []
+        for message in reader:
+            seen.append(message)
+            if len(seen) == 1:
+                reader.pause(message.queue)
+            if len(seen) == 101:
+                break
+        first = seen[0].queue
+        assert [message.queue for message in seen[1:]] == [Q1 if first == Q0 else Q0] * 100
+        assert reader.position(first) == seen[0].queue_offset + 1
+        reader.resume(first)
+        left = read(reader, 99)
+        assert [message.queue_offset for message in left] == list(range(1, 100))
+
+
 def test_what_lies_ready_can_be_had_as_columns(namesrv: str) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     with consumer(namesrv) as reader:

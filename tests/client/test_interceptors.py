@@ -197,3 +197,29 @@ def test_handlers_that_are_awaited_and_those_that_take_lists_are_watched_to_thei
     asyncio.run(use())
     assert seen.bodies == ["one"]
     assert [told[:2] for told in watching.told] == [("before", ["one"]), ("after", ["one"])]
+
+
+class Leaving(rmqpy.ProducerInterceptor):
+    """Raises what only ends of programs and tasks raise."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def after_send(self, message: rmqpy.Message, outcome: Any) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
+def test_whatever_one_raises_after_a_send_its_sender_has_the_result(
+    name_server: NameServer, brokers: Brokers, error: BaseException
+) -> None:
+    with rmqpy.Producer(name_server.address, interceptors=[Leaving(error)]) as producer:
+        assert producer.send("orders", b"sent").status.name == "SEND_OK"
+        assert producer.submit("orders", b"submitted").result().status.name == "SEND_OK"
+        assert len(producer.send_batch([rmqpy.Message("orders", b"one")])) == 1
+
+    async def in_a_loop() -> None:
+        async with rmqpy.AsyncProducer(name_server.address, interceptors=[Leaving(error)]) as producer:
+            assert (await producer.send("orders", b"sent")).status.name == "SEND_OK"
+
+    asyncio.run(asyncio.wait_for(in_a_loop(), 10))

@@ -97,3 +97,86 @@ def test_a_program_that_ends_has_sent_what_it_logged(server: Standalone, topic: 
     assert {message.text() for message in messages if message.tag == "app"} == {
         f"last words {number}" for number in range(100)
     }
+
+
+TWICE = """
+import logging, logging.config, sys, threading, time
+setup = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"to": {"class": "rmqpy.logging.Handler", "topic": sys.argv[1], "namesrv": sys.argv[2]}},
+    "root": {"level": "INFO", "handlers": ["to"]},
+}
+longest = 0.0
+
+def log_on():
+    global longest
+    while not stop.wait(0.001):
+        began = time.monotonic()
+        # A logger without a cached level takes logging's lock.
+        logging.getLogger(f"other.{began}").debug("busy")
+        longest = max(longest, time.monotonic() - began)
+
+stop, other = threading.Event(), threading.Thread(target=log_on)
+other.start()
+logging.config.dictConfig(setup)
+for number in range(100):
+    logging.info("first %d", number)
+began = time.monotonic()
+logging.config.dictConfig(setup)
+took = time.monotonic() - began
+for number in range(100):
+    logging.info("second %d", number)
+stop.set()
+other.join()
+print(took < 1, longest < 1)
+"""
+
+
+def test_logging_is_set_up_twice_without_a_pause_or_a_loss(server: Standalone, topic: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", TWICE, topic, server.namesrv],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
+    messages = read(server, topic, 201)
+    assert {message.text() for message in messages} - {"first"} == {
+        f"{which} {number}" for which in ("first", "second") for number in range(100)
+    }
+
+
+INTERRUPTED = """
+import gc, logging, signal, sys
+import rmqpy
+handler = rmqpy.logging.Handler(sys.argv[1], sys.argv[2])
+log = logging.getLogger("shop")
+log.addHandler(handler)
+log.setLevel("INFO")
+
+class Cycle:
+    def __del__(self):
+        log.info("from a finalizer")
+
+signal.signal(signal.SIGALRM, lambda *_: log.info("from a signal"))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+gc.set_threshold(5)
+for number in range(2000):
+    cycle = Cycle()
+    cycle.itself = cycle
+    log.info("in order")
+signal.setitimer(signal.ITIMER_REAL, 0)
+gc.set_threshold(700)
+handler.flush()
+handler.close()
+print("done", handler.dropped)
+"""
+
+
+def test_a_signal_handler_and_a_finalizer_may_log_in_the_middle_of_a_record(
+    server: Standalone, topic: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, topic, server.namesrv],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done 0\n", "")

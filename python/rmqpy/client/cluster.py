@@ -8,9 +8,11 @@ belongs to the process that made it: after `fork()` the child makes its own. Any
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
+from rmqpy import errors
 from rmqpy._native import Client
 from rmqpy.client.heartbeats import ProducerHeartbeats
 from rmqpy.client.routes import Routes
@@ -27,12 +29,18 @@ _HELD: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
 #: Kept without a holder, those used last at the end.
 _KEPT: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
 _KEPT_MAX: Final = 8
+#: Libraries that replace threads: a module, the question whether it has, and the call that does so.
+_REPLACING: Final = (
+    ("gevent.monkey", "is_module_patched", "threading", "gevent.monkey.patch_all"),
+    ("eventlet.patcher", "is_monkey_patched", "thread", "eventlet.monkey_patch"),
+)
 
 
 class ClusterConnection:
     """One native client and what is known through it."""
 
     def __init__(self, config: ClientConfig) -> None:
+        _check_threads()
         self.config = config
         self.client = Client(
             connect_timeout_ms=round(config.connect_timeout * 1000),
@@ -116,6 +124,16 @@ class ClusterConnection:
         """End a connection that was made for one holder alone, not with `hold`."""
         if self._key[0] == os.getpid():
             self.client.close(grace_ms=round(grace_s * 1000))
+
+
+def _check_threads() -> None:
+    """Raise `ConfigError` where a library has replaced threads: a wait in the native half would stop all of them."""
+    for module, check, name, patch in _REPLACING:
+        if module in sys.modules and getattr(sys.modules[module], check)(name):
+            raise errors.ConfigError(
+                f"{module} has replaced Python's threads, and one wait of rmqpy would stop all of them",
+                hint=f"leave threads as they are: {patch}(thread=False)",
+            )
 
 
 def _forget_parents_lock() -> None:

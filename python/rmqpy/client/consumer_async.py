@@ -6,11 +6,12 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ReceivedMessage
+from rmqpy.client.closing import Closing, check_loop, in_loop, is_elsewhere
 from rmqpy.client.consumer_base import PullConsumerBase, topics_of
 from rmqpy.client.cursor import Cursor
 from rmqpy.client.group.rebalance import Rebalance
@@ -49,6 +50,7 @@ class AsyncPullConsumer(PullConsumerBase):
 
     def _begin(self) -> None:
         self._is_busy = False
+        self._closing = Closing()
 
     queues = _suspending(Cursor.queues)
     assign = _suspending(Cursor.assign)
@@ -81,6 +83,7 @@ class AsyncPullConsumer(PullConsumerBase):
 
         topics = topics_of(topic)
         check_types(tags=(tags, Filter), on_rebalance=(on_rebalance, Callable | None))
+        self._check_loop()
         subscriber = self._join(topics, notify if on_rebalance else None)
         await asyncio.to_thread(subscriber.put, topics, tags)
 
@@ -89,15 +92,42 @@ class AsyncPullConsumer(PullConsumerBase):
         await self._close(is_committing=True)
 
     async def _close(self, *, is_committing: bool) -> None:
-        if not self.is_closed and not self._is_forked:
+        if self._is_forked:
+            return
+        if is_elsewhere(self._own_loop) and not self.is_closed:
+            if not self._caller.loop.is_closed():
+                self._check_loop()
+            self.is_closed = True
+            self._release()
+            return
+        if not self.is_closed:
             core = self._now()
             self.is_closed = True
-            try:
-                await core.close(is_committing=is_committing)
-            finally:
-                self._caller.close()
-                if self._trace is not None:
-                    await asyncio.to_thread(self._close_trace)
+            self._closing.begin(partial(self._end, core, is_committing))
+        if self._closing.has_begun:
+            await self._closing.once(partial(self._end, self._core, is_committing))
+
+    async def _end(self, core: Cursor, is_committing: bool) -> None:
+        try:
+            await core.close(is_committing=is_committing)
+        finally:
+            self._caller.close()
+            if self._trace is not None:
+                await asyncio.to_thread(self._close_trace)
+
+    def _release(self) -> None:
+        if self._own_loop is None:
+            super()._release()
+            return
+        core, caller, trace = self._core, self._caller, self._trace
+
+        def let_go() -> None:
+            core.let_go()
+            caller.close()
+
+        in_loop(caller.loop, let_go)
+        if trace is not None:
+            trace.dispatcher.close(0.0)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """As `PullConsumer.__iter__`."""
@@ -117,7 +147,18 @@ class AsyncPullConsumer(PullConsumerBase):
         # In the loop that uses the consumer first.
         return LoopCaller(self._cluster.client)
 
+    @property
+    def _own_loop(self) -> asyncio.AbstractEventLoop | None:
+        caller: LoopCaller | None = self.__dict__.get("_caller")
+        return None if caller is None else caller.loop
+
+    def _check_loop(self) -> None:
+        check_loop(self._own_loop, self._NOUN)
+
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:
+        if is_elsewhere(self._own_loop):
+            work.close()
+            self._check_loop()
         if self._is_busy:
             work.close()
             raise RuntimeError("an AsyncPullConsumer is for one task, and another one is using it")

@@ -117,7 +117,13 @@ class PullConsumerBase(Lifetime, ABC):
             self._trace.dispatcher.close()
 
     def _release(self) -> None:
-        self._cluster.release()
+        core: Cursor | None = self.__dict__.get("_core")
+        if core is None:
+            self._cluster.release()
+        else:
+            core.let_go()
+        if self._trace is not None:
+            self._trace.dispatcher.close(0.0)
 
     def _join(self, topics: Sequence[str], notify: Notify | None) -> Subscriber:
         core = self._now()

@@ -84,6 +84,9 @@ class Cursor:
         self._fetcher = Fetcher(caller, cluster.routes, group)
         #: Present where the queues come from a group, not from the user.
         self._follower: Follower | None = None
+        self._has_let_go = False
+        self._left_group: Future[None] = Future()
+        self._left_group.set_result(None)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
@@ -232,7 +235,11 @@ class Cursor:
         return frozenset(self._fetcher.positions())
 
     def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
-        self._fetcher.pause(queues, is_paused)
+        chosen = frozenset(queues)
+        self._fetcher.pause(chosen, is_paused)
+        if is_paused:
+            # Also those that an iteration has at hand.
+            self._take_back(chosen)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, `None` when it has none."""
@@ -304,12 +311,21 @@ class Cursor:
             # The member that has it now began where we committed last.
             log.warning("closing without a last commit: %s", error)
         finally:
-            if self._follower is not None:
-                self._follower.subscriber.close()
+            left = self.let_go()
+        await self._caller.until(left, 2 * self._cluster.config.request_timeout)
+
+    def let_go(self) -> Future[None]:
+        """Give back everything without a last commit; done when brokers know that the member has left. Does not wait.
+        Idempotent."""
+        if not self._has_let_go:
+            self._has_let_go = True
             self._fetcher.close()
             self._first.close()
             self._compared.close()
             self._cluster.release()
+            if self._follower is not None:
+                self._left_group = self._follower.subscriber.leave()
+        return self._left_group
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
@@ -328,12 +344,15 @@ class Cursor:
         self._committed.update((queue, first.offset) for queue, first in found.items() if first.is_committed)
         return {queue: first.offset for queue, first in found.items()}
 
-    def _take_back(self) -> None:
-        """What was not handed out of the last batch is read again."""
+    def _take_back(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """What was not handed out of the last batch is read again; of these queues, where some are named."""
+        kept = [] if queues is None else [one for one in self._left if one.queue not in queues]
         for queue, offset in _begins(self._left).items():
-            if queue in self._fetcher.positions():
+            if queue in self._fetcher.positions() and (queues is None or queue in queues):
                 self._fetcher.seek(queue, offset)
+        # The same one: an iteration takes from it.
         self._left.clear()
+        self._left.extend(kept)
 
     def _uncommitted(self) -> dict[MessageQueue, int]:
         return {queue: at for queue, at in self.positions().items() if self._committed.get(queue) != at}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -62,7 +63,7 @@ def before_send(interceptors: Sequence[ProducerInterceptor], message: Message) -
             changed: object = each.before_send(message)
             if not isinstance(changed, Message):
                 raise TypeError(f"{each!r} returned {changed!r}: before_send returns the message to send")
-        except Exception as error:
+        except BaseException as error:
             after_send(interceptors[:count], message, error)
             raise
         message = changed
@@ -126,5 +127,8 @@ def around(
 def _guarded(tell: Callable[..., None], *facts: Any) -> None:
     try:
         tell(*facts)
-    except Exception:
+    except BaseException as error:
+        # The message is stored or handled all the same. Only Ctrl-C is the user's, not the interceptor's.
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
         log.exception("an interceptor failed: %r", tell)

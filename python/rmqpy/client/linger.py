@@ -90,9 +90,11 @@ class ThreadLinger:
             raise batch.error
         return batch.results[at]
 
-    def hurry(self) -> None:
-        """Let all that wait leave now."""
+    def hurry(self, *, is_last: bool = False) -> None:
+        """Let all that wait leave now. `is_last`: and nothing waits any more."""
         with self._lock:
+            if is_last:
+                self._linger_s = 0.0
             for batch in self._open.values():
                 batch.full.set()
 
@@ -138,21 +140,24 @@ class LoopLinger:
         max_in_flight: int,
         *,
         is_waiting_when_full: bool,
+        notify: Callable[[], object],
     ) -> None:
+        """`notify` is called when a batch has ended."""
         self._linger_s = linger_s
+        self._notify = notify
         self._max = max_in_flight
         self._is_waiting_when_full = is_waiting_when_full
         self._open: dict[str, _Gathering] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: Messages that have no result yet, and waiters for one less.
-        self._count = 0
+        self.count = 0
         self._freed = asyncio.Event()
 
     async def put(self, message: Message, send: SendMany) -> asyncio.Future[SendResult]:
         """Put it with others; the future has its result. Waits, or raises `BufferFull`, while there are too many."""
-        while self._count >= self._max:
+        while self.count >= self._max:
             if not self._is_waiting_when_full:
-                raise errors.BufferFull(f"{self._count} messages are on their way")
+                raise errors.BufferFull(f"{self.count} messages are on their way")
             self._freed.clear()
             await self._freed.wait()
         loop = asyncio.get_running_loop()
@@ -166,11 +171,13 @@ class LoopLinger:
         opened.batch.put(message)
         future: asyncio.Future[SendResult] = loop.create_future()
         opened.futures.append(future)
-        self._count += 1
+        self.count += 1
         return future
 
-    def hurry(self) -> None:
-        """Let all that wait leave now."""
+    def hurry(self, *, is_last: bool = False) -> None:
+        """As of `ThreadLinger`."""
+        if is_last:
+            self._linger_s = 0.0
         for topic in list(self._open):
             self._leave(topic)
 
@@ -199,5 +206,6 @@ class LoopLinger:
                 if not future.done():
                     future.set_result(result)
         finally:
-            self._count -= len(futures)
+            self.count -= len(futures)
             self._freed.set()
+            self._notify()

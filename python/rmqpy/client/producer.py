@@ -218,6 +218,7 @@ class Producer(RequestingProducer):
             raise errors.ConfigError(
                 "rows pass no interceptors, and are not traced", hint="use a producer without either for rows"
             )
+        self._check_open()
         self._deliver()
         limit = self._compress_above
         rows = Rows(
@@ -241,9 +242,14 @@ class Producer(RequestingProducer):
             )
             for send_batch in send_batches:
                 to = row_place(send_batch, route)
-                yield run(
-                    self._start(name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to))
-                )
+                self._check_open()
+                with self._accepted:
+                    started = run(
+                        self._start(
+                            name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to)
+                        )
+                    )
+                yield started
 
     def transaction(
         self, message: Message | str, body: Body | None = None, /, **fields: Unpack[MessageFields]
@@ -263,35 +269,58 @@ class Producer(RequestingProducer):
         return Transaction(self._transacted(message, body, fields), self._begin_half, self._end_half)
 
     def flush(self, timeout: float | timedelta | None = None) -> None:
-        """Wait until nothing is on its way. Raises `RequestTimeout`."""
+        """Wait until nothing is in flight, what lingers included. Raises `RequestTimeout`."""
         self._check_open()
-        if not self._sender.flush(None if timeout is None else seconds(timeout)):
-            raise errors.RequestTimeout(f"{self._sender.in_flight} messages are still on their way")
+        self._linger.hurry()
+        if not self._drained(timeout):
+            left = self._accepted.count + self._sender.in_flight
+            raise errors.RequestTimeout(f"{left} messages are still in flight")
 
     def close(self, timeout: float | timedelta | None = 5.0) -> None:
-        """Let what is on its way finish, for at most `timeout` seconds, then end. Idempotent.
+        """Accept nothing more, let what was accepted finish, for at most `timeout` seconds, then end. Idempotent.
 
         What was not stored by then fails with `SendError`, and a request that has no reply with `ClosedError`.
         """
-        if self.is_closed:
+        if self._is_forked:
+            self.is_closed = True
+            return
+        with self._lock:
+            was_closed, self.is_closed = self.is_closed, True
+        if was_closed:
             return
         _OPEN.discard(self)
-        if not self._is_forked:
-            self._linger.hurry()
-            self._sender.flush(None if timeout is None else seconds(timeout))
-        self.is_closed = True
-        if self._is_forked:
-            return
-        # Closing the connections fails what is left; closing the queue gives it up.
-        self._leave()
-        self._completions.close()
-        if self._delivery is not None and self._delivery is not threading.current_thread():
-            self._delivery.join()
-        if self._submitted_requests is not None:
-            self._submitted_requests.close()
-        # Behind the callbacks, which note the last messages.
-        self._close_trace()
+        try:
+            self._linger.hurry(is_last=True)
+            self._drained(timeout)
+        finally:
+            # Also where a user interrupts it. Closing the connections fails what is left, and closing the queue gives
+            # it up.
+            self._has_ended = True
+            self._leave()
+            self._completions.close()
+            try:
+                self._join()
+            finally:
+                # Behind the callbacks, which note the last messages.
+                self._close_trace()
         self._warn_of_failures()
+
+    def _drained(self, timeout: float | timedelta | None) -> bool:
+        """Wait until all that was accepted has ended; False when the time passed first."""
+        limit = None if timeout is None else seconds(timeout)
+        until = None if limit is None else time.monotonic() + limit
+        if not self._accepted.wait(limit):
+            return False
+        return self._sender.flush(None if until is None else max(until - time.monotonic(), 0.0))
+
+    def _join(self) -> None:
+        """Wait for the callbacks of what has ended."""
+        try:
+            if self._delivery is not None and self._delivery is not threading.current_thread():
+                self._delivery.join()
+        finally:
+            if self._submitted_requests is not None:
+                self._submitted_requests.close()
 
     def end_with_owner(self) -> None:
         """Whoever made it closes it, also at the end of the program. For what sends beside a client of the user's."""
@@ -337,7 +366,8 @@ class Producer(RequestingProducer):
         message = self._intercept(message, body)
         if self._linger_s > 0 and may_share(message, queue, timeout, self._compress_above):
             self._check_open()
-            return self._linger.send(message, self._send_gathered)
+            with self._accepted:
+                return self._linger.send(message, self._send_gathered)
         try:
             future = run(self._send(message, None, queue, timeout, announce="never"))
             result = self._settled(future).result()

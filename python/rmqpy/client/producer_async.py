@@ -9,6 +9,7 @@ Invariant: each send ends once, stored or given up, within its timeout, whether 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -18,6 +19,8 @@ from typing import Any, Self, TypeVar, Unpack
 from rmqpy import errors
 from rmqpy._native import NotSent, SendFuture
 from rmqpy.client import outcome
+from rmqpy.client.accepted import Accepted
+from rmqpy.client.closing import Closing, check_loop, in_loop, is_elsewhere
 from rmqpy.client.linger import LoopLinger, may_share
 from rmqpy.client.message_arguments import complete
 from rmqpy.client.requesting import RequestingProducer
@@ -48,10 +51,14 @@ class AsyncProducer(RequestingProducer):
             # Brokers may ask before anything is sent.
             with suppress(RuntimeError):
                 self._checker.loop = asyncio.get_running_loop()
+        self._freed = asyncio.Event()
+        self._accepted = Accepted(self._freed.set)
+        self._closing = Closing()
         self._linger = LoopLinger(
             self._linger_s,
             self._in_flight_max,
             is_waiting_when_full=self._is_waiting_when_full,
+            notify=self._freed.set,
         )
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
@@ -61,7 +68,6 @@ class AsyncProducer(RequestingProducer):
         self._line = asyncio.Lock()
         #: Sends in it. The lock does not tell of one that is about to get it.
         self._in_line = 0
-        self._freed = asyncio.Event()
 
     async def send(
         self,
@@ -143,32 +149,87 @@ class AsyncProducer(RequestingProducer):
         """As `Producer.flush`."""
         self._check_open()
         self._linger.hurry()
-        if self._pending:
-            limit = None if timeout is None else seconds(timeout)
-            _, late = await asyncio.wait(list(self._pending.values()), timeout=limit)
-            if late:
-                raise errors.RequestTimeout(f"{len(late)} messages are still on their way")
+        if not await self._drained(timeout):
+            raise errors.RequestTimeout(f"{self._in_flight} messages are still in flight")
 
     async def close(self, timeout: float | timedelta | None = 5.0) -> None:
         """As `Producer.close`."""
-        if self.is_closed:
-            return
         if self._is_forked:
             self.is_closed = True
             return
-        with suppress(errors.RequestTimeout):
-            await self.flush(timeout)
-        self.is_closed = True
-        self._freed.set()
-        self._leave()
-        if self._loop is not None:
-            # Closing the connections has failed what was left.
-            self._drain()
-            self._loop.remove_reader(self._completions.fileno())
-            self._caller.close()
-        self._completions.close()
+        if not self.is_closed:
+            if is_elsewhere(self._loop):
+                if self._loop is not None and not self._loop.is_closed():
+                    check_loop(self._loop, self._NOUN)
+                self.is_closed = True
+                self._release()
+                return
+            self.is_closed = True
+            self._closing.begin(partial(self._end, timeout))
+        if self._closing.has_begun:
+            await self._closing.once(partial(self._end, timeout))
+
+    async def _end(self, timeout: float | timedelta | None) -> None:
+        try:
+            self._linger.hurry(is_last=True)
+            await self._drained(timeout)
+            self._has_ended = True
+            # What leaves last takes a moment.
+            await asyncio.to_thread(self._leave)
+        finally:
+            # Also where this task is cancelled, for its loop ends.
+            self._has_ended = True
+            self._leave()
+            # Senders that wait for room learn that there will be none.
+            self._freed.set()
+            if self._loop is not None:
+                # Closing the connections has failed what was left.
+                while self._drain():
+                    pass
+                self._loop.remove_reader(self._completions.fileno())
+                self._caller.close()
+            self._completions.close()
         if self._trace is not None:
             await asyncio.to_thread(self._close_trace)
+
+    @property
+    def _in_flight(self) -> int:
+        """Sends that were accepted and have not ended."""
+        # Of what lingers, a batch is one send.
+        return self._accepted.count + max(len(self._pending), self._linger.count)
+
+    async def _drained(self, timeout: float | timedelta | None) -> bool:
+        """As `Producer._drained`."""
+        try:
+            async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+                while self._in_flight:
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _release(self) -> None:
+        super()._release()
+        if self._loop is None:
+            return
+        loop, pending, completions, caller = self._loop, self._pending, self._completions, self._caller
+
+        def let_go() -> None:
+            if not loop.is_closed():
+                loop.remove_reader(completions.fileno())
+                for future in pending.values():
+                    if not future.done():
+                        future.set_exception(
+                            errors.ClosedError("the producer was let go before it was closed")
+                        )
+            caller.close()
+
+        in_loop(loop, let_go)
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        check_loop(self._loop, self._NOUN)
 
     async def __aenter__(self) -> Self:
         return self
@@ -180,23 +241,22 @@ class AsyncProducer(RequestingProducer):
     def _caller(self) -> LoopCaller:
         # In the loop that uses the producer first.
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._completions.fileno(), self._drain)
+        # The loop does not hold a producer that was dropped.
+        self._loop.add_reader(self._completions.fileno(), _drain, weakref.ref(self))
         if self._checker is not None:
             self._checker.loop = self._loop
         return LoopCaller(self._cluster.client)
 
     async def _gather(self, message: Message) -> asyncio.Future[SendResult]:
         self._check_open()
-        future = await self._linger.put(message, self._send_together)
-        self._token += 1
-        # `flush` waits for it.
-        self._pending[token := self._token] = future
-        future.add_done_callback(lambda _: self._pending.pop(token, None))
-        return future
+        with self._accepted:
+            return await self._linger.put(message, self._send_together)
 
     def _at_once(self, message: Message | str, body: Body | None) -> asyncio.Future[Any] | None:
         """Start a send in one call, where nothing is out of the ordinary and nobody is before it."""
         loop = self._caller.loop
+        if loop is not asyncio.get_running_loop():
+            self._check_open()
         if self._in_line:
             return None
         self._token += 1
@@ -210,7 +270,6 @@ class AsyncProducer(RequestingProducer):
         self, start: Callable[..., Awaitable[SendFuture]], watched: Message | None = None
     ) -> asyncio.Future[Any]:
         """The future of a send that `start` starts, with `announce` and `token`."""
-        self._check_open()
         loop = self._caller.loop
         self._token += 1
         token = self._token
@@ -237,17 +296,21 @@ class AsyncProducer(RequestingProducer):
 
     async def _with_room(self, send: Callable[[], T | NotSent]) -> T | NotSent:
         while True:
-            self._check_open()
+            if self._has_ended:
+                raise errors.ClosedError("the producer was closed before there was room for the message")
             sent = send()
             if not (isinstance(sent, NotSent) and sent.reason == "no_room" and self._is_waiting_when_full):
                 return sent
-            while not self._sender.has_room(sent.bytes) and not self.is_closed:
+            while not self._sender.has_room(sent.bytes) and not self._has_ended:
                 self._freed.clear()
                 await self._freed.wait()
 
-    def _drain(self) -> None:
-        for token, future in self._completions.take(BURST_COUNT_MAX):
+    def _drain(self) -> bool:
+        """Take what has come up; whether there was something."""
+        completed = self._completions.take(BURST_COUNT_MAX)
+        for token, future in completed:
             self._completed(token, future)
+        return bool(completed)
 
     def _completed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> None:
         if not future.done() and (pause := self._decide(future, has_paused=has_paused)):
@@ -268,3 +331,8 @@ class AsyncProducer(RequestingProducer):
             pending.set_exception(error)
         else:
             pending.set_result(results if future._is_batch else results[0])
+
+
+def _drain(producer: weakref.ref[AsyncProducer]) -> None:
+    if (alive := producer()) is not None:
+        alive._drain()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, Unpack
 from rmqpy import errors
 from rmqpy._native import Completions, NotSent, Sender, SendFuture
 from rmqpy.client import retry
+from rmqpy.client.accepted import Accepted
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.done_callbacks import DoneCallbacks
 from rmqpy.client.interceptors import ProducerInterceptor, after_send, before_send
@@ -129,6 +130,10 @@ class ProducerBase(Lifetime, ABC):
         self._cluster = ClusterConnection.hold(self.config)
         self._completions = Completions()
         self._done_callbacks = DoneCallbacks()
+        self._accepted = Accepted()
+        #: Nothing is sent any more. From `is_closed` on, nothing more is accepted.
+        self._has_ended = False
+        self._has_left = False
         try:
             self._sender = Sender(
                 self._cluster.client,
@@ -169,12 +174,16 @@ class ProducerBase(Lifetime, ABC):
         return 0 if self._trace is None else self._trace.dispatcher.dropped
 
     def _release(self) -> None:
+        self._has_ended = True
         self._completions.close()
         self._leave()
         self._close_trace(0.0)
 
     def _leave(self) -> None:
-        """Let go of the cluster."""
+        """Let go of the cluster. Idempotent."""
+        if self._has_left:
+            return
+        self._has_left = True
         self._requests.close()
         self._cluster.heartbeats.leave(self.group, is_asked=self._checker is not None)
         if self._checker is not None:
@@ -259,10 +268,14 @@ class ProducerBase(Lifetime, ABC):
         refused: NotSent | None = None,
     ) -> SendFuture:
         """Start sending a message, or a body to a topic. `refused`: it was tried before, to no avail."""
-        message, body, to = await self._placed(message, body, queue)
-        limit = None if timeout is None else seconds(timeout)
-        send = partial(self._sender.send, message, body, to=to, timeout=limit, announce=announce, token=token)
-        return await self._start(topic_of(message), send, refused)
+        self._check_open()
+        with self._accepted:
+            message, body, to = await self._placed(message, body, queue)
+            limit = None if timeout is None else seconds(timeout)
+            send = partial(
+                self._sender.send, message, body, to=to, timeout=limit, announce=announce, token=token
+            )
+            return await self._start(topic_of(message), send, refused)
 
     async def _send_oneway(
         self,
@@ -279,8 +292,10 @@ class ProducerBase(Lifetime, ABC):
         if self._interceptors:
             message, body = self._intercept(message, body), None
         try:
-            message, body, to = await self._placed(message, body, queue)
-            await self._start(topic_of(message), partial(self._sender.send_oneway, message, body, to=to))
+            self._check_open()
+            with self._accepted:
+                message, body, to = await self._placed(message, body, queue)
+                await self._start(topic_of(message), partial(self._sender.send_oneway, message, body, to=to))
         except BaseException as error:
             self._tell(message, error)
             raise
@@ -295,7 +310,8 @@ class ProducerBase(Lifetime, ABC):
         are stored.
         """
         self._check_open()
-        return await self._send_together(self._intercept_all(list(messages)), timeout)
+        with self._accepted:
+            return await self._send_together(self._intercept_all(list(messages)), timeout)
 
     async def _send_together(
         self, messages: list[Message], timeout: float | timedelta | None = None
@@ -347,7 +363,7 @@ class ProducerBase(Lifetime, ABC):
         try:
             for message in messages:
                 passed.append(before_send(self._interceptors, message))
-        except Exception as error:
+        except BaseException as error:
             for message in passed:
                 self._tell(message, error)
             raise
@@ -361,7 +377,6 @@ class ProducerBase(Lifetime, ABC):
     async def _placed(
         self, message: Message | str, body: Body | None, queue: MessageQueue | None
     ) -> tuple[Message | str, Body | None, Chosen | None]:
-        self._check_open()
         if queue is None and self._selector is None:
             return message, body, None
         if isinstance(message, str):
@@ -414,7 +429,7 @@ class ProducerBase(Lifetime, ABC):
         self._cluster.routes.doubt(future.topic, is_gone=is_gone)
         self._sender.doubt(future.topic)
         route = self._cluster.routes.cached(future.topic, self._caller)
-        if route is None or self.is_closed:
+        if route is None or self._has_ended:
             return None
         queue = retry.next_queue(future, route, self._retries, self._sender.is_slow)
         if queue is None:

@@ -92,7 +92,8 @@ class RequestingProducer(TransactingProducer, ABC):
 
     async def _finish_request(self, ready: ReadyRequest) -> ReceivedMessage:
         try:
-            [result] = await self._stored(ready.message.topic, self._starting(ready))
+            with self._accepted:
+                [result] = await self._stored(ready.message.topic, self._starting(ready))
         except BaseException as error:
             self._tell(ready.message, error)
             raise

@@ -49,9 +49,10 @@ class TransactingProducer(ProducerBase, ABC):
         if self._observed is not None:
             self._observed.mark_half(message)
         try:
-            to = await self._choose(message, None)
-            queue = None if to is None else MessageQueue(message.topic, to[1], to[2])
-            half = await self._half_messages.send(message, await self._route(message.topic), queue)
+            with self._accepted:
+                to = await self._choose(message, None)
+                queue = None if to is None else MessageQueue(message.topic, to[1], to[2])
+                half = await self._half_messages.send(message, await self._route(message.topic), queue)
         except BaseException as error:
             self._tell(message, error)
             raise
@@ -60,6 +61,7 @@ class TransactingProducer(ProducerBase, ABC):
 
     async def _end_half(self, message: Message, half: SendResult, state: TransactionState) -> None:
         self._check_open()
-        await self._half_messages.end(half, state)
+        with self._accepted:
+            await self._half_messages.end(half, state)
         if self._trace is not None:
             self._trace.ended(message, half, state)

@@ -280,10 +280,11 @@ class LoopCaller(Caller):
     def close(self) -> None:
         """Stop listening. Waiters get `ClosedError`. Idempotent."""
         if not self._announced.is_closed():
-            self.loop.remove_reader(self._announced.fileno())
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self._announced.fileno())
             self._announced.close()
             for arrival in list(self._waiting.values()):
-                if not arrival.done():
+                if not arrival.done() and not self.loop.is_closed():
                     arrival.set_exception(errors.ClosedError("the client was closed"))
 
     async def __aenter__(self) -> Self:
@@ -321,10 +322,10 @@ class _LoopInbox(Inbox):
             self._arrival = None
 
     def close(self) -> None:
-        if not self.completions.is_closed():
+        if not self.completions.is_closed() and not self._loop.is_closed():
             self._loop.remove_reader(self.completions.fileno())
         super().close()
-        if self._arrival is not None:
+        if self._arrival is not None and not self._loop.is_closed():
             _set(self._arrival, True)
 
     def _wake(self) -> None:

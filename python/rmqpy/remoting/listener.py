@@ -86,7 +86,8 @@ class Listener(_Requests):
     def close(self) -> None:
         """Serve no more requests. Idempotent."""
         if not self._requests.is_closed():
-            self._loop.remove_reader(self._requests.fileno())
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._requests.fileno())
             self._requests.close()
             for task in self._tasks:
                 task.cancel()

@@ -126,11 +126,19 @@ class MembershipKeeper:
         if self._is_closed:
             return
         self._is_closed = True
-        for task in (self._ticking, *self._announcing):
-            if task is not None:
-                task.cancel()
+        try:
+            for task in (self._ticking, *self._announcing):
+                if task is not None:
+                    task.cancel()
+            self._listener.close()
+            await self._membership.leave()
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """End the connection, which brokers take for a goodbye; waits for nothing. Idempotent."""
+        self._is_closed = True
         self._listener.close()
-        await self._membership.leave()
         self.caller.close()
         self.cluster.close()
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy.client.allocation import averagely
@@ -25,6 +23,7 @@ from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.loop_thread import LoopThread
 from rmqpy.clock import running
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import Filter, MessageQueue, ReceivedMessage
@@ -76,10 +75,8 @@ class Subscriber:
         self.positions = positions
         self._began_ms = round(time.time() * 1000)
         self._newest: Dated | None = None
-        self._loop: asyncio.AbstractEventLoop
         self._keeper: MembershipKeeper
-        self._end: asyncio.Event
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def newest(self) -> Dated | None:
@@ -95,29 +92,23 @@ class Subscriber:
         """Done when the newest view is fresh, or has failed to become so. `is_known`: no broker has forgotten us."""
         if self._thread is None:
             # It has not become a member.
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
-            return nothing
+            return _done()
         work = self._keeper.confirm() if is_known else self._keeper.refresh()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._thread.submit(work)
 
     def put(self, topics: Iterable[str], wanted: Filter) -> None:
         """Subscribe. Returns when the group has heard of it and the share is known."""
         for topic in topics:
             self.subscriptions.put(topic, wanted)
         if self._thread is None:
-            started: Future[None] = Future()
-            self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._live(started)), name=f"rmqpy-{self._group}", daemon=True
-            )
-            self._thread.start()
+            self._thread = LoopThread(f"rmqpy-{self._group}", self._live)
             try:
-                started.result()
+                self._thread.start()
             except BaseException:
                 self._thread = None
                 raise
         else:
-            self._run(self._keeper.resubscribe())
+            self._thread.submit(self._keeper.resubscribe()).result()
 
     def doubt(self, topic: str, error: errors.RocketMQError) -> None:
         """A broker does not serve a topic: look at the group in a moment."""
@@ -126,15 +117,16 @@ class Subscriber:
             self._keeper.cluster.routes.doubt(topic, is_gone=isinstance(error, errors.TopicNotFound))
             self._keeper.look_again(error)
 
-        # Its thread may have ended.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(look)
+        if self._thread is not None:
+            self._thread.call(look)
 
-    def close(self) -> None:
-        """Leave the group. Idempotent."""
-        if self._thread is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+    def leave(self) -> Future[None]:
+        """Leave the group; done when brokers know, or did not answer. Does not wait, and may be a finalizer's.
+        Idempotent."""
+        if self._thread is None:
+            return _done()
+        self._thread.cancel()
+        return self._thread.ended
 
     # ---- client queries, on its own thread ------------------------------------------------------
 
@@ -163,12 +155,7 @@ class Subscriber:
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _live(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
+    async def _live(self, ready: Callable[[], None]) -> None:
         member = Member(
             self._group,
             client_id(self._config.namesrv, None, self._config.unit),
@@ -189,12 +176,8 @@ class Subscriber:
         )
         try:
             await self._keeper.start()
-            started.set_result(None)
-            await self._end.wait()
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
+            ready()
+            await asyncio.get_running_loop().create_future()
         finally:
             await self._keeper.close()
 
@@ -207,6 +190,12 @@ class Subscriber:
     def _fail(self, error: BaseException) -> None:
         log.error("group %s: %s", self._group, error)
         self.failure = error
+
+
+def _done() -> Future[None]:
+    nothing: Future[None] = Future()
+    nothing.set_result(None)
+    return nothing
 
 
 def _dated(view: View, since: float, before: Dated | None) -> Dated:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
@@ -22,6 +23,7 @@ from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.interceptors import ConsumerInterceptor, around
 from rmqpy.client.lifetime import Lifetime
+from rmqpy.client.loop_thread import LoopThread
 from rmqpy.client.observers import EVERYWHERE
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
@@ -186,6 +188,9 @@ class PushConsumerBase(Lifetime, ABC):
     def _is_left_open(self) -> bool:
         return self._is_started and not self.is_closed
 
+    def _release(self) -> None:
+        self._engine.let_go()
+
     @abstractmethod
     def _make_pool(self, workers: int) -> WorkerPool[Any]: ...
 
@@ -217,7 +222,7 @@ class PushConsumer(PushConsumerBase):
         def handle(message):
             print(message.text())
 
-        consumer.run()              # until Ctrl-C or SIGTERM
+        consumer.run()              # until Ctrl-C or SIGTERM; a second one waits for no handler
 
     A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
     delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
@@ -226,7 +231,8 @@ class PushConsumer(PushConsumerBase):
     messages and loses none: handlers must tolerate a message twice.
     """
 
-    _loop: asyncio.AbstractEventLoop
+    _thread: LoopThread
+    _is_running = False
     #: The thread that is in `on_rebalance`.
     _notified: threading.Thread | None = None
 
@@ -234,22 +240,28 @@ class PushConsumer(PushConsumerBase):
         """Join the group and begin, in the background. Raises when no name server answers, or a broker refuses."""
         self._check_startable()
         self._is_started = True
-        started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started)), name=f"rmqpy-{self.group}", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread(f"rmqpy-{self.group}", self._serve)
         try:
-            started.result()
+            self._thread.start()
         except BaseException:
             self.is_closed = True
             raise
+        self._is_running = True
         return self
 
     def run(self) -> None:
         """Start, go on until SIGINT, SIGTERM or `close`, then drain and commit. Raises what keeps it from going on."""
         stop = threading.Event()
-        with _signals(stop):
+
+        def heed() -> None:
+            if not stop.is_set():
+                stop.set()
+            elif self._is_running:
+                self._thread.call(self._engine.hurry)
+            else:
+                raise KeyboardInterrupt
+
+        with heeding_signals(heed):
             with self:
                 while not stop.wait(0.2) and not self.is_closed and self._engine.failure is None:
                     pass
@@ -295,15 +307,16 @@ class PushConsumer(PushConsumerBase):
 
         A handler, or `on_rebalance`, may call it: then it does not wait.
         """
-        if self.is_closed or not self._is_started or self._is_forked:
+        limit = seconds(timeout)
+        if not self._is_started or self._is_forked:
             self.is_closed = True
             return
-        if self._pool.has_caller() or self._notified is threading.current_thread():
-            self._loop.call_soon_threadsafe(self._begin_close, seconds(timeout))
-            return
-        self.is_closed = True
-        self._submit(self._engine.close(seconds(timeout)))
-        self._thread.join()
+        is_inside = self._pool.has_caller() or self._notified is threading.current_thread()
+        # What is called by the consumer cannot wait for its end, nor say that it has ended.
+        self.is_closed |= not is_inside
+        self._thread.call(partial(self._engine.begin_close, limit))
+        if not is_inside:
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -311,22 +324,20 @@ class PushConsumer(PushConsumerBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        await self._engine.start()
+        ready()
         try:
-            await self._engine.start()
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        await self._engine.wait()
-        if self._engine.failure is not None:
-            await self._engine.close(CLOSE_S)
-        self._close_trace()
-        self.is_closed = True
-
-    def _begin_close(self, timeout_s: float) -> None:
-        self._closing = self._loop.create_task(self._engine.close(timeout_s))
+            await self._engine.wait()
+            if self._engine.failure is not None:
+                await self._engine.close(CLOSE_S)
+        except asyncio.CancelledError:
+            # Whoever started it was interrupted at the last moment.
+            await self._engine.close(0.0)
+            raise
+        finally:
+            self._close_trace()
+            self.is_closed = True
 
     def _make_pool(self, workers: int) -> WorkerPool[Any]:
         return ThreadWorkerPool(workers, f"rmqpy-{self.group}-handler")
@@ -356,7 +367,7 @@ class PushConsumer(PushConsumerBase):
         self._submit(call()).result()
 
     def _submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._thread.submit(work)
 
     def _raise_failure(self) -> None:
         if self._engine.failure is not None:
@@ -364,16 +375,23 @@ class PushConsumer(PushConsumerBase):
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """Have SIGINT and SIGTERM set `stop`, where this is the main thread."""
+def heeding_signals(heed: Callable[[], None]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM call `heed`, where this is the main thread: the first asks for an orderly end, the second
+    for a fast one, and the third interrupts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def heed(number: int, frame: FrameType | None) -> None:
-        stop.set()
+    left = 2
 
-    before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    def called(number: int, frame: FrameType | None) -> None:
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        heed()
+
+    before = {number: signal.signal(number, called) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -6,10 +6,12 @@ import asyncio
 import inspect
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
+from rmqpy.client.closing import Closing, check_loop, is_elsewhere
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.client.push.consumer import CLOSE_S, PushConsumerBase
+from rmqpy.client.push.consumer import CLOSE_S, PushConsumerBase, heeding_signals
 from rmqpy.client.push.reply import REPLY_S, Reply
 from rmqpy.client.push.worker_pool import TaskWorkerPool, WorkerPool
 from rmqpy.config.client import seconds
@@ -28,11 +30,11 @@ class AsyncPushConsumer(PushConsumerBase):
         async def handle(message):
             await store(message.json())
 
-        async with consumer:
-            await consumer.wait()
+        await consumer.run()        # until Ctrl-C or SIGTERM; a second one waits for no handler
     """
 
     _MAY_AWAIT = True
+    _loop: asyncio.AbstractEventLoop | None = None
     #: The task that is in `on_rebalance`.
     _notified: asyncio.Task[Any] | None = None
 
@@ -48,8 +50,28 @@ class AsyncPushConsumer(PushConsumerBase):
             raise
         return self
 
+    async def run(self) -> None:
+        """As `PushConsumer.run`. Outside of the main thread, and where a server of the program takes these signals, use
+        `async with` and `wait`."""
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def heed() -> None:
+            loop.call_soon_threadsafe(self._engine.hurry if stop.is_set() else stop.set)
+
+        with heeding_signals(heed):
+            async with self:
+                waiting = (asyncio.create_task(stop.wait()), asyncio.create_task(self._engine.wait()))
+                try:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in waiting:
+                        task.cancel()
+            if self._engine.failure is not None:
+                raise self._engine.failure
+
     async def wait(self) -> None:
         """Until the consumer is closed. Raises what keeps it from going on."""
+        check_loop(self._loop, self._NOUN)
         await self._engine.wait()
         if self._engine.failure is not None:
             failure = self._engine.failure
@@ -80,20 +102,29 @@ class AsyncPushConsumer(PushConsumerBase):
 
     async def close(self, timeout: float | timedelta = CLOSE_S) -> None:  # noqa: ASYNC109 - handlers get it
         """As `PushConsumer.close`."""
-        if self.is_closed or not self._is_started or self._is_forked:
+        limit = seconds(timeout)
+        if not self._is_started or self._is_forked:
             self.is_closed = True
+            return
+        if is_elsewhere(self._loop):
+            if self._loop is not None and not self._loop.is_closed():
+                check_loop(self._loop, self._NOUN)
+            self.is_closed = True
+            self._engine.let_go()
             return
         self.is_closed = True
         if self._pool.has_caller() or self._notified is asyncio.current_task():
             # What is called by the consumer cannot wait for its end.
-            self._closing = asyncio.create_task(self._end(seconds(timeout)))
+            self._closing.begin(partial(self._end, limit))
         else:
-            await self._end(seconds(timeout))
+            await self._closing.once(partial(self._end, limit))
 
     async def _end(self, timeout_s: float) -> None:
-        await self._engine.close(timeout_s)
-        if self._trace is not None:
-            await asyncio.to_thread(self._close_trace)
+        try:
+            await self._engine.close(timeout_s)
+        finally:
+            if self._trace is not None:
+                await asyncio.to_thread(self._close_trace)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -102,7 +133,12 @@ class AsyncPushConsumer(PushConsumerBase):
         await self.close()
 
     def _make_pool(self, workers: int) -> WorkerPool[Any]:
+        self._closing = Closing()
         return TaskWorkerPool(workers)
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        check_loop(self._loop, self._NOUN)
 
     async def _notify(self, change: Rebalance) -> None:
         if self._on_rebalance is not None:
@@ -115,4 +151,5 @@ class AsyncPushConsumer(PushConsumerBase):
                 self._notified = None
 
     def _resubscribe(self, topic: str) -> None:
+        assert self._loop is not None, "it was started"
         self._changing = self._loop.create_task(self._engine.resubscribe(topic))

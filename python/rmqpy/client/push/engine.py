@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from rmqpy import errors
+from rmqpy.client.closing import Closing
 from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
 from rmqpy.client.group.membership import Member
@@ -43,6 +45,7 @@ from rmqpy.client.push.running_info import PushRunningInfo
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.statistics import SAMPLE_S
 from rmqpy.client.push.worker_pool import WorkerPool
+from rmqpy.client.stderr import Stderr
 from rmqpy.clock import running
 from rmqpy.message import Filter, MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
@@ -50,12 +53,17 @@ from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 from rmqpy.remoting import pulls
 
 log = logging.getLogger(__name__)
+#: Whoever interrupts a program sees what it waits for.
+closing_log = log.getChild("closing")
+closing_log.addHandler(Stderr(closing_log))
 
 COMMIT_S: Final = 5.0
 #: What is done by the clock looks at it so often.
 LOOK_S: Final = 1.0
 #: At its end a member looks for so long at what is still its own.
 CONFIRM_S: Final = 3.0
+#: A close that waits for handlers for longer says so.
+REPORT_S: Final = 1.0
 #: Offsets from the oldest unfinished message to the newest, for each message that may wait.
 SPAN_FACTOR: Final = 2
 
@@ -78,6 +86,9 @@ class Engine:
         self.failure: BaseException | None = None
         self._is_stopping = False
         self._has_ended = asyncio.Event()
+        self._closing = Closing()
+        #: Set when handlers at work are waited for no longer.
+        self._hurried = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._returns: set[asyncio.Task[None]] = set()
         self._is_built = False
@@ -115,7 +126,12 @@ class Engine:
         if not self.handlers.topics:
             raise errors.ConfigError("the consumer has no handler", hint="use on(topic) before start")
         self._loop = asyncio.get_running_loop()
-        self._build()
+        try:
+            self._build()
+        except BaseException:
+            if hasattr(self, "_keeper"):
+                self._keeper.let_go()
+            raise
         try:
             await self._offsets.open()
             self._consumption.start(self.fail)
@@ -126,6 +142,7 @@ class Engine:
         if self._is_stopping:
             return
         self._loops = [
+            asyncio.create_task(self._live()),
             asyncio.create_task(self._every(COMMIT_S, self._commit)),
             asyncio.create_task(self._every(RENEW_S, self._renew)),
             asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
@@ -137,24 +154,87 @@ class Engine:
         await self._has_ended.wait()
 
     async def close(self, timeout_s: float) -> None:
-        """Let handlers at work finish for so long, commit, leave the group. Idempotent."""
-        if self._is_stopping:
-            return
+        """Let handlers at work finish for so long, commit, leave the group. A task of its own does it: a caller that is
+        cancelled only stops waiting, and a later one waits for the same end."""
+        if self._is_built:
+            await self._closing.once(partial(self._close, timeout_s))
+
+    def begin_close(self, timeout_s: float) -> None:
+        """Likewise, for what the consumer itself calls, which cannot wait for its end. On the event loop."""
+        self._closing.begin(partial(self._close, timeout_s))
+
+    def hurry(self) -> None:
+        """Wait for handlers no longer. On the event loop."""
+        self._hurried.set()
+
+    def let_go(self) -> None:
+        """Leave the group without a goodbye, and wait for nothing: the loop has ended, or ends."""
         self._is_stopping = True
-        await self._keeper.stop()
-        for task in self._loops:
-            task.cancel()
+        if not self._is_built:
+            return
+        if not self._loop.is_closed():
+            self._pool.dismiss()
+            self._has_ended.set()
+        self._keeper.let_go()
+
+    async def _close(self, timeout_s: float) -> None:
+        self._is_stopping = True
         try:
-            await self._owned_queues.stop(timeout_s)
-            if self._returns:
-                await asyncio.wait(self._returns, timeout=timeout_s)
+            await self._keeper.stop()
+            for task in self._loops:
+                task.cancel()
+            await self._settle(timeout_s)
             await self._owned_queues.close(is_committing=await self._is_confirmed())
         finally:
             self._pool.dismiss()
             for task in self._returns:
                 task.cancel()
-            await self._keeper.close()
-            self._has_ended.set()
+            try:
+                await self._keeper.close()
+            finally:
+                # Also where this task was cancelled, for its loop ends.
+                self.let_go()
+
+    async def _settle(self, timeout_s: float) -> None:
+        """Let handlers at work, and what they have returned, finish for so long."""
+
+        async def settle() -> None:
+            await self._owned_queues.stop(timeout_s)
+            if self._returns:
+                await asyncio.wait(self._returns, timeout=timeout_s)
+
+        async def report() -> None:
+            await asyncio.sleep(REPORT_S)
+            self._report_wait(timeout_s)
+
+        settling, reporting = asyncio.create_task(settle()), asyncio.create_task(report())
+        hurried = asyncio.create_task(self._hurried.wait())
+        try:
+            await asyncio.wait((settling, hurried), return_when=asyncio.FIRST_COMPLETED)
+            if settling.done():
+                settling.result()
+        finally:
+            for task in (settling, reporting, hurried):
+                task.cancel()
+
+    def _report_wait(self, timeout_s: float) -> None:
+        at_work = [worker.item.queue for worker in self._pool.workers if worker.item is not None]
+        if at_work:
+            names_of = ", ".join(sorted(map(str, set(at_work))))
+            word = "handler" if len(at_work) == 1 else "handlers"
+            closing_log.warning(
+                "group %s: closing waits up to %g s for %d %s at work on %s; a second interrupt ends it without them",
+                self._options.group, timeout_s, len(at_work), word, names_of,
+            )  # fmt: skip
+
+    async def _live(self) -> None:
+        """For as long as the consumer lives: a loop that ends without closing it leaves no member behind."""
+        try:
+            await self._has_ended.wait()
+        except asyncio.CancelledError:
+            if not self._closing.has_begun:
+                self.let_go()
+            raise
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on. On the event loop."""

@@ -191,8 +191,12 @@ class OwnedQueues:
             owned.process_queue.stop()
             owned.task.cancel()
         waits = [asyncio.create_task(self._until_idle(owned, timeout_s)) for owned in self._owned.values()]
-        if waits or self._leaving:
-            await asyncio.wait([*waits, *self._leaving.values()], timeout=timeout_s)
+        try:
+            if waits or self._leaving:
+                await asyncio.wait([*waits, *self._leaving.values()], timeout=timeout_s)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def close(self, *, is_committing: bool) -> None:
         """Commit and give locks back. After `stop`."""

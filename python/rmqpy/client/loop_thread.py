@@ -1,0 +1,92 @@
+"""Loop thread: a thread with an event loop for one client, from its start to its end.
+
+Owns the thread and the coroutine that lives in it. Invariant: a start that fails, or whose caller is interrupted, ends
+the coroutine: nothing goes on that no caller knows of. Any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from rmqpy import errors
+
+R = TypeVar("R")
+
+#: Runs for as long as its client lives, and calls its argument when the client is ready.
+Live = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
+
+
+class LoopThread:
+    """A thread in which one coroutine lives."""
+
+    #: Once started.
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, name: str, live: Live) -> None:
+        #: Done when the coroutine has ended.
+        self.ended: Future[None] = Future()
+        self._live = live
+        self._ready: Future[None] = Future()
+        self._task: asyncio.Task[None] | None = None
+        self._is_cancelled = False
+        # A daemon: handlers that never return, and clients that were left open, must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start it; returns when the coroutine is ready. Raises what it raised before."""
+        self._thread.start()
+        try:
+            self._ready.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, where it still runs. Does not wait; also for finalizers."""
+        self._is_cancelled = True
+        if self._task is not None:
+            # The loop may have ended.
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._task.cancel)
+
+    def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        """Run a coroutine in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Have `work` called in the loop, unless it has ended. Does not wait."""
+        if self._task is not None:
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(work)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            with suppress(asyncio.CancelledError):
+                asyncio.run(self._main())
+        finally:
+            self.ended.set_result(None)
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        try:
+            if not self._is_cancelled:
+                await self._live(self._set_ready)
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                error = errors.ClosedError("the consumer was closed while it started")
+            self._ready.set_exception(error)
+
+    def _set_ready(self) -> None:
+        self._ready.set_result(None)
