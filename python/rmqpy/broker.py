@@ -216,7 +216,8 @@ class Broker(Service):
         certificates = await asyncio.to_thread(
             Certificates, config.tls, (self._addresses.host, config.listen_host)
         )
-        peer = self._caller(config, certificates).peer
+        caller = self._caller(config, certificates)
+        peer = caller.peer
         return StartContext(
             config=config,
             settings=self._config,
@@ -228,6 +229,7 @@ class Broker(Service):
             leadership=self._leadership,
             master=self._master,
             replaced=self._leadership.untold,
+            client=caller.client,
             name_servers={address: peer(address) for address in config.name_servers},
             peer=peer,
             restart=self._restart,

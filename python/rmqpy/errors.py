@@ -15,6 +15,7 @@ process.
     ├── DecodeError(ValueError)              bytes or fields that cannot be understood
     ├── RouteError                           there is nowhere to send to
     │   ├── NameServerUnreachable            no name server answers
+    │   ├── NoBrokerRegistered               name servers answer, and know no broker yet
     │   ├── TopicNotFound                    the topic does not exist
     │   └── NoWritableQueue                  the topic exists, none of its queues takes messages
     ├── TopicExists                          a topic that was to be made is there already
@@ -117,6 +118,13 @@ class NameServerUnreachable(RouteError):
 
     retriable = True
     hint = "check the addresses and that a name server runs there: rmqpy standalone, or rmqpy namesrv"
+
+
+class NoBrokerRegistered(RouteError):
+    """Name servers answer and know no broker: they have just started, or no broker has. Topics may exist."""
+
+    retriable = True
+    hint = "wait for brokers to register, which takes seconds; check namesrvAddr of their configuration"
 
 
 class TopicNotFound(RouteError):

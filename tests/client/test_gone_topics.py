@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,16 +15,19 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
+from rmqpy._native import Client
 from rmqpy.client import fetcher
 from rmqpy.client.puller import PullPlan
 from rmqpy.client.push import engine
 from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.requests.topics import GetTopicConfig, UpdateAndCreateTopic
 from rmqpy.remoting.backoff import Backoff
+from rmqpy.remoting.client import BlockingCaller, Peer, run
 from rmqpy.server import Standalone
 from wire import Frame
 
 from .fakes import Answer, Brokers, NameServer
-from .live import BODIES, Seen, knows, make_topic, send, until
+from .live import BODIES, WAIT_S, Seen, knows, make_topic, send, until
 
 #: Time for which what a client repeats is counted.
 WATCH_S = 5.0
@@ -188,3 +192,33 @@ def test_pauses_double_up_to_the_longest_and_differ() -> None:
         pauses = {backoff.pause_s(failures) for _ in range(50)}
         assert all(shortest <= pause <= 1.5 * shortest for pause in pauses)
         assert len(pauses) > 1
+
+
+def test_a_topic_that_is_made_again_while_it_is_deleted_is_known_and_keeps_its_messages(
+    server: Standalone, topic: str
+) -> None:
+    client = Client()
+    broker = BlockingCaller(client).peer(server.broker, timeout=WAIT_S)
+    with rmqpy.Admin(server.namesrv) as admin, ThreadPoolExecutor(1) as pool:
+        for number in range(4):
+            send(server, topic, BODIES[:100])
+            deleting = pool.submit(admin.delete_topic, topic)
+            until(lambda: is_forgotten(broker, topic))
+            # As a tool makes it, which asks no name server.
+            run(broker.call(UpdateAndCreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)))
+            deleting.result()
+            # Name servers forget the topic of the one who deletes it; brokers tell them that there is one.
+            with rmqpy.PullConsumer(f"fresh-{number}", server.namesrv, start_from="earliest") as reader:
+                until(lambda: knows(reader, topic), 5)
+                send(server, topic, ["kept"])
+                reader.assign(reader.queues(topic))
+                assert [message.text() for message in reader.poll(5)] == ["kept"]
+    client.close()
+
+
+def is_forgotten(broker: Peer, topic: str) -> bool:
+    try:
+        run(broker.call(GetTopicConfig(topic=topic)))
+    except errors.TopicNotFound:
+        return True
+    return False

@@ -121,5 +121,39 @@ def is_sent(config: rmqpy.ClientConfig, topic: str, body: str) -> bool:
     with rmqpy.Producer(config) as producer:
         try:
             return producer.send(topic, body).ok
-        except errors.TopicNotFound:
+        except errors.RouteError:
             return False
+
+
+def test_a_name_server_that_starts_again_knows_its_brokers_soon() -> None:
+    with Cluster() as cluster:
+        config = rmqpy.ClientConfig(namesrv=cluster.namesrv, route_refresh=REFRESH_S)
+        make(config, TOPIC)
+        cluster.stop("name-server-0")
+        cluster.start("name-server-0")
+        began = time.monotonic()
+        until(lambda: is_sent(config, TOPIC, "after the restart"))
+        assert time.monotonic() - began < 8, "the period of registrations is 30 s"
+
+
+def test_where_no_broker_is_registered_topics_are_not_said_to_be_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Cluster() as cluster:
+        config = rmqpy.ClientConfig(namesrv=cluster.namesrv)
+        make(config, TOPIC)
+        cluster.stop("broker-a")
+        with (
+            rmqpy.Producer(config) as producer,
+            pytest.raises(errors.NoBrokerRegistered, match="no broker is"),
+        ):
+            producer.send(TOPIC, b"x")
+        with rmqpy.PullConsumer("idle", config) as puller, pytest.raises(errors.NoBrokerRegistered):
+            puller.queues(TOPIC)
+        seen = Seen()
+        with consumer(config, seen):
+            # It waits for brokers, as for topics.
+            cluster.start("broker-a")
+            until(lambda: is_sent(config, TOPIC, "at last"))
+            until(lambda: seen.has("at last"))
+    assert any(record.name.endswith("no_broker") for record in caplog.records)

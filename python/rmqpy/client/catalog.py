@@ -253,7 +253,7 @@ class Catalog:
         try:
             route = self._route(asked.topic)
             return route.reader(asked.broker), route.brokers[asked.broker].get(MASTER_ID, "")
-        except (errors.TopicNotFound, errors.ConnectError):
+        except (errors.TopicNotFound, errors.NoBrokerRegistered, errors.ConnectError):
             master = masters().get(asked.broker, "")
             return master, master
 

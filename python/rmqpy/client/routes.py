@@ -19,7 +19,7 @@ from rmqpy._native import Call
 from rmqpy.config.addresses import HostPort, parse
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.names import AUTO_CREATE_TOPIC
-from rmqpy.protocol.requests.routes import MASTER_ID, GetRoute, TopicRoute
+from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo, GetRoute, TopicRoute
 from rmqpy.protocol.topics import Permission, check_queues, order_queues
 from rmqpy.remoting.client import Caller, check_transport
 from rmqpy.remoting.nameservers import NameServers
@@ -141,7 +141,7 @@ class Routes:
         """The route for sending. A topic that does not exist borrows the template's queues: its first message
         makes it, where the cluster allows that.
 
-        Raises `TopicNotFound`, `NoWritableQueue` or `NameServerUnreachable`.
+        Raises `TopicNotFound`, `NoWritableQueue`, `NoBrokerRegistered` or `NameServerUnreachable`.
         """
         route = self.cached(topic, caller) or await self._look_up(topic, caller, may_borrow=True)
         if not route.writable:
@@ -153,7 +153,7 @@ class Routes:
         return route
 
     async def subscribe(self, topic: str, caller: Caller) -> Route:
-        """The route for reading. Raises `TopicNotFound` or `NameServerUnreachable`."""
+        """The route for reading. Raises `TopicNotFound`, `NoBrokerRegistered` or `NameServerUnreachable`."""
         route = self.cached(topic, caller)
         if route is None or route.is_borrowed:
             route = await self._look_up(topic, caller, may_borrow=False)
@@ -187,12 +187,15 @@ class Routes:
             try:
                 route = self._route(topic, (await self._servers.ask(caller, self._ask(topic))).body)
             except errors.TopicNotFound:
+                template = await self._template(caller) if may_borrow else None
+                if template is None:
+                    await self._check_brokers(topic, caller)
                 if known is not None and known.is_denied:
                     self._entries.pop(topic, None)
                     known = None
                 if not may_borrow:
                     raise
-                route = await self._borrow(topic, caller)
+                route = self._borrowed(topic, template)
         except errors.RocketMQError:
             # A borrowed route is for sending: its queues may not be those the topic gets.
             if known is None or (known.route.is_borrowed and not may_borrow):
@@ -203,16 +206,34 @@ class Routes:
         self._entries[topic] = _Entry(route, time.monotonic())
         return route
 
-    async def _borrow(self, topic: str, caller: Caller) -> Route:
+    async def _template(self, caller: Caller) -> TopicRoute | None:
+        """The route of the template for new topics; `None` where first sends create none."""
         try:
-            template = (await self._servers.ask(caller, self._ask(AUTO_CREATE_TOPIC))).body
+            return (await self._servers.ask(caller, self._ask(AUTO_CREATE_TOPIC))).body
         except errors.TopicNotFound:
+            return None
+
+    def _borrowed(self, topic: str, template: TopicRoute | None) -> Route:
+        if template is None:
             raise errors.TopicNotFound(
                 f"topic {topic!r} does not exist and this cluster does not create topics on first use",
                 topic=topic,
                 hint=f"run: rmqpy topic create {topic}",
-            ) from None
+            )
         return self._route(topic, template, is_borrowed=True)
+
+    async def _check_brokers(self, topic: str, caller: Caller) -> None:
+        """Raise `NoBrokerRegistered` where a name server knows no topic because it knows no broker."""
+        try:
+            found = (await self._servers.ask(caller, GetClusterInfo())).broker_addr_table
+        except errors.RocketMQError:
+            return
+        if not found:
+            addresses = ", ".join(self._servers.addresses)
+            raise errors.NoBrokerRegistered(
+                f"no broker is registered at {addresses}: whether topic {topic!r} exists is not known",
+                topic=topic,
+            )
 
     def _ask(self, topic: str) -> GetRoute:
         return GetRoute(

@@ -1,10 +1,10 @@
 """Registration of the broker and of each change to its topics, at every name server.
 
 Owns a task for each name server, which registers everything at the start and every 30 s, changed topics at once, and
-tries again soon after a failure. Name servers do not know each other, and neither do the tasks: one that is down does
-not delay the others. Invariants: the first registration at a name server, and the first after any failure, is the
-complete table, as a lone topic from an unknown broker is refused; changes are told topic by topic, as a name server
-may take what a registration does not list for deleted.
+tries again soon after a failure, or the end of a connection. Name servers do not know each other, and neither do the
+tasks: one that is down does not delay the others. Invariants: the first registration at a name server, and the first
+after any failure, is the complete table, as a lone topic from an unknown broker is refused; changes are told topic by
+topic, as a name server may take what a registration does not list for deleted.
 Threads: the event loop's; large tables are encoded in a worker.
 """
 
@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from rmqpy.control.identity import Identity
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import AuthError, RocketMQError, StoreError, Unsupported
+from rmqpy.errors import AuthError, ConnectError, RocketMQError, StoreError, Unsupported
 from rmqpy.protocol.requests.registration import (
     PackedBody,
     RegisterBroker,
@@ -39,6 +39,13 @@ R = TypeVar("R")
 CHANGES_MAX: Final = 16
 #: First wait after a failure; it doubles up to the registration period.
 RETRY_SECONDS_MIN: Final = 1.0
+#: The longest one while no connection to a name server can be made.
+AWAY_SECONDS_MAX: Final = 4.0
+#: A topic that is made again within that time after its deletion is told again after these.
+REMOVED_SECONDS: Final = 60.0
+REPEAT_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+#: Deleted topics that are remembered.
+REMOVED_MAX: Final = 4_096
 #: Bound of a stop's wait for the name servers.
 UNREGISTER_SECONDS: Final = 3.0
 
@@ -64,6 +71,8 @@ class Registration:
         self._topics = topics
         self._permission = permission
         self._packed: tuple[object, PackedBody] | None = None
+        #: Topics that were deleted a short time ago, and when.
+        self._removed: dict[str, float] = {}
         self._name_servers = [
             _NameServer(address, peer, self, interval_seconds, timeout_seconds)
             for address, peer in peers.items()
@@ -99,8 +108,32 @@ class Registration:
         for topic in topics:
             for name_server in self._name_servers:
                 name_server.pending[topic.topic_name] = topic
+            if self._removed.pop(topic.topic_name, None) is not None:
+                loop = asyncio.get_running_loop()
+                for seconds in REPEAT_SECONDS:
+                    loop.call_later(seconds, self._repeat, topic.topic_name)
         for name_server in self._name_servers:
             name_server.wake()
+
+    def _repeat(self, name: str) -> None:
+        topic = self._topics.table.get(name)
+        if topic is not None:
+            self.changed([topic])
+
+    def removed(self, topic: str) -> None:
+        """A topic is gone. Who deleted it makes name servers forget it some time later; one that is made again before
+        that is told to them several times."""
+        now = asyncio.get_running_loop().time()
+        self._removed = {name: at for name, at in self._removed.items() if at + REMOVED_SECONDS > now}
+        if len(self._removed) < REMOVED_MAX:
+            self._removed[topic] = now
+
+    def lost(self, address: str) -> None:
+        """A connection has ended. A name server that started again knows no broker: it is told now, and until it
+        answers."""
+        for name_server in self._name_servers:
+            if name_server.address == address:
+                name_server.lost()
 
     def everything_changed(self) -> None:
         """Register the complete table now."""
@@ -219,6 +252,8 @@ class _NameServer:
         self._takes_single = True
         #: How long to wait for another answer; None where the last one will do.
         self._answer_wait: float | None = None
+        #: The last attempt found no name server there.
+        self._is_away = False
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -227,6 +262,11 @@ class _NameServer:
 
     def wake(self) -> None:
         self._woken.set()
+
+    def lost(self) -> None:
+        if self.is_known:
+            self.is_known = False
+            self.wake()
 
     async def abandon(self) -> None:
         task, self._task = self._task, None
@@ -257,7 +297,9 @@ class _NameServer:
             else:
                 # The wait is not cut short by changes: the table is complete when its turn comes.
                 await asyncio.sleep(retry)
-                retry = min(2 * retry, self._interval)
+                # One that is away takes little to ask, and has brokers back soon after its return.
+                longest = AWAY_SECONDS_MAX if self._is_away else self._interval
+                retry = min(2 * retry, longest, self._interval)
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -276,6 +318,7 @@ class _NameServer:
                 f"{error}; set innerClientAuthenticationCredentials of this broker and of the name server to one user"
             )
         except (RocketMQError, OSError) as error:
+            self._is_away = isinstance(error, ConnectError)
             self._failed(str(error))
         except Exception as error:
             log.exception("registration at name server %s failed and will be tried again", self.address)

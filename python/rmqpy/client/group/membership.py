@@ -19,6 +19,7 @@ from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.routes import Route
+from rmqpy.client.stderr import Stderr
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
@@ -35,6 +36,9 @@ from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
+#: Whoever runs the program sees what it waits for.
+no_broker_log = log.getChild("no_broker")
+no_broker_log.addHandler(Stderr(no_broker_log))
 
 #: Brokers asked for the members of a group before that is put off to the next rebalance.
 ASKED_MAX = 3
@@ -73,6 +77,8 @@ class Membership:
         self._caller = caller
         #: Brokers that have been told, and must hear the goodbye.
         self._told: set[str] = set()
+        #: At the last look name servers knew no broker.
+        self._has_no_broker = False
 
     async def routes(self) -> TopicRoutes:
         """Routes of the subscribed topics. Raises, `NameServerUnreachable` for one, when none can be had."""
@@ -80,17 +86,25 @@ class Membership:
         asks = (self._cluster.routes.subscribe(topic, self._caller) for topic in topics)
         found = TopicRoutes({}, set(), set())
         failure: errors.RocketMQError | None = None
+        no_broker: errors.NoBrokerRegistered | None = None
         for topic, outcome in zip(topics, await asyncio.gather(*asks, return_exceptions=True), strict=True):
             if isinstance(outcome, Route):
                 found.routes[topic] = outcome
             elif isinstance(outcome, errors.TopicNotFound):
                 found.absent.add(topic)
+            elif isinstance(outcome, errors.NoBrokerRegistered):
+                # Its topics may exist, and its brokers come: a member that starts before them waits.
+                found.unknown.add(topic)
+                no_broker = outcome
             elif isinstance(outcome, errors.RocketMQError):
                 log.warning("group %s: the route of %s is not known: %s", self.group, topic, outcome)
                 found.unknown.add(topic)
                 failure = failure or outcome
             else:
                 raise outcome
+        if no_broker is not None and not self._has_no_broker:
+            no_broker_log.warning("group %s: %s", self.group, no_broker)
+        self._has_no_broker = no_broker is not None
         if failure is not None and not found.routes:
             raise failure
         return found

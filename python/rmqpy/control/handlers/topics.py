@@ -93,8 +93,9 @@ class TopicHandlers:
         if self._config.now.clears_retry_topics and not names.is_derived(name):
             for group in self._offsets.groups_of(name):
                 gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
-        # The configuration first: what is still in it could be sent to while its queues disappear.
-        await self._deletion.delete([topic.topic_name for topic in await self._topics.remove(*gone)])
+        async with self._topics.leaving(gone):
+            # The configuration first: what is still in it could be sent to while its queues disappear.
+            await self._deletion.delete([topic.topic_name for topic in await self._topics.remove(*gone)])
 
     @handles(CleanUnusedTopic)
     async def clean(self, ask: CleanUnusedTopic) -> None:
@@ -105,7 +106,8 @@ class TopicHandlers:
         ]
         if unused:
             log.info("queues of topics that are not configured are deleted: %s", ", ".join(unused))
-            await self._deletion.delete(unused)
+            async with self._topics.leaving(unused):
+                await self._deletion.delete([name for name in unused if name not in self._topics.table])
 
     @handles(GetTopicConfig)
     def config(self, ask: GetTopicConfig) -> TopicConfig:

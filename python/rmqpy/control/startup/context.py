@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rmqpy._native import HandClock
+from rmqpy._native import Client, HandClock
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.addresses import Addresses
@@ -46,6 +46,8 @@ class StartContext:
     master: KnownMaster
     #: Address of the master that this broker has just replaced.
     replaced: str | None
+    #: The connections to name servers and other brokers.
+    client: Client
     name_servers: Mapping[str, Peer]
     peer: Callable[[str], Peer]
     restart: Restart

@@ -12,6 +12,7 @@ from rmqpy.control.startup.context import StartContext
 from rmqpy.control.startup.recovery import Recovered, set_rules
 from rmqpy.control.startup.replicas import Replicas
 from rmqpy.control.store.retention import retain
+from rmqpy.remoting.listener import Listener
 
 #: Bound of a start's wait for its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
@@ -35,7 +36,11 @@ async def register(
     recovered.topics.on_change = registration.changed
     recovered.role.on_loss = registration.everything_changed
     _follow_settings(context, recovered, registration)
+    recovered.topics.on_remove = registration.removed
     context.undo.push_async_callback(registration.stop)
+    ends = Listener(context.client, (), registration.lost)
+    context.undo.callback(ends.close)
+    ends.start()
     replicas.succession.leave = registration.abandon
     for address in {*ended, *([context.replaced] if context.replaced else ())}:
         before = dataclasses.replace(context.identity(), address=address)

@@ -5,9 +5,11 @@ Owns all topic configurations of the broker. Threads: the event loop's; the file
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +68,10 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         self.system = names.SYSTEM_TOPICS | self.table.keys()
         #: Called with the topics that are new or different, once they are durable.
         self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
+        #: Called with the name of a topic that is gone.
+        self.on_remove: Callable[[str], None] = lambda name: None
+        #: Topics whose queues and offsets are being deleted.
+        self._leaving: dict[str, asyncio.Event] = {}
 
     def load(self) -> None:
         """Read the file, publish every topic, and write the file again: its version moves with each start.
@@ -89,6 +95,29 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         for topic in self.table.values():
             self._publish(topic)
         warn("topic", self.table, unserved_of_topic)
+
+    async def put(self, *entries: TopicConfig) -> list[TopicConfig]:
+        """As of every table; behind the deletion of what an earlier topic of the same name has left."""
+        wanted = [entry.topic_name for entry in entries]
+        while leaving := next((self._leaving[name] for name in wanted if name in self._leaving), None):
+            await leaving.wait()
+        return await super().put(*entries)
+
+    @asynccontextmanager
+    async def leaving(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """Keep topics of these names from being made: what an earlier one has left is deleted meanwhile, and the queues
+        and messages of a new one would go with it."""
+        held: list[str] = []
+        try:
+            for name in sorted(set(names)):
+                while (leaving := self._leaving.get(name)) is not None:
+                    await leaving.wait()
+                self._leaving[name] = asyncio.Event()
+                held.append(name)
+            yield
+        finally:
+            for name in held:
+                self._leaving.pop(name).set()
 
     def existing(self, name: str) -> TopicConfig:
         """The topic an administrator asks about. Raises `Refused` when there is none."""
@@ -172,6 +201,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_topic(name)
+        self.on_remove(name)
 
     def _saved(self, entries: list[TopicConfig]) -> None:
         if entries:
