@@ -175,3 +175,35 @@ async def test_a_client_that_falls_silent_is_dropped_and_the_others_are_told(
     drop_silent(registry.consumers, Producers(), ages, 120_000)
     assert ages.closed == ([1] if is_dropped else [])
     assert await registry.taken() == ([("g", [2])] if is_dropped else [])
+
+
+async def test_two_connections_that_say_they_are_one_member_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = Registry()
+
+    def told() -> int:
+        return sum("both say that they are twin" in record.getMessage() for record in caplog.records)
+
+    def beat(connection: int, model: MessageModel = MessageModel.CLUSTERING, group: str = "g") -> None:
+        registry.consumers.register(member(connection, "twin"), data("t", group=group, model=model))
+
+    # A client that comes again before its old connection is found dead is one member.
+    beat(1)
+    beat(2)
+    beat(2)
+    assert told() == 0
+    # The old one is heard again: there are two.
+    beat(1)
+    beat(2)
+    beat(1)
+    assert told() == 1
+    registry.consumers.unregister(1, "g")
+    beat(2)
+    beat(3)
+    beat(2)
+    assert told() == 2
+    # Where everybody gets every message, none comes twice.
+    for connection in (4, 5, 4):
+        beat(connection, MessageModel.BROADCASTING, "everybody")
+    assert told() == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,26 @@ async def test_on_rebalance_may_close_its_consumer_in_a_loop(server: Standalone,
     async with asyncio.timeout(WAIT_S):
         await consumer.start()
         await consumer.wait()
+
+
+@pytest.mark.parametrize("kind", ["named", "broadcast"])
+def test_a_second_member_of_one_instance_is_refused_while_the_first_one_runs(
+    server: Standalone, topic: str, kind: str, tmp_path: Path
+) -> None:
+    def made(group: str = topic) -> rmqpy.PushConsumer:
+        if kind == "named":
+            consumer = rmqpy.PushConsumer(group, server.namesrv, instance="one")
+        else:
+            consumer = rmqpy.PushConsumer(group, server.namesrv, broadcast=True, offset_folder=tmp_path)
+        consumer.on(topic, "t", lambda message: None)
+        return consumer
+
+    with made():
+        with pytest.raises(errors.ConfigError, match="runs in this process already"):
+            made().start()
+        # Another group has members of its own.
+        with made(f"other-{topic}"[:60]):
+            pass
+    # The place is free when the first one has ended.
+    with made():
+        pass

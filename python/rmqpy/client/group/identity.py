@@ -1,6 +1,6 @@
 """Client ids: the name that brokers and the other members of its groups know a client by.
 
-Pure but for one look at the routing table. Any thread.
+Pure but for one look at the routing table, and for the names that are taken in this process. Any thread.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rmqpy.config.addresses import parse
+from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError
 
 _numbers = itertools.count()
@@ -26,6 +27,30 @@ def client_id(namesrv: Sequence[str], instance: str | None, unit: str = "") -> s
     consumer has."""
     instance = instance or f"{os.getpid()}#{time.time_ns()}#{next(_numbers)}"
     return "@".join([_own_address(namesrv), instance, *([unit] if unit else [])])
+
+
+class Claim:
+    """The place of one member in its group, in this process: two of one client id would get the same queues, and handle
+    each message twice."""
+
+    def __init__(self, config: ClientConfig, group: str, client_id: str, instance: str) -> None:
+        """Raises `ConfigError` where it is taken."""
+        self._key = (os.getpid(), tuple(sorted(config.namesrv)), config.namespace, group, client_id)
+        # One call: two threads cannot both be first.
+        if _CLAIMS.setdefault(self._key, self) is not self:
+            raise ConfigError(
+                f"a consumer of group {group} with instance {instance!r} runs in this process already, and "
+                "would get the same messages",
+                hint="give each an instance of its own: PushConsumer(..., instance='NAME')",
+            )
+
+    def release(self) -> None:
+        """Idempotent."""
+        if _CLAIMS.get(self._key) is self:
+            del _CLAIMS[self._key]
+
+
+_CLAIMS: Final[dict[tuple[int, tuple[str, ...], str, str, str], Claim]] = {}
 
 
 def _own_address(namesrv: Sequence[str]) -> str:

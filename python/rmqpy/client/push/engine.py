@@ -17,7 +17,7 @@ from typing import Any, Final
 from rmqpy import errors
 from rmqpy.client.closing import Closing
 from rmqpy.client.group.beginnings import Beginnings
-from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
+from rmqpy.client.group.identity import STABLE_INSTANCE, Claim, client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offset_store import StoredOffsets
@@ -92,6 +92,8 @@ class Engine:
         self._loops: list[asyncio.Task[None]] = []
         self._returns: set[asyncio.Task[None]] = set()
         self._is_built = False
+        #: Of a member whose name its user has chosen.
+        self._claim: Claim | None = None
 
     # ---- any thread ------------------------------------------------------------------------------------
 
@@ -131,6 +133,7 @@ class Engine:
         except BaseException:
             if hasattr(self, "_keeper"):
                 self._keeper.let_go()
+            self._release_claim()
             raise
         try:
             await self._offsets.open()
@@ -176,6 +179,11 @@ class Engine:
             self._pool.dismiss()
             self._has_ended.set()
         self._keeper.let_go()
+        self._release_claim()
+
+    def _release_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
 
     async def _close(self, timeout_s: float) -> None:
         self._is_stopping = True
@@ -371,6 +379,8 @@ class Engine:
         options, group = self._options, self._options.group
         instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
         me = client_id(options.config.namesrv, instance, options.config.unit)
+        if instance is not None:
+            self._claim = Claim(options.config, group, me, instance)
         running_info = PushRunningInfo(
             options, self._pool, self.subscriptions, self.handlers, self._process_queues
         )

@@ -60,6 +60,9 @@ class ConsumerGroup:
     conflicts: dict[Subscriptions, list[str]] = field(default_factory=dict)
     #: Of the last heartbeat of version 2.
     fingerprint: int | None = None
+    #: The newest connection of each client id, and ids that two connections were said to share.
+    newest: dict[str, int] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
 
     @property
     def client_ids(self) -> list[str]:
@@ -130,6 +133,7 @@ class Consumers(ClientGroups):
         group.members[member.connection] = member
         self._join(member.connection, data.group_name)
         is_changed = known is None or known.client_id != member.client_id
+        _note_id(data.group_name, group, member, is_new=is_changed)
         if with_subscriptions:
             is_changed |= _take_subscriptions(group, data.subscription_data_set)
             _compare(data.group_name, group, member, data.subscription_data_set)
@@ -153,9 +157,11 @@ class Consumers(ClientGroups):
 
     def unregister(self, connection: int, group_name: str) -> None:
         group = self._groups.get(group_name)
-        if group is None or group.members.pop(connection, None) is None:
+        member = None if group is None else group.members.pop(connection, None)
+        if group is None or member is None:
             return
         group.subscriptions_of.pop(connection, None)
+        _forget_id(group, member)
         self._leave(connection, group_name)
         if not group.members:
             del self._groups[group_name]
@@ -229,6 +235,33 @@ def _compare(
             "; ".join(f"{', '.join(ids)} to {_words(of)}" for of, ids in conflicts.items()),
         )
     group.conflicts = conflicts
+
+
+def _note_id(name: str, group: ConsumerGroup, member: ConnectedClient, *, is_new: bool) -> None:
+    """Warn, once, when two connections say that they are the same member: each of them takes all of its queues, and
+    messages are handled twice. An older connection that is still heard is not one that its client has replaced."""
+    if is_new:
+        group.newest[member.client_id] = member.connection
+    newest = group.members.get(group.newest.get(member.client_id, -1))
+    if (
+        newest is None
+        or newest.connection == member.connection
+        or member.client_id in group.shared
+        or group.message_model is MessageModel.BROADCASTING
+    ):
+        return
+    group.shared.add(member.client_id)
+    log.warning(
+        "group %s: clients at %s and %s both say that they are %s, get the same queues, and handle each message twice; "
+        "give each an instance name of its own",
+        *(name, member.address, newest.address, member.client_id),
+    )
+
+
+def _forget_id(group: ConsumerGroup, member: ConnectedClient) -> None:
+    group.shared.discard(member.client_id)
+    if group.newest.get(member.client_id) == member.connection:
+        del group.newest[member.client_id]
 
 
 def _words(subscriptions: Subscriptions) -> str:
