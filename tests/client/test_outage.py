@@ -4,6 +4,8 @@ Each run is a few seconds long; `make outage` takes OUTAGE_SECONDS (120) with th
 routes come of age and heartbeats come round several times meanwhile.
 """
 
+import contextlib
+import logging
 import os
 import threading
 import time
@@ -157,3 +159,38 @@ def test_where_no_broker_is_registered_topics_are_not_said_to_be_missing(
             until(lambda: is_sent(config, TOPIC, "at last"))
             until(lambda: seen.has("at last"))
     assert any(record.name.endswith("no_broker") for record in caplog.records)
+
+
+@pytest.mark.parametrize("kind", ["push", "ordered", "pull"])
+def test_a_broker_that_is_away_is_one_warning_a_minute(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rmqpy.client")
+    with Cluster() as cluster:
+        config = rmqpy.ClientConfig(namesrv=cluster.namesrv, request_timeout=1, route_refresh=REFRESH_S)
+        with rmqpy.Admin(config) as admin:
+            admin.create_topic(TOPIC, read_queues=8, write_queues=8)
+        with contextlib.ExitStack() as stack:
+            if kind == "pull":
+                puller = stack.enter_context(rmqpy.PullConsumer("idle", config, auto_commit=False))
+                puller.subscribe(TOPIC)
+                until(lambda: puller.poll(0.1) or len(puller.assignment()) == 8)
+            else:
+                pusher = rmqpy.PushConsumer("idle", config, ordered=kind == "ordered")
+                pusher.on(TOPIC, "*", lambda message: None)
+                stack.enter_context(pusher)
+                until(lambda: len(pusher.queues()) >= 8)
+            caplog.clear()
+            cluster.stop("broker-a")
+
+            def failures() -> int:
+                if kind == "pull":
+                    puller.poll(0.1)
+                return sum("failed and is" in one.getMessage() for one in caplog.records)
+
+            until(lambda: failures() >= 24)
+            warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+            warnings = [
+                text for text in warnings if "registration" not in text and "rmqpy.control" not in text
+            ]
+            caplog.clear()
+            cluster.start("broker-a")
+    assert 1 <= len(warnings) <= 3, warnings

@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
+from rmqpy.client import outages
 from rmqpy.client.checks import check_filter
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
@@ -382,7 +383,7 @@ class Cursor:
             try:
                 self._commits[queue] = self._send_commit(route, queue, offset)
             except errors.ConnectError as error:
-                log.warning("a commit of %s failed and is repeated: %s", queue, error)
+                outages.warn(log, error, "a commit of %s failed and is repeated", queue)
 
     def _send_commit(self, route: Route, queue: MessageQueue, offset: int) -> _Commit:
         self._asked[queue] = offset
@@ -401,7 +402,7 @@ class Cursor:
     def _note(self, queue: MessageQueue, commit: _Commit) -> None:
         error = self._failure(queue, commit)
         if error is not None and not isinstance(error, errors.TopicNotFound):
-            log.warning("a commit of %s failed and is repeated: %s", queue, error)
+            outages.warn(log, error, "a commit of %s failed and is repeated", queue)
 
     def _failure(self, queue: MessageQueue, commit: _Commit) -> errors.RocketMQError | None:
         """The failure of a finished commit; one that has none is noted. So is one in a topic that is gone: no progress

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import Call
+from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.offsets import place_query, progress_query
@@ -173,7 +174,7 @@ class FirstPositions:
         if is_strict or not (error.retriable or is_gone):
             self._questions.clear()
             raise error
-        log.warning("%s cannot be begun and is tried again: %s", question.queue, error)
+        outages.warn(log, error, "%s cannot be begun and is tried again", question.queue)
         # The group may have made progress meanwhile.
         question.ask = progress_query(self._group, question.queue)
         question.failures += 1

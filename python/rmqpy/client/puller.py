@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Columns
+from rmqpy.client import outages
 from rmqpy.client.routes import Route, Routes
 from rmqpy.message import Filter, MessageQueue, tags_of
 from rmqpy.protocol import names
@@ -236,7 +237,7 @@ class Puller(Generic[PullT]):
             return False
         # A busy broker is no news where it is asked until it serves; where its queue will be given up, it is.
         if not is_busy or self.plan.failures_max is not None:
-            log.warning("reading %s at %d failed and is tried again: %s", pull.queue, pull.offset, error)
+            outages.warn(log, error, "reading %s at %d failed and is tried again", pull.queue, pull.offset)
         if not is_busy:
             self._routes.doubt(pull.queue.topic, is_gone=isinstance(error, errors.TopicNotFound))
             self.doubt(pull.queue.topic, error)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqpy import errors
+from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.routes import Route
@@ -97,7 +98,7 @@ class Membership:
                 found.unknown.add(topic)
                 no_broker = outcome
             elif isinstance(outcome, errors.RocketMQError):
-                log.warning("group %s: the route of %s is not known: %s", self.group, topic, outcome)
+                outages.warn(log, outcome, "group %s: the route of %s is not known", self.group, topic)
                 found.unknown.add(topic)
                 failure = failure or outcome
             else:
@@ -123,7 +124,7 @@ class Membership:
             if outcome is None:
                 self._told.add(address)
             elif isinstance(outcome, errors.RocketMQError) and outcome.retriable:
-                log.warning("a heartbeat of group %s failed and is repeated: %s", self.group, outcome)
+                outages.warn(log, outcome, "a heartbeat of group %s failed and is repeated", self.group)
             else:
                 raise outcome
 

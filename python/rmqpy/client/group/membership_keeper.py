@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from rmqpy import errors
+from rmqpy.client import outages
 from rmqpy.client.allocation import Allocate, on_wire
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.client_queries import ClientQueryHandlers, QueryableMember
@@ -186,7 +187,7 @@ class MembershipKeeper:
         if isinstance(error, errors.RouteError) or (
             isinstance(error, errors.RocketMQError) and error.retriable
         ):
-            log.warning("group %s: %s", self.group, error)
+            outages.warn(log, error, "group %s", self.group)
         else:
             self._fail(error)
 

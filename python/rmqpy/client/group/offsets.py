@@ -20,6 +20,7 @@ from typing import Final, Literal, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Namespace
+from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.config import home
 from rmqpy.message import MessageQueue
@@ -117,7 +118,7 @@ class Places:
                 if isinstance(error, errors.BrokerError) and error.code == ResponseCode.QUERY_NOT_FOUND:
                     continue
                 if queue.broker not in silent:
-                    log.warning("the progress of group %s at %s is not known: %s", group, address, error)
+                    outages.warn(log, error, "the progress of group %s at %s is not known", group, address)
                 silent.add(queue.broker)
         return False
 
@@ -154,7 +155,7 @@ class BrokerOffsets(Offsets):
         except errors.TopicNotFound:
             log.info("the progress in %s is forgotten: the topic is gone", queue)
         except errors.RocketMQError as error:
-            log.warning("a commit of %s failed and is repeated: %s", queue, error)
+            outages.warn(log, error, "a commit of %s failed and is repeated", queue)
             return False
         return True
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from rmqpy import errors
+from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.clock import running
 from rmqpy.message import MessageQueue
@@ -69,7 +70,7 @@ class Locks:
             timeout = self._cluster.config.request_timeout
             return await self._caller.ask(route.master(broker), ask, timeout=timeout)
         except errors.RocketMQError as error:
-            log.warning("group %s: %s of %s failed: %s", self._group, ask.code.name, broker, error)
+            outages.warn(log, error, "group %s: %s of %s failed", self._group, ask.code.name, broker)
             return None
 
     def _batch(self, queues: list[MessageQueue]) -> LockBatch:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqpy import errors
+from rmqpy.client import outages
 from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.offsets import Offsets, Places
 from rmqpy.client.push.locks import Locks
@@ -178,7 +179,12 @@ class OwnedQueues:
         for queue, owned in self._owned.items():
             until = granted.get(queue)
             if until is None or queue in lapsed & self._doubtful:
-                log.warning("the lock of %s could not be renewed: it is left alone until it is", queue)
+                outages.warn_of(
+                    log,
+                    queue.broker,
+                    "the lock of %s could not be renewed: it is left alone until it is",
+                    queue,
+                )
                 continue
             owned.process_queue.locked_until = until
             owned.change.set()
@@ -271,7 +277,7 @@ class OwnedQueues:
             self._committed.pop(queue, None)
             return await self._places.find(queue, await self._beginnings.place(queue))
         except errors.RocketMQError as error:
-            log.warning("%s cannot be begun and is tried again: %s", queue, error)
+            outages.warn(log, error, "%s cannot be begun and is tried again", queue)
             return None
 
     async def _ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
@@ -290,7 +296,7 @@ class OwnedQueues:
         try:
             return await self._offsets.load(queue)
         except errors.RocketMQError as error:
-            log.warning("the progress of %s is not known: %s", queue, error)
+            outages.warn(log, error, "the progress of %s is not known", queue)
             return _Unknown()
 
     def _is_ours(self, process_queue: ProcessQueue, until: float) -> bool:
