@@ -5,10 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from rmqpy import testing
+from rmqpy.client import outages
 from rmqpy.server import Standalone
 
 from .fakes import Brokers, NameServer, Network
 from .live import make_topic
+
+
+@pytest.fixture(autouse=True)
+def no_outage() -> None:
+    """What an earlier test reported of a server of the same address or name is forgotten."""
+    outages._reported.clear()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy._native import Client
+from rmqpy.client import cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.clients import GetConsumerConnectionList, GetProducerConnectionList
 from rmqpy.remoting.client import BlockingCaller, run
@@ -61,14 +62,17 @@ def nothing_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     gc.collect()
-    until(lambda: not threads_of_clients(before), 10)
+    deadline = time.monotonic() + 10
+    while left := threads_of_clients(before):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 def threads_of_clients(before: set[threading.Thread]) -> list[str]:
     return [
         thread.name
         for thread in set(threading.enumerate()) - before
-        if thread.name.startswith("rmqpy-") and not thread.name.startswith("rmqpy-http")
+        if thread.name.startswith("rmqpy-") and not thread.name.startswith(("rmqpy-http", "rmqpy-bodies"))
     ]
 
 
@@ -197,6 +201,53 @@ def test_an_interrupted_start_leaves_no_member(
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.stdout.splitlines() == ["interrupted", "left: []"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "statement"),
+    [
+        ("rmqpy.PullConsumer('group', namesrv); consumer.subscribe('orders')", "consumer.close()"),
+        ("rmqpy.Producer(namesrv, send_timeout=30); consumer.submit('orders', b'x')", "consumer.close(30)"),
+    ],
+    ids=["pull", "producer"],
+)
+def test_an_interrupted_close_leaves_nothing(
+    name_server: NameServer, brokers: Brokers, make: str, statement: str
+) -> None:
+    for broker in brokers:
+        broker.serve_groups()
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.UNREGISTER_CLIENT):
+            broker.handlers[code] = lambda ask: SILENCE
+    program = INTERRUPTED.format(make=make, statement=statement)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, name_server.address, "interrupted"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["interrupted", "left: []"], ran.stderr
+
+
+def test_a_dropped_catalog_gives_its_connections_back(server: Standalone, topic: str) -> None:
+    config = rmqpy.ClientConfig(namesrv=server.namesrv, request_timeout=2.25)
+    held = [rmqpy.Catalog(config)]
+    held[0].queues(topic)
+    assert any(key[1] == config for key in cluster._HELD)
+    drop(held)
+    assert not any(key[1] == config for key in cluster._HELD)
+
+
+def test_another_thread_may_close_a_consumer_that_starts(name_server: NameServer, brokers: Brokers) -> None:
+    for code in name_server.handlers:
+        name_server.handlers[code] = lambda ask: SILENCE
+    config = rmqpy.ClientConfig(namesrv=name_server.address, request_timeout=2)
+    consumer = rmqpy.PushConsumer("starting", config)
+    consumer.on("orders", handler=lambda message: None)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(consumer.start)
+        until(lambda: consumer._is_started)
+        consumer.close()
+        assert consumer.is_closed
+        with pytest.raises(errors.ClosedError, match="while it started"):
+            starting.result(WAIT_S)
 
 
 # ---- closing in an event loop ----------------------------------------------------------------------------

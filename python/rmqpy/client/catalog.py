@@ -5,6 +5,7 @@ together, so that fifty queues take as long as the slowest of their brokers, and
 for once. For one thread.
 """
 
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -61,6 +62,8 @@ class Catalog:
         self._caller = BlockingCaller(self._cluster.client)
         self._arrival_waiter = arrival_waiter.ArrivalWaiter(self._cluster, self._caller)
         self._is_closed = False
+        self._release = weakref.finalize(self, self._cluster.release)
+        self._release.atexit = False
 
     def topics(self) -> list[str]:
         """Names of all topics but those RocketMQ keeps for itself, sorted."""
@@ -231,7 +234,7 @@ class Catalog:
         if not self._is_closed:
             self._is_closed = True
             self._arrival_waiter.close()
-            self._cluster.release()
+            self._release()
 
     def __enter__(self) -> Self:
         return self

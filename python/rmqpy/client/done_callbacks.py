@@ -39,7 +39,8 @@ class DoneCallbacks:
     """What waits for the ends of one producer's sends."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        #: May be taken again by the thread that has it: a finalizer, or a signal handler, may send.
+        self._lock = threading.RLock()
         self._tokens = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._is_closed = False

@@ -66,7 +66,8 @@ class ThreadLinger:
 
     def __init__(self, linger_s: float) -> None:
         self._linger_s = linger_s
-        self._lock = threading.Lock()
+        #: As that of `DoneCallbacks`.
+        self._lock = threading.RLock()
         #: By topic.
         self._open: dict[str, _Batch] = {}
 

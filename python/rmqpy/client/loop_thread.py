@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -39,7 +39,11 @@ class LoopThread:
 
     def start(self) -> None:
         """Start it; returns when the coroutine is ready. Raises what it raised before."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.ended.set_result(None)
+            raise
         try:
             self._ready.result()
         except BaseException:
@@ -66,7 +70,8 @@ class LoopThread:
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
-        self._thread.join(timeout_s)
+        # It may be about to start.
+        wait([self.ended], timeout_s)
 
     def _run(self) -> None:
         try:
@@ -79,8 +84,9 @@ class LoopThread:
         self.loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         try:
-            if not self._is_cancelled:
-                await self._live(self._set_ready)
+            if self._is_cancelled:
+                raise asyncio.CancelledError
+            await self._live(self._set_ready)
         except BaseException as error:
             if self._ready.done():
                 raise

@@ -67,7 +67,8 @@ class Producer(RequestingProducer):
 
     def _begin(self) -> None:
         self._linger = ThreadLinger(self._linger_s)
-        self._lock = threading.Lock()
+        #: As that of `DoneCallbacks`.
+        self._lock = threading.RLock()
         self._delivery: threading.Thread | None = None
         self._submitted_requests: RequestDelivery | None = None
         _OPEN.add(self)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,6 +43,8 @@ R = TypeVar("R")
 
 #: Time that `close` gives handlers at work.
 CLOSE_S: Final = 30.0
+#: `run` looks for a reason to end so often.
+LOOK_S: Final = 0.2
 
 
 class PushConsumerBase(Lifetime, ABC):
@@ -239,8 +242,8 @@ class PushConsumer(PushConsumerBase):
     def start(self) -> Self:
         """Join the group and begin, in the background. Raises when no name server answers, or a broker refuses."""
         self._check_startable()
-        self._is_started = True
         self._thread = LoopThread(f"rmqpy-{self.group}", self._serve)
+        self._is_started = True
         try:
             self._thread.start()
         except BaseException:
@@ -251,11 +254,13 @@ class PushConsumer(PushConsumerBase):
 
     def run(self) -> None:
         """Start, go on until SIGINT, SIGTERM or `close`, then drain and commit. Raises what keeps it from going on."""
-        stop = threading.Event()
+        # No `Event`: its lock may be held by the very thread that a signal interrupts.
+        is_asked = False
 
         def heed() -> None:
-            if not stop.is_set():
-                stop.set()
+            nonlocal is_asked
+            if not is_asked:
+                is_asked = True
             elif self._is_running:
                 self._thread.call(self._engine.hurry)
             else:
@@ -263,8 +268,8 @@ class PushConsumer(PushConsumerBase):
 
         with heeding_signals(heed):
             with self:
-                while not stop.wait(0.2) and not self.is_closed and self._engine.failure is None:
-                    pass
+                while not is_asked and not self.is_closed and self._engine.failure is None:
+                    time.sleep(LOOK_S)
             self._raise_failure()
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
@@ -314,7 +319,11 @@ class PushConsumer(PushConsumerBase):
         is_inside = self._pool.has_caller() or self._notified is threading.current_thread()
         # What is called by the consumer cannot wait for its end, nor say that it has ended.
         self.is_closed |= not is_inside
-        self._thread.call(partial(self._engine.begin_close, limit))
+        if is_inside or self._is_running:
+            self._thread.call(partial(self._engine.begin_close, limit))
+        else:
+            # It is being started by another thread, or was not.
+            self._thread.cancel()
         if not is_inside:
             self._thread.join()
 

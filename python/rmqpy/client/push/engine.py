@@ -128,8 +128,12 @@ class Engine:
         if not self.handlers.topics:
             raise errors.ConfigError("the consumer has no handler", hint="use on(topic) before start")
         self._loop = asyncio.get_running_loop()
+        # Looks a name up, which may take its time.
+        me = await asyncio.to_thread(client_id, options.config.namesrv, self._instance, options.config.unit)
+        if self._is_stopping:
+            raise errors.ClosedError("the consumer was closed while it started")
         try:
-            self._build()
+            self._build(me)
         except BaseException:
             if hasattr(self, "_keeper"):
                 self._keeper.let_go()
@@ -159,12 +163,16 @@ class Engine:
     async def close(self, timeout_s: float) -> None:
         """Let handlers at work finish for so long, commit, leave the group. A task of its own does it: a caller that is
         cancelled only stops waiting, and a later one waits for the same end."""
-        if self._is_built:
-            await self._closing.once(partial(self._close, timeout_s))
+        if not self._is_built:
+            self._is_stopping = True
+            return
+        await self._closing.once(partial(self._close, timeout_s))
 
     def begin_close(self, timeout_s: float) -> None:
         """Likewise, for what the consumer itself calls, which cannot wait for its end. On the event loop."""
-        self._closing.begin(partial(self._close, timeout_s))
+        self._is_stopping = True
+        if self._is_built:
+            self._closing.begin(partial(self._close, timeout_s))
 
     def hurry(self) -> None:
         """Wait for handlers no longer. On the event loop."""
@@ -375,12 +383,14 @@ class Engine:
 
     # ---- building ------------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    @property
+    def _instance(self) -> str | None:
+        return self._options.instance or (STABLE_INSTANCE if self._options.broadcast else None)
+
+    def _build(self, me: str) -> None:
         options, group = self._options, self._options.group
-        instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
-        me = client_id(options.config.namesrv, instance, options.config.unit)
-        if instance is not None:
-            self._claim = Claim(options.config, group, me, instance)
+        if self._instance is not None:
+            self._claim = Claim(options.config, group, me, self._instance)
         running_info = PushRunningInfo(
             options, self._pool, self.subscriptions, self.handlers, self._process_queues
         )
