@@ -157,8 +157,8 @@ class Broker(Service):
         ended = await self._refuse_duplicate(context)
         if self._cut is not None:
             await asyncio.to_thread(cut_log, config.store, self._cut)
-            self._cut = None
-        recovered = await recover(context, self._progress)
+        recovered = await recover(context, self._progress, is_cut=self._cut is not None)
+        self._cut = None
         services = make_services(context, recovered)
         replicas = make_replicas(context, recovered, services)
         await self._serve(context, recovered, services, replicas)

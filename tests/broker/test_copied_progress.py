@@ -13,7 +13,9 @@ from broker.replicas import made_slave, until
 from broker.talk import send
 from broker.test_transactions import COMMIT, HALF, MARKS, end, half, saved, stored
 from rmqpy.broker import Broker
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.control.replicas.offset_copy import OffsetCopy
+from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
@@ -103,3 +105,51 @@ async def test_committed_offsets_wait_for_the_log(tmp_path: Path, namesrv: str, 
             assert await offset(at_slave) is None
         async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
             await until(lambda: offset(at_slave), lambda found: found == 5)
+
+
+async def test_a_log_that_is_cut_finds_its_transactions_again(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: OffsetCopy, master: BrokerPeer) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    back_as_slave = {"brokerRole": "SLAVE", "brokerId": "1"}
+    async with made_slave(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
+        async with (
+            made_broker(tmp_path, namesrv, {}) as master,
+            await Peer.connect(master.address) as at_master,
+            await Peer.connect(slave.address) as at_slave,
+        ):
+            decided = await half(at_master)
+            await until(lambda: has_all(at_slave, at_master), bool)
+        await admin.promote("broker-a", 1)
+        # The decision reaches nobody but the master that was replaced.
+        async with (
+            NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as elsewhere,
+            made_broker(tmp_path, elsewhere.address, {}) as alone,
+            await Peer.connect(alone.address) as peer,
+        ):
+            assert (await end(peer, decided, COMMIT)).code == 0
+            await saved(peer, HALF, 1)
+        # Its copy of the offsets comes too late.
+        monkeypatch.setattr(OffsetCopy, "copy", never)
+        async with made_broker(tmp_path, namesrv, back_as_slave) as back:
+            async with await Peer.connect(slave.address) as peer:
+                assert (await send(peer, "orders")).code == 0
+                theirs = (await peer.ask(GetBrokerHaStatus())).master_commit_log_max_offset
+            await until(lambda: follows(back, theirs), bool)
+            await slave.stop()
+            await admin.promote("broker-a", 1)
+            async with await Peer.connect(back.address) as promoted:
+                assert (await end(promoted, decided, COMMIT)).code == 0
+
+
+async def follows(slave: Broker, theirs: int) -> bool:
+    """Whether it has the log up to there; it may be about to start again."""
+    try:
+        async with await Peer.connect(slave.address) as peer:
+            told = (await peer.ask(GetBrokerHaStatus())).ha_client_runtime_info
+    except (OSError, EOFError, Refusal):
+        return False
+    return bool(told.is_connected) and told.max_offset == theirs

@@ -28,6 +28,7 @@ from rmqpy.control.store.transaction_checks import CheckFile
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
+from rmqpy.protocol import names
 
 
 class Recovered(NamedTuple):
@@ -56,8 +57,11 @@ class Recovered(NamedTuple):
         return self.store.statistics()["durable"]
 
 
-async def recover(context: StartContext, progress: Callable[[str], None]) -> Recovered:
-    """Read it. `progress` is called with that of a recovery of the store that takes long.
+async def recover(
+    context: StartContext, progress: Callable[[str], None], *, is_cut: bool = False
+) -> Recovered:
+    """Read it. `progress` is called with that of a recovery of the store that takes long. With `is_cut` the end of the
+    log was given up, in which decisions about transactions may have been.
 
     Raises `StoreError` or `ConfigError` naming the file that cannot be used.
     """
@@ -86,6 +90,8 @@ async def recover(context: StartContext, progress: Callable[[str], None]) -> Rec
     role = recovered.role
     groups.has_no_master = lambda: role.is_slave and not role.has_master
     await _read_files(recovered, folder)
+    if is_cut:
+        await _forget_ended_transactions(recovered)
     context.undo.push_async_callback(recovered.offset_file.save)
     return recovered
 
@@ -115,6 +121,15 @@ async def _read_files(recovered: Recovered, folder: Path) -> None:
     await asyncio.to_thread(recovered.filter_file.load)
     await asyncio.to_thread(warn_of_static_topics, folder)
     await recovered.access.load()
+
+
+async def _forget_ended_transactions(recovered: Recovered) -> None:
+    """Let halves and marks be read from the log, from the first of them on."""
+    offsets = recovered.offsets
+    for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC):
+        if offsets.query(names.TRANSACTION_GROUP, topic, 0):
+            offsets.take_over(names.TRANSACTION_GROUP, topic, 0, 0)
+    await recovered.offset_file.save()
 
 
 def set_rules(metadata: Metadata, config: BrokerConfig) -> None:
