@@ -980,10 +980,16 @@ class ReceivedMessage:
         """Its position in the broker's log, in bytes."""
     @property
     def born_at(self) -> datetime:
-        """When the producer made it, UTC."""
+        """When the producer made it, UTC. A time that no date has is the nearest; `born_at_ms` has it as it is."""
+    @property
+    def born_at_ms(self) -> int:
+        """The producer's time as it was written: milliseconds since 1970, as a rule."""
     @property
     def stored_at(self) -> datetime:
-        """When the broker stored it, UTC."""
+        """When the broker stored it, UTC; likewise."""
+    @property
+    def stored_at_ms(self) -> int:
+        """The broker's time as it was written."""
     @property
     def born_host(self) -> str:
         """`ip:port` of the producer."""

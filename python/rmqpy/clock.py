@@ -4,6 +4,7 @@ Code that measures a duration or writes a timestamp is handed a `Clock`; nothing
 """
 
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 #: Goes on while the machine is suspended, where the system has such a clock.
@@ -37,6 +38,24 @@ class RunningClock:
 
 
 running: Final = RunningClock()
+
+
+#: The dates that are shown: a day within those that Python has, so that each exists in every time zone. The native half
+#: has the same ones.
+_FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+_LAST_DATE: Final = datetime.max.replace(microsecond=999_000, tzinfo=UTC) - timedelta(days=1)
+
+
+def date_of(ms: float) -> datetime:
+    """The date of milliseconds since the epoch, UTC; the nearest one for a number that no date has.
+
+    >>> date_of(0).year, date_of(1_767_225_600_000_000).year, date_of(-(1 << 63)).year
+    (1970, 9999, 1)
+    """
+    try:
+        return min(max(datetime.fromtimestamp(ms / 1_000, UTC), _FIRST_DATE), _LAST_DATE)
+    except (ValueError, OverflowError, OSError):
+        return _FIRST_DATE if ms < 0 else _LAST_DATE
 
 
 class Clock(Protocol):

@@ -1,10 +1,11 @@
 """Queues, one at a time: what they hold, from when, and the entries as they are."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
+from rmqpy.clock import date_of
 from rmqpy.errors import RocketMQError
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.declare import Request
@@ -37,7 +38,7 @@ class Queues(Part):
         """When the oldest message of a queue was stored, in UTC; `None` while there is none. Raises `TopicNotFound`."""
         ask = GetEarliestMsgStoreTime(topic=queue.topic, queue_id=queue.queue_id)
         stored_ms = (await self._ask(queue, ask)).timestamp
-        return None if stored_ms < 0 else datetime.fromtimestamp(stored_ms / 1000, UTC)
+        return None if stored_ms < 0 else date_of(stored_ms)
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """Offset of the first message of a queue, and the one after its last. Raises `TopicNotFound`."""

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from rmqpy.cli import terminal
 from rmqpy.cli.escapes import escaped_json, printable_text
 from rmqpy.cli.options import flag, option_value
 from rmqpy.cli.template import PREFIX, OutputFormat, filled, plain
+from rmqpy.clock import date_of
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
@@ -251,7 +252,7 @@ def time_text(moment: datetime) -> str:
 
 def ms_text(ms: int | None) -> str | None:
     """The same for ms since the epoch; None where there is none."""
-    return time_text(datetime.fromtimestamp(ms / 1_000, UTC)) if ms and ms > 0 else None
+    return time_text(date_of(ms)) if ms and ms > 0 else None
 
 
 def _comma_separated(rows: Sequence[Record], columns: Sequence[str]) -> None:

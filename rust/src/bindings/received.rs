@@ -14,6 +14,7 @@ use super::namespace::Namespace;
 use crate::columns::Row;
 use crate::message::namespace::Namespace as NamespaceCore;
 use crate::message::properties::{self, name};
+use crate::message::shown_time::shown_ms;
 use crate::message::topic::RETRY_PREFIX;
 
 /// A message as a broker returned it. Attributes are read from its bytes when they are asked for.
@@ -154,16 +155,28 @@ impl ReceivedMessage {
         Ok(self.row(py)?.record().physical_offset().0)
     }
 
-    /// When the producer made it, UTC.
+    /// When the producer made it, UTC. A time that no date has is the nearest; `born_at_ms` has it as it is.
     #[getter]
     fn born_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().born_timestamp_ms())
     }
 
-    /// When the broker stored it, UTC.
+    /// The producer's time as it was written: milliseconds since 1970, as a rule.
+    #[getter]
+    fn born_at_ms(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.row(py)?.record().born_timestamp_ms())
+    }
+
+    /// When the broker stored it, UTC; likewise.
     #[getter]
     fn stored_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().store_timestamp_ms())
+    }
+
+    /// The broker's time as it was written.
+    #[getter]
+    fn stored_at_ms(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.row(py)?.record().store_timestamp_ms())
     }
 
     /// `ip:port` of the producer.
@@ -181,7 +194,8 @@ impl ReceivedMessage {
     /// 1 for a message that was never retried.
     #[getter]
     fn delivery_attempt(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.row(py)?.record().reconsume_times().saturating_add(1))
+        // Foreign producers write any number.
+        Ok(self.row(py)?.record().reconsume_times().max(0).saturating_add(1))
     }
 
     /// The application's own number.
@@ -266,5 +280,5 @@ impl ReceivedMessage {
 }
 
 fn utc(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyDateTime>> {
-    PyDateTime::from_timestamp(py, ms as f64 / 1000.0, Some(&*PyTzInfo::utc(py)?))
+    PyDateTime::from_timestamp(py, shown_ms(ms) as f64 / 1000.0, Some(&*PyTzInfo::utc(py)?))
 }

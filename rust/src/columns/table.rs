@@ -19,6 +19,7 @@ use super::error::RowError;
 use super::row::{Row, each_row};
 use super::schema::{Column, ColumnType, SchemaError, Source, arrow_schema};
 use crate::message::properties::{self, name};
+use crate::message::shown_time::shown_ms;
 use crate::message::tag::TagFilter;
 
 /// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
@@ -188,7 +189,7 @@ impl Cells {
             Self::Int(cells) => cells.append_option(integer(source, row, origin)),
             Self::BigInt(cells) => cells.append_option(long(source, row)),
             Self::Timestamp(cells) => {
-                cells.append_option(long(source, row).map(|ms| ms.saturating_mul(1000)));
+                cells.append_option(long(source, row).map(|ms| shown_ms(ms) * 1000));
             }
             Self::Map(cells) => {
                 let may_repeat = has_lookalikes(row.properties());

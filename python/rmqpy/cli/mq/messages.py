@@ -171,7 +171,7 @@ def consume_message(
         if offset is not None:
             state = state._replace(begin=max(state.begin, offset))
         for message in tool.read_queue(topic, state):
-            stored = round(message.stored_at.timestamp() * 1_000)
+            stored = message.stored_at_ms
             if stored < earliest or (latest is not None and stored >= latest):
                 continue
             if left == 0:
@@ -200,8 +200,8 @@ def _print(message: ReceivedMessage) -> None:
         ("Queue Offset", message.queue_offset),
         ("CommitLog Offset", message.commit_log_offset),
         ("Reconsume Times", message.delivery_attempt - 1),
-        ("Born Timestamp", time_text(round(message.born_at.timestamp() * 1_000))),
-        ("Store Timestamp", time_text(round(message.stored_at.timestamp() * 1_000))),
+        ("Born Timestamp", time_text(message.born_at_ms)),
+        ("Store Timestamp", time_text(message.stored_at_ms)),
         ("Born Host", message.born_host),
         ("Store Host", message.store_host),
         ("System Flag", message.sys_flag),
@@ -214,7 +214,7 @@ def _print(message: ReceivedMessage) -> None:
 def _place(message: ReceivedMessage) -> str:
     return (
         f"[broker={message.queue.broker}, queueId={message.queue.queue_id}, queueOffset={message.queue_offset}, "
-        f"storeTimestamp={time_text(round(message.stored_at.timestamp() * 1_000))}]"
+        f"storeTimestamp={time_text(message.stored_at_ms)}]"
     )
 
 

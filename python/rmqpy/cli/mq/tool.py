@@ -15,6 +15,7 @@ from rmqpy.admin.client import Admin, iterate
 from rmqpy.admin.reading import read
 from rmqpy.admin.topics import QueueState
 from rmqpy.cli.options import DEFAULT_NAMESRV, client_config
+from rmqpy.clock import date_of
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.declare import Request
 from rmqpy.remoting.client import run
@@ -107,7 +108,7 @@ def line(*cells: tuple[int, object]) -> None:
 
 def time_text(ms: int) -> str:
     """A time as the tool shows it; empty for none."""
-    return f"{datetime.fromtimestamp(ms / 1_000):%Y-%m-%d %H:%M:%S},{ms % 1_000:03}" if ms > 0 else ""
+    return f"{date_of(ms).astimezone():%Y-%m-%d %H:%M:%S},{ms % 1_000:03}" if ms > 0 else ""
 
 
 def time_ms(text: str) -> int:
