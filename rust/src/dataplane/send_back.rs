@@ -13,7 +13,7 @@ use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
 use super::metadata::PERMISSION_WRITE;
-use super::rejection::{ErrorReply, Rejection, takes_no_messages, unavailable};
+use super::rejection::{ErrorReply, Rejection, put_refused, takes_no_messages, unavailable};
 use super::reply;
 use super::role::Role;
 use super::session::Session;
@@ -139,8 +139,7 @@ impl Broker {
             return Err(Rejection::NoRoom);
         }
         let [put] = puts;
-        let stored =
-            put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
+        let stored = put.outcome.map_err(|error| put_refused(&error))?;
         self.answer_stored(session, context, stored.end, out);
         Ok(())
     }

@@ -111,7 +111,8 @@ class Engine:
         total = self.handlers.statistics.total()
         owned = self._process_queues()
         waiting = sum(one.count for one in owned)
-        return ConsumerStats(total.consumed, total.failed, total.discarded, waiting, len(owned))
+        lost = self._send_back.lost if self._is_built else 0
+        return ConsumerStats(total.consumed, total.failed, total.discarded, waiting, len(owned), lost)
 
     def queues(self) -> frozenset[MessageQueue]:
         """Owned now."""
@@ -379,7 +380,13 @@ class Engine:
     def _keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(work())
         self._returns.add(task)
-        task.add_done_callback(self._returns.discard)
+        task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        self._returns.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its queue would wait for that message without end.
+            self.fail(error)
 
     # ---- building ------------------------------------------------------------------------------------------
 

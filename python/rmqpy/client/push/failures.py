@@ -43,6 +43,15 @@ def dropped(message: ReceivedMessage, group: str, attempts: int, error: str) -> 
     )  # fmt: skip
 
 
+def refused(message: ReceivedMessage, group: str, attempts: int, refusal: Exception, error: str) -> None:
+    """Report a message that is lost, for brokers take it neither as a retry nor as a dead letter."""
+    log.error(
+        "message %s of %s at %s is dropped after %d failed attempts, for no broker takes it back, nor as a dead letter"
+        " of group %s (%s): %s",
+        message.message_id, message.topic, message.queue, attempts, group, refusal, property_text(error),
+    )  # fmt: skip
+
+
 def unanswered(message: ReceivedMessage, error: Exception) -> None:
     """Report a reply that its requester did not get."""
     log.warning(

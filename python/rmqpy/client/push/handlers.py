@@ -63,13 +63,15 @@ def check_callback(function: object, argument: str, *, may_await: bool) -> None:
 
 class ConsumerStats(NamedTuple):
     """Totals of a consumer since it began: messages `consumed`, `failed` (each delivery counts) and `discarded`; those
-    `waiting`, fetched and not finished; and the number of `queues` it owns now."""
+    `waiting`, fetched and not finished; the number of `queues` it owns now; and failed messages that are `lost`, for
+    the group has no retry queues, or no broker takes them back."""
 
     consumed: int
     failed: int
     discarded: int
     waiting: int
     queues: int
+    lost: int = 0
 
 
 #: Sends the reply to a request, on the event loop.

@@ -1,8 +1,9 @@
 """Send-back: failed messages go back to the broker, to be delivered again later, or to the dead letters.
 
 Owns the three ways a failed message can take. Invariant: `send_back` returns when some broker has the message, so
-that a message is never finished here before it is safe there. A group that has no retry queues wants none of this: its
-broker would take the message and store nothing. For the event loop its caller belongs to.
+that a message is never finished here before it is safe there. Two kinds of messages are lost, with an ERROR and a
+count: those of a group that has no retry queues, for its broker would take them and store nothing, and those that
+brokers refuse in every form. For the event loop its caller belongs to.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rmqpy.client.push import failures
 from rmqpy.client.push.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol import names
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
@@ -38,6 +40,15 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 #: Properties of the copy a broker made of a message, which are wrong for another copy.
 _OF_THE_COPY: Final = frozenset(
     {"TRAN_MSG", "DELAY", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}
+)
+
+
+#: Bytes of the properties of a copy that brokers refused with all of them: below their limit of 32,767, with room for
+#: what brokers add.
+_FEWER_BYTES: Final = 30_000
+#: Properties that such a copy keeps.
+_KEPT: Final = frozenset(
+    {"TAGS", "UNIQ_KEY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", names.CONSUME_ERROR}
 )
 
 
@@ -61,59 +72,83 @@ class SendBack:
         self._caller = caller
         self._group = group
         self._retries_max = retries_max
+        #: Messages that are lost to the group.
+        self.lost = 0
         #: By broker.
         self._limits: dict[str, _Limits] = {}
         self._asking = asyncio.Lock()
 
     async def send_back(self, message: ReceivedMessage, level: int = BY_POLICY, error: str = "") -> None:
         """Until some broker has taken the message back, however long that takes: after its last attempt as a dead
-        letter, with the error. Where the group has no retry queues the message is dropped."""
+        letter, with the error. Where the group has no retry queues the message is dropped. A copy that no broker takes
+        has fewer properties, then becomes a dead letter."""
         limits = await self._of_group(message)
         if not limits.has_retries:
+            self.lost += 1
             failures.dropped(message, self._group, message.delivery_attempt, error)
             return
         retries_max = limits.retries_max if self._retries_max is None else self._retries_max
         if retries_max is not None and message.delivery_attempt > retries_max:
             await self.bury(message, retries_max, error)
             return
+        has_fewer = False
         for failed in count(1):
             try:
                 await self._return(message, level, retries_max)
                 return
-            except errors.RocketMQError as error:
-                log.info("message %s could not be sent back: %s", message.message_id, error)
+            except errors.RocketMQError as refusal:
+                log.info("message %s could not be sent back: %s", message.message_id, refusal)
             try:
                 wanted = level or FIRST_RETRY_LEVEL + message.delivery_attempt - 1
                 delay = str(min(wanted, len(DELAYS_S)))
-                await self._send_again(message, message.delivery_attempt, retries_max, DELAY=delay)
+                await self._send_again(
+                    message, message.delivery_attempt, retries_max, has_fewer=has_fewer, DELAY=delay
+                )
                 return
-            except errors.RocketMQError as error:
+            except errors.RocketMQError as refusal:
+                if _is_final(refusal) and has_fewer:
+                    break
+                if _is_final(refusal):
+                    has_fewer = True
+                    continue
                 log.warning(
                     "message %s could neither be sent back nor sent again, which is repeated: %s",
                     message.message_id,
-                    error,
+                    refusal,
                 )
             await asyncio.sleep(FAILING.pause_s(failed))
+        await self.bury(message, message.delivery_attempt - 1, error)
 
     async def bury(self, message: ReceivedMessage, retries_max: int, error: str) -> None:
-        """To the dead letters, with the error, until some broker has it; or as `send_back` without retry queues."""
+        """To the dead letters, with the error, until some broker has it; or as `send_back` without retry queues. A copy
+        that no broker takes has fewer properties, then is dropped."""
         attempts = max(message.delivery_attempt, retries_max + 1)
         if not (await self._of_group(message)).has_retries:
+            self.lost += 1
             failures.dropped(message, self._group, attempts, error)
             return
+        reason = {names.CONSUME_ERROR: failures.property_text(error)}
+        has_fewer = False
         for failed in count(1):
             try:
                 # More attempts than allowed: the broker makes it a dead letter, as it is sent.
-                reason = failures.property_text(error)
-                await self._send_again(message, attempts, retries_max, **{names.CONSUME_ERROR: reason})
+                await self._send_again(message, attempts, retries_max, has_fewer=has_fewer, **reason)
                 break
             except errors.RocketMQError as refusal:
+                is_final = _is_final(refusal)
                 log.info("message %s is returned without its error: %s", message.message_id, refusal)
             try:
                 await self._return(message, -1, retries_max)
                 break
             except errors.RocketMQError as refusal:
-                log.warning("message %s is no dead letter yet: %s", message.message_id, refusal)
+                if is_final and has_fewer and _is_answer(refusal):
+                    self.lost += 1
+                    failures.refused(message, self._group, attempts, refusal, error)
+                    return
+                log.warning("message %s is not a dead letter yet: %s", message.message_id, refusal)
+            if is_final and not has_fewer:
+                has_fewer = True
+                continue
             await asyncio.sleep(FAILING.pause_s(failed))
         failures.buried(message, self._group, attempts, error)
 
@@ -150,9 +185,16 @@ class SendBack:
         await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
 
     async def _send_again(
-        self, message: ReceivedMessage, attempts: int, retries_max: int | None, **properties: str
+        self,
+        message: ReceivedMessage,
+        attempts: int,
+        retries_max: int | None,
+        *,
+        has_fewer: bool,
+        **properties: str,
     ) -> None:
-        """A copy after so many attempts, as a new message of the group's retry topic, at any broker."""
+        """A copy after so many attempts, as a new message of the group's retry topic, at any broker. `has_fewer`:
+        without the largest of the properties that do not fit."""
         topic = names.retry_topic(self._group)
         route = await self._cluster.routes.publish(topic, self._caller)
         queue = random.choice(route.writable)
@@ -160,11 +202,13 @@ class SendBack:
         kept["RETRY_TOPIC"] = self._caller.wire_name(message.topic)
         kept.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
         kept |= properties
+        if has_fewer:
+            kept = _fewer(kept, message.message_id)
         ask = SendMessage(
             producer_group=PRODUCER_GROUP,
             topic=topic,
             queue_id=queue.queue_id,
-            born_timestamp=round(message.born_at.timestamp() * 1000),
+            born_timestamp=message.born_at_ms,
             flag=message.flag,
             properties=encode(kept),
             reconsume_times=attempts,
@@ -172,3 +216,33 @@ class SendBack:
             body=message.body,
         )
         await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
+
+
+def _is_final(refusal: errors.RocketMQError) -> bool:
+    """A copy is refused for what it is: sent again, it is refused again. Other refusals are about the cluster: a right,
+    a topic or a disk can be mended while the message waits."""
+    return refusal.code == ResponseCode.MESSAGE_ILLEGAL or isinstance(refusal, errors.DecodeError)
+
+
+def _is_answer(refusal: errors.RocketMQError) -> bool:
+    """A broker has answered, and not that it is busy."""
+    return refusal.code is not None and not isinstance(refusal, errors.FlowControl | errors.NotStored)
+
+
+def _fewer(properties: dict[str, str], message_id: str) -> dict[str, str]:
+    """Properties without the largest ones that can be left out, as many as it takes to fit."""
+    sizes = {name: len(f"{name}{value}".encode()) + 2 for name, value in properties.items()}
+    total = sum(sizes.values())
+    left_out = []
+    for name in sorted(sizes.keys() - _KEPT, key=lambda name: (-sizes[name], name)):
+        if total <= _FEWER_BYTES:
+            break
+        total -= sizes[name]
+        left_out.append(name)
+    if left_out:
+        log.warning(
+            "message %s has more properties than brokers take in its copy, which lacks %s",
+            message_id,
+            ", ".join(left_out),
+        )
+    return {name: value for name, value in properties.items() if name not in left_out}
