@@ -203,8 +203,13 @@ class Broker(Service):
                 await self._stop()
                 await self._start()
                 return
-            except (RocketMQError, OSError) as error:
-                log.error("broker %s cannot start again, trying it once more: %s", self._given.name, error)
+            except Exception as error:
+                log.error(
+                    "broker %s cannot start again, retrying: %s",
+                    self._given.name,
+                    error,
+                    exc_info=None if isinstance(error, RocketMQError | OSError) else error,
+                )
                 await self._stop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, RESTART_SECONDS_MAX)

@@ -140,7 +140,13 @@ class ProducerHeartbeats:
         while True:
             with self._changed:
                 awaited, self._awaited = self._awaited, []
-            is_over = self._round()
+            try:
+                is_over = self._round()
+            except Exception:
+                is_over = False
+                with self._changed:
+                    self._is_due = False
+                log.exception("heartbeats of producers failed and are repeated")
             for done in awaited:
                 done.set_result(None)
             if is_over:

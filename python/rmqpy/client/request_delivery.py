@@ -70,19 +70,29 @@ class RequestDelivery:
 
     def _serve(self) -> None:
         while True:
-            now = time.monotonic()
-            while self._due and self._due[0][0] <= now:
-                heappop(self._due)[2].request.expire()
             try:
-                submitted = self._news.get(timeout=self._due[0][0] - now if self._due else None)
-            except Empty:
-                continue
-            if submitted is None:
-                return
-            if submitted.request.outcome.done():
-                self._end(submitted)
-            else:
-                heappush(self._due, (submitted.request.deadline, next(self._order), submitted))
+                if not self._serve_one():
+                    return
+            except Exception:
+                # The other requests wait for this thread.
+                log.exception("the outcome of a request could not be delivered")
+
+    def _serve_one(self) -> bool:
+        """Take the next request that begins or ends; False at the end of the thread."""
+        now = time.monotonic()
+        while self._due and self._due[0][0] <= now:
+            heappop(self._due)[2].request.expire()
+        try:
+            submitted = self._news.get(timeout=self._due[0][0] - now if self._due else None)
+        except Empty:
+            return True
+        if submitted is None:
+            return False
+        if submitted.request.outcome.done():
+            self._end(submitted)
+        else:
+            heappush(self._due, (submitted.request.deadline, next(self._order), submitted))
+        return True
 
     def _end(self, submitted: _Submitted) -> None:
         if submitted.future.done():

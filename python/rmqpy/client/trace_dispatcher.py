@@ -119,10 +119,10 @@ class TraceDispatcher:
         """Send what waits, in as few messages as it takes."""
         while self._waiting and (until is None or time.monotonic() < until):
             batch, keys = self._batch()
-            message = Message(self.topic, "".join(note.text for note in batch), keys=sorted(keys))
             try:
-                producer.send(message)
-            except errors.RocketMQError as error:
+                # Keys are those of traced messages, which other programs wrote.
+                producer.send(Message(self.topic, "".join(note.text for note in batch), keys=sorted(keys)))
+            except (errors.RocketMQError, ValueError) as error:
                 with self._lock:
                     self.dropped += len(batch)
                 if not self._is_failing:

@@ -47,13 +47,20 @@ class _Requests(ABC):
         for _, request in self._requests.take(count_max):
             if not isinstance(request, ServerRequest):
                 continue
-            if request.code is None:
-                self._closed(request.address)
-            elif handler := self._handlers.get(request.code):
-                self._handle(request, handler)
-            else:
-                remark = f"request {request.code} is not served by this client"
-                _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            try:
+                self._serve_one(request)
+            except Exception:
+                # The requests behind it are served.
+                log.exception("request %s of %s could not be served", request.code, request.address)
+
+    def _serve_one(self, request: ServerRequest) -> None:
+        if request.code is None:
+            self._closed(request.address)
+        elif handler := self._handlers.get(request.code):
+            self._handle(request, handler)
+        else:
+            remark = f"request {request.code} is not served by this client"
+            _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
     @abstractmethod
     def _handle(self, request: ServerRequest, handler: Handler) -> None: ...

@@ -8,11 +8,14 @@ Threads: the event loop's only.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from rmqpy.routing.brokers import BrokerKey
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
+
+log = logging.getLogger(__name__)
 
 
 class BatchUnregistration:
@@ -49,5 +52,8 @@ async def expire_silent(routes: Routes, configuration: Configuration, close: Cal
     """
     while True:
         await configuration.wait_for_change(configuration.current.scan_interval_ms / 1000)
-        for connection in routes.expire():
-            close(connection)
+        try:
+            for connection in routes.expire():
+                close(connection)
+        except Exception:
+            log.exception("silent brokers were not taken out, which is tried again")

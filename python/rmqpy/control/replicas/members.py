@@ -48,6 +48,8 @@ class Members:
         self._name_servers = [_NameServer(peer, identity, timeout_seconds) for peer in name_servers.values()]
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        #: A name server that does not know this broker is not mentioned again before.
+        self._forgotten_until = 0.0
         #: Called after each round.
         self.on_round: Callable[[], Awaitable[None]] = _nothing
         #: Called when a name server that answers does not know this broker.
@@ -80,24 +82,29 @@ class Members:
         return self.now
 
     async def _run(self) -> None:
-        again = 0.0
         while True:
             self._woken.clear()
-            version = self._version()
-            await asyncio.gather(*(server.beat(version) for server in self._name_servers))
-            await self.ask()
-            own = self._identity.address
-            told = (server.members for server in self._name_servers)
-            now = asyncio.get_running_loop().time()
-            if now >= again and any(members is not None and own not in members.values() for members in told):
-                again = now + FORGOTTEN_SECONDS
-                self.on_forgotten()
             try:
+                await self._beat()
                 await self.on_round()
             except Exception:
                 log.exception("the change of who acts for the master failed and will be tried again")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), self._interval)
+
+    async def _beat(self) -> None:
+        """Send a sign of life, and learn who lives."""
+        version = self._version()
+        await asyncio.gather(*(server.beat(version) for server in self._name_servers))
+        await self.ask()
+        own = self._identity.address
+        told = (server.members for server in self._name_servers)
+        now = asyncio.get_running_loop().time()
+        if now >= self._forgotten_until and any(
+            members is not None and own not in members.values() for members in told
+        ):
+            self._forgotten_until = now + FORGOTTEN_SECONDS
+            self.on_forgotten()
 
 
 class _NameServer:
