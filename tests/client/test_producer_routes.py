@@ -1,6 +1,7 @@
 """Routes of a producer: learned, kept while name servers are gone, and learned anew."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -106,3 +107,19 @@ def test_a_changed_route_is_learned_behind_the_senders_back(
             return producer.send("orders", b"x").queue.broker == "broker-c"
 
         until(reaches_newcomer)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        rmqpy.MessageQueue("orders", "broker-a", 99),
+        rmqpy.MessageQueue("orders", "elsewhere", 0),
+        rmqpy.MessageQueue("refunds", "broker-a", 0),
+        None,
+    ],
+)
+def test_a_selector_chooses_among_the_queues_that_it_is_given(name_server: NameServer, chosen: Any) -> None:
+    with rmqpy.Producer(name_server.address, selector=lambda message, queues: chosen) as producer:
+        for send in (producer.send, producer.submit):
+            with pytest.raises(ValueError, match=r"the selector chose .* not among the queues of orders"):
+                send("orders", b"x")

@@ -380,7 +380,7 @@ def test_a_reply_takes_another_broker_where_the_first_does_not_know_the_requeste
 
 def test_a_timeout_must_be_one(requester: rmqpy.Producer) -> None:
     began = time.monotonic()
-    with pytest.raises(ValueError, match="timeout must be positive"):
+    with pytest.raises(ValueError, match="timeout must be more than 0"):
         requester.request("orders", "x", timeout=0)
     with pytest.raises(TypeError, match="callback must be callable"):
         requester.submit_request("orders", "x", callback="print")  # type: ignore[arg-type]

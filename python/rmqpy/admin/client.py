@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 
 from rmqpy._native import Client
 from rmqpy.admin.connection import AdminConnection, Part
+from rmqpy.config.arguments import check_call
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.errors import ClosedError
 from rmqpy.findings import Finding, headless
@@ -64,6 +65,7 @@ def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callabl
 
     @functools.wraps(function)
     def method(self: _Operations, *args: Any, **settings: Any) -> Any:
+        check_call(function, args, settings)
         result = function(part(self._cluster()), *args, **settings)
         return block(result) if isinstance(self, Admin) else result
 

@@ -27,7 +27,7 @@ from rmqpy.client.group.follower import LOOK_S, Follower
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
 from rmqpy.client.observers import ReceiveObserver, tell_received
 from rmqpy.client.routes import Route
-from rmqpy.config.arguments import check_types
+from rmqpy.config.arguments import RANGES, check_types
 from rmqpy.config.client import seconds
 from rmqpy.message import Filter, MessageQueue
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
@@ -211,7 +211,7 @@ class Cursor:
             at = await self._places.find(queue, "earliest")
         elif offset == "end":
             at = await self._places.find(queue, "latest")
-        elif isinstance(offset, int) and offset >= 0:
+        elif isinstance(offset, int) and RANGES["offset"].fault(offset) is None:
             at = offset
         else:
             raise ValueError(f"seek to an offset, 'begin', 'end' or a datetime, not to {offset!r}")
@@ -260,6 +260,8 @@ class Cursor:
         Raises `QueueLost` when another member owns some of the queues by now; the others are committed.
         """
         check_types(offsets=(offsets, Mapping | None))
+        for at in (offsets or {}).values():
+            check_types(offset=(at, int))
         await self._settle()
         await self._commit(self._uncommitted() if offsets is None else offsets, is_asked=offsets is not None)
 

@@ -28,6 +28,7 @@ from rmqpy.client.linger import ThreadLinger, may_share
 from rmqpy.client.message_arguments import complete, row_place
 from rmqpy.client.requesting import RequestingProducer
 from rmqpy.client.transactions import Transaction
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import seconds
 from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMessage, SendResult
 from rmqpy.remoting.client import BlockingCaller, blocking, run
@@ -219,6 +220,9 @@ class Producer(RequestingProducer):
             raise errors.ConfigError(
                 "rows pass no interceptors, and are not traced", hint="use a producer without either for rows"
             )
+        check_types(
+            first_row=(first_row, int), batch_messages=(batch_messages, int), batch_bytes=(batch_bytes, int)
+        )
         self._check_open()
         self._deliver()
         limit = self._compress_above

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, Unpack
@@ -114,6 +114,8 @@ class ProducerBase(Lifetime, ABC):
         self._retries = retries
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector
+        #: The queues among which the selector has chosen, by topic.
+        self._selectable: dict[str, tuple[Route, frozenset[MessageQueue]]] = {}
         self._interceptors = tuple(interceptors)
         self._trace: ProducerTrace | None = None
         self._observed: ObservedSends | None = None
@@ -248,7 +250,7 @@ class ProducerBase(Lifetime, ABC):
         # Few producers take anything back.
         from rmqpy.client.recall import recall
 
-        limit = self._send_timeout_s if timeout is None else seconds(timeout)
+        limit = self._send_timeout_s if timeout is None else seconds(timeout, row="send_timeout")
         taken_back = await recall(self._cluster, self._caller, self.group, topic, handle, limit)
         if self._trace is not None:
             self._trace.recalled(topic, handle, taken_back)
@@ -271,7 +273,7 @@ class ProducerBase(Lifetime, ABC):
         self._check_open()
         with self._accepted:
             message, body, to = await self._placed(message, body, queue)
-            limit = None if timeout is None else seconds(timeout)
+            limit = None if timeout is None else seconds(timeout, row="send_timeout")
             send = partial(
                 self._sender.send, message, body, to=to, timeout=limit, announce=announce, token=token
             )
@@ -316,7 +318,7 @@ class ProducerBase(Lifetime, ABC):
     async def _send_together(
         self, messages: list[Message], timeout: float | timedelta | None = None
     ) -> list[SendResult]:
-        limit = None if timeout is None else seconds(timeout)
+        limit = None if timeout is None else seconds(timeout, row="send_timeout")
         results: list[SendResult] = []
         begin = 0
         try:
@@ -393,7 +395,19 @@ class ProducerBase(Lifetime, ABC):
         if self._selector is None or message.sharding_key is not None:
             return None
         route = await self._route(message.topic)
-        return chosen(route, self._selector(message, route.writable), is_pinned=False)
+        found = self._selector(message, route.writable)
+        if found not in self._queues_of(route):
+            raise ValueError(
+                f"the selector chose {found!r}, which is not among the queues of {message.topic}"
+            )
+        return chosen(route, found, is_pinned=False)
+
+    def _queues_of(self, route: Route) -> Collection[MessageQueue]:
+        """The writable queues of a route, to look one up."""
+        known = self._selectable.get(route.topic)
+        if known is None or known[0] is not route:
+            known = self._selectable[route.topic] = (route, frozenset(route.writable))
+        return known[1]
 
     async def _route(self, topic: str) -> Route:
         route = await self._cluster.routes.publish(topic, self._caller)

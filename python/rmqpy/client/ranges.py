@@ -20,6 +20,7 @@ from rmqpy._native import ArrowBatch, Columns
 from rmqpy.client.checks import check_filter
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.puller import Puller, PullPlan, QueuePull
+from rmqpy.config.arguments import check_ranges
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import Filter, MessageQueue
 from rmqpy.remoting import pulls
@@ -148,6 +149,7 @@ class RangeReader:
                 )
         if unknown := options.keys() - _DEFAULTS.keys():
             raise TypeError(f"a range read has no option {', '.join(sorted(unknown))}")
+        check_ranges(options)
         self._options: RangeOptions = {**_DEFAULTS, **options}
         columns = self._options["columns"]
         asked = columns.items() if isinstance(columns, Mapping) else ((name, None) for name in columns or ())

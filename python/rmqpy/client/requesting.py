@@ -74,8 +74,7 @@ class RequestingProducer(TransactingProducer, ABC):
         if fields or isinstance(message, str) or body is not None:
             message, _ = complete(message, body, fields)
         check_types(message=(message, Message))
-        if (limit := seconds(timeout)) <= 0:
-            raise ValueError(f"timeout must be positive, not {timeout!r}")
+        limit = seconds(timeout, row="send_timeout")
         message = self._intercept(message, None)
         try:
             request = await self._requests.begin(message, limit, self._caller)

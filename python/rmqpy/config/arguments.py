@@ -1,24 +1,136 @@
-"""Arguments of wrong types: refused by name when they are passed, not where they first do harm."""
+"""Arguments of wrong types and out of range: refused by name when they are passed, not where they first do harm.
+
+Owns the ranges of all numbers and times that public methods take, by the names of the arguments. Pure; any thread.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Final, NamedTuple, get_args
+
+from rmqpy.errors import ConfigError
 
 #: What `isinstance` takes; unions of abstract classes are no types to a type checker.
 Kind = Any
 
+#: Longest time there is. What is longer is as good as this, and clocks can be set by it.
+FOREVER_S = 100.0 * 365 * 86_400
+
+
+class Range(NamedTuple):
+    """The numbers that an argument may be, both ends included; `is_above`: `low` excluded."""
+
+    low: float
+    high: float = math.inf
+    is_above: bool = False
+
+    def fault(self, value: float) -> str | None:
+        """The reason why a number is out of range, None where it is not."""
+        if math.isnan(value):
+            return "is not a number"
+        if value < self.low or (self.is_above and value == self.low):
+            return f"must be {'more than' if self.is_above else 'at least'} {self.low:g}, not {value!r}"
+        return f"must be at most {self.high:.0f}, not {value!r}" if value > self.high else None
+
+
+_COUNT: Final = Range(1, (1 << 31) - 1)
+_NUMBER: Final = Range(0, (1 << 31) - 1)
+_BYTES: Final = Range(1, 1 << 50)
+_OFFSET: Final = Range(0, (1 << 63) - 1)
+_TIME: Final = Range(0)
+_TIME_ABOVE_0: Final = Range(0, is_above=True)
+
+#: The ranges of the numbers and times (seconds) of public methods, by argument.
+RANGES: Final[Mapping[str, Range]] = {
+    # Clients.
+    **dict.fromkeys(("connect_timeout", "request_timeout", "route_refresh"), _TIME_ABOVE_0),
+    "timeout": _TIME,
+    # Producers.
+    "send_timeout": _TIME_ABOVE_0,
+    "retries": Range(0, 1_000),
+    "compress_above": _NUMBER,
+    "max_message_size": _COUNT,
+    "max_in_flight": Range(1, 1 << 24),
+    "max_buffered_bytes": _BYTES,
+    "linger": Range(0, 3_600),
+    "first_row": _OFFSET,
+    "batch_messages": _COUNT,
+    "batch_bytes": _COUNT,
+    # Consumers.
+    "auto_commit": _TIME,
+    "max_batch": _COUNT,
+    "max_messages": _COUNT,
+    "offset": _OFFSET,
+    "workers": Range(1, 10_000),
+    "batch_size": _COUNT,
+    "max_attempts": _COUNT,
+    "consume_timeout": _TIME_ABOVE_0,
+    "prefetch_messages": _COUNT,
+    "prefetch_bytes": _BYTES,
+    "suspend": _TIME_ABOVE_0,
+    "after": Range(0, FOREVER_S),
+    # Range reads.
+    "batch_rows": _COUNT,
+    "pull_messages": _COUNT,
+    "pull_timeout": _TIME_ABOVE_0,
+    # Administrators.
+    "disk_free_min": _OFFSET,
+    "retry_max": Range(-1, (1 << 31) - 1),
+    "retry_queues": _NUMBER,
+    "read_queues": _NUMBER,
+    "write_queues": _NUMBER,
+    "queue_id": _NUMBER,
+    "broker_id": _OFFSET,
+    "wait": _TIME,
+    "count": _COUNT,
+    "scan_max": _COUNT,
+    "found_max": _COUNT,
+    "last": _NUMBER,
+    "to": _OFFSET,
+}
+
 
 def check_types(**arguments: tuple[object, Kind]) -> None:
-    """Raise `TypeError` for the first value that is not of its type.
+    """Raise `TypeError` for the first value that is not of its type, `ConfigError` for a number out of its range.
 
     >>> check_types(retries=("3", int))
     Traceback (most recent call last):
     TypeError: retries must be int, not str
+    >>> check_types(retries=(-1, int))
+    Traceback (most recent call last):
+    rmqpy.errors.ConfigError: retries must be at least 0, not -1
     """
     for name, (value, expected) in arguments.items():
         if not isinstance(value, expected):
             raise TypeError(f"{name} must be {_words(expected)}, not {type(value).__name__}")
+    check_ranges({name: value for name, (value, _) in arguments.items()})
+
+
+def check_ranges(arguments: Mapping[str, object]) -> None:
+    """Raise `ConfigError` for the first number that is out of the range of its name."""
+    for name, value in arguments.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            check_range(name, value, name)
+
+
+def check_range(name: str, value: float, row: str) -> None:
+    """Raise `ConfigError` for a number out of the range in this row of the table, by the argument's name."""
+    found = RANGES.get(row)
+    if found is not None and (fault := found.fault(value)) is not None:
+        raise ConfigError(f"{name} {fault}")
+
+
+def check_call(
+    function: Callable[..., object], args: tuple[object, ...], settings: Mapping[str, object]
+) -> None:
+    """Raise `ConfigError` for the first number of a call, its first argument left out, that is out of range."""
+    # Here: only administrators need it.
+    import inspect
+
+    names = list(inspect.signature(function).parameters)[1:]
+    check_ranges({**dict(zip(names, args, strict=False)), **settings})
 
 
 def _words(expected: Kind) -> str:

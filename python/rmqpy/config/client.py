@@ -5,7 +5,6 @@ whose configurations are equal share connections and routes.
 """
 
 import dataclasses
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from rmqpy._native import Namespace
 from rmqpy.config.addresses import parse
-from rmqpy.config.arguments import check_types
+from rmqpy.config.arguments import FOREVER_S, check_range, check_types
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
-
-#: Longest time there is. What is longer is as good as this, and clocks can be set by it.
-FOREVER_S = 100.0 * 365 * 86_400
 
 NAMESRV_PORT = 9876
 DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
@@ -120,8 +116,7 @@ class ClientConfig:
         if isinstance(self.address_map, Mapping):
             object.__setattr__(self, "address_map", tuple(sorted(self.address_map.items())))
         for name in ("connect_timeout", "request_timeout", "route_refresh"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
+            object.__setattr__(self, name, seconds(getattr(self, name), name))
         if not all(part.isalnum() for part in self.unit.replace("_", "-").split("-") if part):
             raise ConfigError(f"unit {self.unit!r} has characters other than letters, digits, - and _")
         check_types(namespace=(self.namespace, str), credentials=(self.credentials, Credentials | None))
@@ -208,9 +203,9 @@ def addresses(namesrv: Address) -> tuple[str, ...]:
     return found
 
 
-def seconds(time: float | timedelta, name: str = "timeout") -> float:
+def seconds(time: float | timedelta, name: str = "timeout", *, row: str | None = None) -> float:
     """A time as every public method takes it, a century at most: `math.inf` is no limit. Raises `TypeError` and
-    `ConfigError` by the argument's name.
+    `ConfigError` by the argument's name; `row`: that of its range, where it has another name.
 
     >>> seconds(timedelta(minutes=1)), seconds(2)
     (60.0, 2.0)
@@ -218,6 +213,5 @@ def seconds(time: float | timedelta, name: str = "timeout") -> float:
     if isinstance(time, timedelta):
         time = time.total_seconds()
     check_types(**{name: (time, float | int | timedelta)})
-    if math.isnan(time):
-        raise ConfigError(f"{name} is not a number")
+    check_range(name, time, row or name)
     return float(min(time, FOREVER_S))

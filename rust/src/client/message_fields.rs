@@ -31,6 +31,10 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
 /// Beginning of the names that clients attach to what they received: nobody stores them.
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 
+/// The highest delay level that a message may ask for. Brokers have 18 levels unless configured otherwise, and take a
+/// higher one for the longest of theirs.
+const DELAY_LEVEL_MAX: i32 = 64;
+
 /// Whether a property of this name is RocketMQ's own, so that no user may set it.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(name) || name.starts_with(TRANSIENT_PREFIX)
@@ -86,8 +90,10 @@ pub(crate) enum FieldError {
     Text { what: &'static str, text: String },
     #[error("key {0:?} has white space inside; give several keys as a list")]
     Key(String),
-    #[error("a delay must not be negative, and a delay level counts from 1")]
+    #[error("a delay must not be negative, and a delay level is from 1 to {DELAY_LEVEL_MAX}")]
     Delay,
+    #[error("a priority must not be negative")]
+    Priority,
     #[error("properties take {0} bytes, a message can carry {PROPERTIES_BYTES_MAX}")]
     PropertiesTooLong(usize),
 }
@@ -160,9 +166,12 @@ impl MessageFields {
             check_text("sharding key", key)?;
         }
         if matches!(self.delivery, Some(Delivery::At(ms) | Delivery::After(ms)) if ms < 0)
-            || matches!(self.delivery, Some(Delivery::Level(level)) if level < 1)
+            || matches!(self.delivery, Some(Delivery::Level(level)) if !(1..=DELAY_LEVEL_MAX).contains(&level))
         {
             return Err(FieldError::Delay);
+        }
+        if self.priority.is_some_and(|priority| priority < 0) {
+            return Err(FieldError::Priority);
         }
         self.check_size()
     }

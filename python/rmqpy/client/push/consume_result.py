@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from rmqpy.config.arguments import check_types
 from rmqpy.message import ReceivedMessage
 
 #: Seconds of the 18 delay levels, as brokers have them unless configured otherwise.
@@ -43,6 +44,9 @@ class Retry:
     """
 
     after: float
+
+    def __post_init__(self) -> None:
+        check_types(after=(self.after, float | int))
 
     @property
     def level(self) -> int:

@@ -275,9 +275,10 @@ class PushConsumer(PushConsumerBase):
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Until the consumer is closed; False when `timeout` seconds passed first. Raises what keeps it from
         going on, also when that has closed it already."""
+        limit = None if timeout is None else seconds(timeout)
         self._raise_failure()
         self._check_running()
-        self._thread.join(None if timeout is None else seconds(timeout))
+        self._thread.join(limit)
         self._raise_failure()
         return self.is_closed
 
@@ -303,9 +304,9 @@ class PushConsumer(PushConsumerBase):
         Raises `ValueError` for a message that is no request, `BrokerError` where its requester is gone, and what kept
         the reply from the brokers within `timeout` seconds.
         """
+        limit, reply = seconds(timeout), Reply(body, properties)
         self._check_running()
-        reply = Reply(body, properties)
-        self._submit(self._engine.reply(message, reply, seconds(timeout))).result()
+        self._submit(self._engine.reply(message, reply, limit)).result()
 
     def close(self, timeout: float | timedelta = CLOSE_S) -> None:
         """Begin nothing more, let handlers at work finish for `timeout` seconds, commit, leave the group. Idempotent.

@@ -97,8 +97,9 @@ class AsyncPushConsumer(PushConsumerBase):
         timeout: float | timedelta = REPLY_S,  # noqa: ASYNC109 - it bounds the attempts, too
     ) -> None:
         """As `PushConsumer.reply`."""
+        limit, reply = seconds(timeout), Reply(body, properties)
         self._check_running()
-        await self._engine.reply(message, Reply(body, properties), seconds(timeout))
+        await self._engine.reply(message, reply, limit)
 
     async def close(self, timeout: float | timedelta = CLOSE_S) -> None:  # noqa: ASYNC109 - handlers get it
         """As `PushConsumer.close`."""

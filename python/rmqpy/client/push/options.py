@@ -10,7 +10,6 @@ from rmqpy.client.group.offset_store import OffsetStore
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import ClientConfig
-from rmqpy.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +37,6 @@ class PushOptions:
         for name in ("workers", "batch_size", "prefetch_messages", "prefetch_bytes", "max_attempts"):
             value = getattr(self, name)
             check_types(**{name: (value, int | None if name == "max_attempts" else int)})
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} must be at least 1, not {value!r}")
 
     @property
     def is_locking(self) -> bool:
