@@ -69,6 +69,8 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
                         seen(message)
 
         with rmqpy.PullConsumer(group, config) as consumer:
+            # Its first view.
+            _queues(consumer, topic)
             if kind == "poll":
                 consumer.subscribe(topic)
             thread = threading.Thread(target=read)
