@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import foreign
 import rmqpy
 from rmqpy import errors, testing
 from rmqpy.admin.traces import Step
@@ -81,6 +82,17 @@ def test_a_message_is_followed_from_its_producer_through_each_delivery(
     assert steps[0].broker == server.broker
     with rmqpy.Admin(server.namesrv) as admin:
         assert admin.messages_by_key(TRACE_TOPIC, "A-2"), "keys find it, too"
+
+
+def test_keys_that_only_other_programs_write_do_not_end_the_trace(server: Standalone, prompt: None) -> None:
+    with foreign.producer(server, "orders") as store:
+        store(b"foreign", {"KEYS": "a\tb", "UNIQ_KEY": "foreign-1"})
+    with consuming(server, "keys", lambda message: None):
+        found(server, "foreign-1", 1)
+        with rmqpy.Producer(server.namesrv) as producer:
+            sent = producer.send("orders", b"after")
+        steps = found(server, sent.message_id, 1)
+    assert [(step.what, step.group, step.outcome) for step in steps] == [("consume", "keys", "success")]
 
 
 def test_what_a_poll_hands_out_is_noted_as_consumed(server: Standalone, prompt: None) -> None:

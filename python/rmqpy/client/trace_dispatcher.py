@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqpy import errors
@@ -120,8 +120,7 @@ class TraceDispatcher:
         while self._waiting and (until is None or time.monotonic() < until):
             batch, keys = self._batch()
             try:
-                # Keys are those of traced messages, which other programs wrote.
-                producer.send(Message(self.topic, "".join(note.text for note in batch), keys=sorted(keys)))
+                producer.send(self._message(batch, keys))
             except (errors.RocketMQError, ValueError) as error:
                 with self._lock:
                     self.dropped += len(batch)
@@ -131,6 +130,15 @@ class TraceDispatcher:
             else:
                 self._is_failing = False
         self._report()
+
+    def _message(self, batch: Sequence[_Waiting], keys: Iterable[str]) -> Message:
+        """The notes in a message. Its keys are those of traced messages; where other programs wrote some that no
+        message of ours may have, ids alone find it."""
+        text = "".join(note.text for note in batch)
+        try:
+            return Message(self.topic, text, keys=sorted(keys))
+        except ValueError:
+            return Message(self.topic, text, keys=sorted({note.keys[0] for note in batch}))
 
     def _batch(self) -> tuple[list[_Waiting], set[str]]:
         """Notes for one message, the oldest that wait, and its keys."""

@@ -86,6 +86,9 @@ async def _greet(
                 return
     except (OSError, TimeoutError) as error:
         log.debug("a connection has ended before its first request: %s", error)
+    except Exception:
+        # It would end the greetings of all others with it.
+        log.exception("a connection could not be served")
     except asyncio.CancelledError:
         connection.close()
         raise

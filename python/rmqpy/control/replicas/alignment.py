@@ -68,8 +68,11 @@ class LogAlignment:
             question = self._native.wanted()
             if question is None:
                 await asyncio.sleep(LOOK_SECONDS)
-                if self._is_uncompared:
-                    await self._compare_first_bytes()
+                try:
+                    if self._is_uncompared:
+                        await self._compare_first_bytes()
+                except Exception:
+                    log.exception("the first bytes of the log cannot be compared, which is tried again")
                 continue
             self._is_uncompared = False
             try:
