@@ -83,7 +83,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "findings": frozenset(),
     "clock": frozenset(),
     "service": frozenset(),
-    "config": frozenset({"errors", "_native"}),
+    "config": frozenset({"errors", "findings", "_native"}),
     "message": _GROUND,
     "protocol": _GROUND | {"message"},
     "remoting": _WIRE,

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 from rmqpy import __version__
 from rmqpy._native import Client, HandClock
 from rmqpy.clock import Clock, SystemClock
-from rmqpy.config.addresses import HostPort
+from rmqpy.config.addresses import HostPort, listening
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.client import ClientConfig
 from rmqpy.config.keys import NO_HTTP
@@ -48,7 +49,7 @@ from rmqpy.control.startup.slave import start_as_slave
 from rmqpy.control.statistics.metrics import Metrics
 from rmqpy.control.store.cut import cut_log
 from rmqpy.errors import ConfigError, RocketMQError
-from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import pages
 from rmqpy.monitor.push import LogExporter, MetricsPush
 from rmqpy.protocol.codes import RequestCode
@@ -130,7 +131,7 @@ class Broker(Service):
         """Recover, listen, register.
 
         Raises `StoreError` or `ConfigError` naming the file that cannot be used, `ConfigError` where another broker of
-        this name answers, `OSError` for a port in use. After a failure `stop` undoes what was done.
+        this name answers, `AddressError` for a port in use. After a failure `stop` undoes what was done.
         """
         self._is_stopping = False
         await self._leadership.load()
@@ -147,6 +148,7 @@ class Broker(Service):
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
+        http_port = await self._claim_http(config)
         context = await self._prepare(config)
         if await give_way(
             self._leadership, config.name, self.address, context.name_servers.values(), context.peer
@@ -164,7 +166,7 @@ class Broker(Service):
         await self._serve(context, recovered, services, replicas)
         metrics = make_metrics(context, recovered, services, replicas)
         registration = await register(context, recovered, replicas, ended)
-        await self._watch(context, recovered, replicas, metrics, registration)
+        await self._watch(context, recovered, replicas, metrics, registration, http_port)
         self._push(config, metrics)
         log.info(
             "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s; data in %s; %s",
@@ -213,6 +215,21 @@ class Broker(Service):
                 await self._stop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, RESTART_SECONDS_MAX)
+
+    async def _claim_http(self, config: BrokerConfig) -> socket.socket | None:
+        """The port for HTTP, before anything is opened or registered; None where none is. Raises `AddressError`."""
+        host, port = config.listen_host, config.http_port
+        if port == NO_HTTP:
+            return None
+        with listening("httpPort", host, port):
+            try:
+                claimed = await claim(host, port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not self._takes_any_http_port:
+                    raise
+                claimed = await claim(host, 0)
+        self._started.callback(claimed.close)
+        return claimed
 
     async def _prepare(self, config: BrokerConfig) -> StartContext:
         """What the steps of this start are given."""
@@ -293,8 +310,11 @@ class Broker(Service):
             await start_as_slave(context, recovered, services, replicas, endpoint)
         else:
             await start_as_master(context, recovered, services, replicas, endpoint, periodic)
-        server.listen(config.listen_host, self._addresses.port)
-        server.listen(config.listen_host, self._addresses.port - VIP_BELOW, vip=True)
+        host, port = config.listen_host, self._addresses.port
+        with listening("listenPort", host, port):
+            server.listen(host, port)
+        with listening("listenPort", host, port, below=VIP_BELOW):
+            server.listen(host, port - VIP_BELOW, vip=True)
         self._addresses.release_port()
         repeat(context, recovered, services, periodic)
 
@@ -305,10 +325,11 @@ class Broker(Service):
         replicas: Replicas,
         metrics: Metrics,
         registration: Registration,
+        claimed: socket.socket | None,
     ) -> None:
         """Serve metrics, health and the console over HTTP. The console shows a cluster, which has name servers."""
         config, store, certificates = context.config, recovered.store, context.certificates
-        if config.http_port == NO_HTTP:
+        if claimed is None:
             return
         http = HttpServer(
             pages(
@@ -330,12 +351,8 @@ class Broker(Service):
             is_encrypted=certificates.is_enforced,
         )
         self._started.push_async_callback(http.stop)
-        try:
-            self._http = await http.start(config.listen_host, config.http_port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not self._takes_any_http_port:
-                raise
-            self._http = await http.start(config.listen_host, 0)
+        with listening("httpPort", config.listen_host, config.http_port):
+            self._http = http.start(claimed)
 
     def _push(self, config: BrokerConfig, metrics: Metrics) -> None:
         """Send metrics where the configuration says. Raises `ConfigError` where the extra for that is missing."""

@@ -8,6 +8,7 @@ process.
 
     RocketMQError(Exception)                 .code .remark .broker .topic .retriable .hint
     ├── ConfigError(ValueError)              a setting is missing, unknown or out of bounds
+    ├── AddressError(OSError)                a server cannot listen where its settings say
     ├── ClosedError(RuntimeError)            the client, server or store is closed
     ├── ForkedError(RuntimeError)            the object was made before fork() and belongs to the parent
     ├── RequestTimeout(TimeoutError)         no answer in time; the server may still have acted
@@ -81,6 +82,10 @@ class RocketMQError(Exception):
 
 class ConfigError(RocketMQError, ValueError):
     """A setting is missing, unknown or out of bounds."""
+
+
+class AddressError(RocketMQError, OSError):
+    """A server cannot listen where its settings say: the port is taken, say."""
 
 
 class ClosedError(RocketMQError, RuntimeError):

@@ -4,6 +4,8 @@ A server writes it to its log, refuses to start with it, or answers `/readyz` wi
 the console show the same words. Each function takes facts that both sides of the wire have. Pure; any thread.
 """
 
+import errno
+import os
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -126,8 +128,8 @@ def no_master(
     """A name whose master is gone, as slave `broker_id` has it, which is the one to lead.
 
     >>> print(no_master("broker-a", 1, "10.0.0.2:10911", 35.2, acts=False))
-    broker-a has no master: the one at 10.0.0.2:10911 is gone, slave 1 heard it 35 s ago; no messages are taken; start \
-it again, or let the slave lead: rmqpy cluster promote broker-a --id 1
+    broker-a has no master: the one at 10.0.0.2:10911 is gone, slave 1 heard it 35 s ago; broker-a takes no messages; \
+start it again, or let the slave lead: rmqpy cluster promote broker-a --id 1
     """
     where = f"the one at {address}" if address else "it"
     heard = (
@@ -135,7 +137,7 @@ it again, or let the slave lead: rmqpy cluster promote broker-a --id 1
     )
     served = ", consumers are served by the slave, which acts for it" if acts else ""
     return Finding(
-        f"{name} has no master: {where} is gone, slave {broker_id} {heard}; no messages are taken{served}",
+        f"{name} has no master: {where} is gone, slave {broker_id} {heard}; {name} takes no messages{served}",
         f"start it again, or let the slave lead: rmqpy cluster promote {name} --id {broker_id}",
     )
 
@@ -197,3 +199,22 @@ def headless(names: Iterable[str]) -> Finding:
         f"{' and '.join(brokers)} {'has' if len(brokers) == 1 else 'have'} no master",
         "start it, or let a slave lead: rmqpy doctor says which",
     )
+
+
+def cannot_listen(key: str, port: int, address: str, number: int | None, text: str = "") -> Finding:
+    """A server that cannot listen where a setting says, for the reason of an `errno`, or in the words of another error.
+
+    >>> print(cannot_listen("httpPort", 8082, "127.0.0.1:8082", errno.EADDRINUSE))
+    httpPort=8082: cannot listen on 127.0.0.1:8082: it is in use; take another port there, or see who has it: ss -ltnp \
+'sport = :8082'
+    """
+    bound = address.rpartition(":")[2]
+    reason, advice = {
+        errno.EADDRINUSE: (
+            "it is in use",
+            f"take another port there, or see who has it: ss -ltnp 'sport = :{bound}'",
+        ),
+        errno.EACCES: ("this user may not use that port", "take a port above 1023"),
+        errno.EADDRNOTAVAIL: ("this machine has no such address", "correct bindAddress"),
+    }.get(number or 0, (text or os.strerror(number or 0), f"correct {key} or bindAddress"))
+    return Finding(f"{key}={port}: cannot listen on {address}: {reason}", advice)

@@ -14,7 +14,7 @@ from pathlib import Path
 from rmqpy import __version__
 from rmqpy._native import Server
 from rmqpy.clock import Clock, SystemClock
-from rmqpy.config.addresses import HostPort
+from rmqpy.config.addresses import HostPort, listening
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.control.access.audit import AUDIT_SECONDS, note_request
@@ -22,7 +22,7 @@ from rmqpy.control.access.plain_files import WATCH_SECONDS
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
@@ -114,13 +114,14 @@ class NameServer(Service):
         return self._endpoint.table()
 
     async def start(self) -> None:
-        """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `OSError` for a port in use."""
+        """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `AddressError` for a port in use."""
         await asyncio.to_thread(self._values.load)
         if self._config.access.is_on:
             await self._access.load()
             self._access.follow(self._server)
         try:
-            self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
+            with listening("listenPort", self._config.bind_address, self._config.listen_port):
+                self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
             await self._serve_http()
         except OSError:
             await self.stop(grace_ms=0)
@@ -157,6 +158,8 @@ class NameServer(Service):
     async def _serve_http(self) -> None:
         if self._config.http_port == NO_HTTP:
             return
+        with listening("httpPort", self._config.bind_address, self._config.http_port):
+            claimed = await claim(self._config.bind_address, self._config.http_port)
         metrics = Metrics(self._routes, self._server.statistics, self.address)
         # It holds nothing that could break or has to be waited for.
         self._http = HttpServer(
@@ -165,4 +168,5 @@ class NameServer(Service):
             tls=self._certificates.http,
             is_encrypted=self._certificates.is_enforced,
         )
-        self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)
+        with listening("httpPort", self._config.bind_address, self._config.http_port):
+            self._http_bound = self._http.start(claimed)

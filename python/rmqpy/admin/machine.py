@@ -4,7 +4,6 @@ Looks and changes nothing: a port is bound and given back, a lock is asked about
 few system calls.
 """
 
-import errno
 import fcntl
 import os
 import shutil
@@ -18,9 +17,11 @@ from rmqpy import __version__, _native
 from rmqpy.admin.checks import CheckResult
 from rmqpy.config import broker as broker_config
 from rmqpy.config import home
+from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
+from rmqpy.findings import cannot_listen
 from rmqpy.remoting.certificates import ends_soon
 
 #: `struct flock`: type, whence, start, length, process.
@@ -95,24 +96,23 @@ def _disk(config: BrokerConfig, folder: Path, wire: str, free_min: int) -> Itera
 
 
 def _ports(config: BrokerConfig) -> Iterator[CheckResult]:
-    if not config.listen_port:
-        return
-    for key, port in (("listenPort", config.listen_port), ("its VIP port", config.listen_port - VIP_BELOW)):
-        check = f"port {config.listen_host}:{port}"
+    host, ha = config.listen_host, config.replication
+    ports = [("listenPort", host, config.listen_port, 0), ("listenPort", host, config.listen_port, VIP_BELOW)]
+    ports.append(("httpPort", host, config.http_port, 0))
+    if not ha.is_slave:
+        ports.append(("haListenPort", ha.listen_host, ha.listen_port, 0))
+    for key, host, chosen, below in ports:
+        if chosen <= 0:
+            continue
+        port = chosen - below
+        address = str(HostPort(host, port))
         try:
-            _bind(config.listen_host, port)
-        except PermissionError:
-            yield CheckResult(check, "bad", "may not be used by this user", "take a port above 1023")
+            _bind(host, port)
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                advice = f"see who has it: ss -ltnp 'sport = :{port}'; stop that, or change listenPort"
-                yield CheckResult(check, "bad", f"{key} is in use", advice)
-            else:
-                yield CheckResult(
-                    check, "bad", f"{error.strerror}", "correct bindAddress: it must be this machine's"
-                )
+            finding = cannot_listen(key, chosen, address, error.errno, str(error.strerror))
+            yield CheckResult(f"port {address}", "bad", *finding)
         else:
-            yield CheckResult(check, "ok", "is free")
+            yield CheckResult(f"port {address}", "ok", "is free")
 
 
 def _advertised(config: BrokerConfig) -> Iterator[CheckResult]:

@@ -122,7 +122,10 @@ class Promotion(Part):
             return promoted
         steps = [each.finding for each in of_master(promoted.broker, told)]
         return promoted._replace(
-            role=settings.get("brokerRole"), copies=told.copies_wanted, next_steps=tuple(steps)
+            replaced=promoted.replaced or told.replaced,
+            role=settings.get("brokerRole"),
+            copies=told.copies_wanted,
+            next_steps=tuple(steps),
         )
 
     async def _addresses(self, broker: str) -> Mapping[int, str]:

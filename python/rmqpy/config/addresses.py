@@ -6,10 +6,13 @@ Pure; any thread.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
-from rmqpy.errors import ConfigError
+from rmqpy.errors import AddressError, ConfigError
+from rmqpy.findings import cannot_listen
 
 LOOPBACK: Final = "127.0.0.1"
 ANY_HOST: Final = "0.0.0.0"
@@ -72,3 +75,15 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@contextmanager
+def listening(key: str, host: str, port: int, *, below: int = 0) -> Iterator[None]:
+    """Name the setting where a server cannot listen: the port is `below` that of the setting. Raises `AddressError`."""
+    try:
+        yield
+    except AddressError:
+        raise
+    except OSError as error:
+        finding = cannot_listen(key, port, str(HostPort(host, port - below)), error.errno, str(error))
+        raise AddressError(finding.found, hint=finding.advice) from error

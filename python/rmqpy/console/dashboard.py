@@ -5,10 +5,10 @@ Owns the HTTP server. Threads: one event loop, the one that called `start`.
 
 from typing import Literal
 
-from rmqpy.config.addresses import HostPort
+from rmqpy.config.addresses import HostPort, listening
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.mount import console
-from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import Page
 from rmqpy.service import Service
 
@@ -48,8 +48,9 @@ class Dashboard(Service):
         return str(HostPort(*(self._bound or (self._host, self._port))))
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` for a port in use. No server is asked before somebody looks."""
-        self._bound = await self._http.start(self._host, self._port)
+        """Listen. Raises `AddressError` for a port in use. No server is asked before somebody looks."""
+        with listening("--port", self._host, self._port):
+            self._bound = self._http.start(await claim(self._host, self._port))
 
     async def stop(self) -> None:
         """Stop listening, close the connections. Idempotent."""

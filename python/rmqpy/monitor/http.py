@@ -28,6 +28,25 @@ log = logging.getLogger(__name__)
 BACKLOG: Final = 64
 
 
+async def claim(host: str, port: int) -> socket.socket:
+    """A socket that has a port, or any free one for 0, to itself until a server listens there; connections are refused
+    meanwhile. Raises `OSError` for a port in use."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    claimed = socket.socket(family)
+    try:
+        # What has just ended is no obstacle.
+        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            claimed.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        claimed.bind((str(address[0]), port))
+    except OSError:
+        claimed.close()
+        raise
+    return claimed
+
+
 class HttpServer:
     """Serves pages by path, and a site beside them."""
 
@@ -53,12 +72,10 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._is_over = False
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; where, when the port was 0. Raises `OSError` for a port in use."""
+    def start(self, listener: socket.socket) -> tuple[str, int]:
+        """Listen at a port that was claimed; where. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        listener = socket.create_server((str(address[0]), port), family=family, backlog=BACKLOG)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
         self._listener = listener
         loop.add_reader(listener, self._begin, loop)

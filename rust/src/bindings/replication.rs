@@ -125,9 +125,7 @@ impl PyReplication {
             let listener =
                 Listener::start_with(store, address, self.listener, epochs, admission, tls, senders)
                     .map_err(|error| {
-                        let what = format!(
-                            "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
-                        );
+                        let what = format!("cannot listen on {address} for slaves: {error}");
                         PyOSError::new_err((error.raw_os_error(), what))
                     })?;
             let bound = listener.address();

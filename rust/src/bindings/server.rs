@@ -132,8 +132,7 @@ impl PyServer {
             let server = server.as_ref().ok_or_else(stopped)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let named = |error| cannot_listen(address, &error);
-            Ok(server.listen(address, vip).map_err(named)?)
+            server.listen(address, vip).map_err(|error| cannot_listen(address, &error))
         })?;
         Ok((bound.ip().to_string(), bound.port()))
     }
@@ -383,15 +382,7 @@ fn stopped() -> PyErr {
     raise("ClosedError", "the server is stopped")
 }
 
-/// The error with the address it is about, and what to do.
-fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("; take another port, or see who has it: ss -ltnp 'sport = :{}'", address.port())
-        }
-        io::ErrorKind::PermissionDenied => "; take a port above 1023".to_owned(),
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address".to_owned(),
-        _ => String::new(),
-    };
-    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{advice}"))
+/// The error with its number, of which the caller makes a sentence that names the setting.
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), format!("cannot listen on {address}: {error}")))
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqpy._native import Replication, Server, Store
+from rmqpy.config.addresses import listening
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
@@ -67,15 +68,16 @@ class LogStream:
         The log goes on in its last epoch, or in `epoch` where the broker was promoted to lead that. `server` stores
         the messages, and serves slaves that keep up.
 
-        Raises `OSError`, or `StoreError` where the epochs cannot be kept.
+        Raises `AddressError`, or `StoreError` where the epochs cannot be kept.
         """
         host = self._config.listen_host
-        try:
-            _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch, server=server)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not takes_any_port:
-                raise
-            _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch, server=server)
+        with listening("haListenPort", host, port):
+            try:
+                _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch, server=server)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not takes_any_port:
+                    raise
+                _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch, server=server)
         return bound
 
     def ticket(self) -> bytes:

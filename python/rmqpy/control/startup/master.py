@@ -29,7 +29,7 @@ async def start_as_master(
 ) -> None:
     """Lead, begin to take requests, deliver.
 
-    Raises `OSError` for a port in use, `StoreError`.
+    Raises `AddressError` for a port in use, `StoreError`.
     """
     leadership = context.leadership
     # It takes over from another master, now and not at an earlier start.
