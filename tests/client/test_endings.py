@@ -250,6 +250,27 @@ def test_another_thread_may_close_a_consumer_that_starts(name_server: NameServer
             starting.result(WAIT_S)
 
 
+def test_a_close_ends_though_on_rebalance_is_stuck(server: Standalone, topic: str) -> None:
+    stuck, gate = threading.Event(), threading.Event()
+
+    def on_rebalance(change: rmqpy.Rebalance) -> None:
+        if change.revoked or change.lost:
+            stuck.set()
+            gate.wait(2 * WAIT_S)
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, on_rebalance=on_rebalance)
+    consumer.on(topic, handler=lambda message: None)
+    with rmqpy.PullConsumer(topic, server.namesrv) as other:
+        consumer.start()
+        other.subscribe(topic)
+        assert stuck.wait(WAIT_S)
+        closing = threading.Thread(target=consumer.close, args=[0.1], daemon=True)
+        closing.start()
+        closing.join(15)
+        assert not closing.is_alive()
+        gate.set()
+
+
 # ---- closing in an event loop ----------------------------------------------------------------------------
 
 
@@ -283,7 +304,7 @@ async def test_closing_holds_up_no_loop_where_a_broker_is_silent(
 ) -> None:
     for broker in brokers:
         broker.serve_groups()
-    config = rmqpy.ClientConfig(namesrv=name_server.address, request_timeout=2)
+    config = rmqpy.ClientConfig(namesrv=name_server.address, request_timeout=1)
     client: Any
     if kind == "producer":
         client = rmqpy.AsyncProducer(config, group="loop")
@@ -308,6 +329,7 @@ async def test_closing_holds_up_no_loop_where_a_broker_is_silent(
             stalls = max(stalls, time.monotonic() - began)
 
     ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.05)
     await client.close()
     await asyncio.sleep(0.05)
     ticking.cancel()

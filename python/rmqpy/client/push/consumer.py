@@ -354,17 +354,29 @@ class PushConsumer(PushConsumerBase):
 
     async def _notify(self, change: Rebalance) -> None:
         on_rebalance = self._on_rebalance
+        if on_rebalance is None:
+            return
+        ended: Future[None] = Future()
+        # It runs, whether or not its end is still waited for.
+        ended.set_running_or_notify_cancel()
 
         def notify() -> None:
-            assert on_rebalance is not None
             self._notified = threading.current_thread()
             try:
                 on_rebalance(change)
+            except Exception as error:
+                ended.set_exception(error)
+            except BaseException as error:
+                # It is not to end the consumer's loop.
+                ended.set_exception(RuntimeError(f"on_rebalance raised {error!r}"))
+            else:
+                ended.set_result(None)
             finally:
                 self._notified = None
 
-        if on_rebalance is not None:
-            await asyncio.to_thread(notify)
+        # A daemon, and not of the loop's executor, whose end would wait for one that is stuck.
+        threading.Thread(target=notify, name=f"rmqpy-{self.group}-rebalance", daemon=True).start()
+        await asyncio.wrap_future(ended)
 
     def _resubscribe(self, topic: str) -> None:
         self._submit(self._engine.resubscribe(topic)).result()
