@@ -150,6 +150,10 @@ def test_where_no_broker_is_registered_topics_are_not_said_to_be_missing(
             pytest.raises(errors.NoBrokerRegistered, match="no broker is"),
         ):
             producer.send(TOPIC, b"x")
+        with rmqpy.Admin(config) as admin:
+            for ask in (admin.topic, admin.route, admin.delete_topic):
+                with pytest.raises(errors.NoBrokerRegistered):
+                    ask(TOPIC)
         with rmqpy.PullConsumer("idle", config) as puller, pytest.raises(errors.NoBrokerRegistered):
             puller.queues(TOPIC)
         seen = Seen()

@@ -15,6 +15,7 @@ from rmqpy.admin.connection import Part, master
 from rmqpy.errors import (
     ConfigError,
     ConnectError,
+    NoBrokerRegistered,
     RequestTimeout,
     RocketMQError,
     TopicExists,
@@ -132,7 +133,7 @@ class Topics(Part):
         # A broker that has just lost the topic is still in the route.
         found = await self._settings_at(name, await self._masters_of(name))
         if not found:
-            raise _missing(name, None)
+            raise await self._absent(name)
         return found
 
     async def route(self, name: str) -> TopicRoute:
@@ -141,8 +142,16 @@ class Topics(Part):
             return (await self._cluster.look_up(_route(name))).body
         except RocketMQError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise _missing(name, error.code) from None
+                raise await self._absent(name, error.code) from None
             raise
+
+    async def _absent(self, name: str, code: int | None = None) -> RocketMQError:
+        """The reason why name servers know no route of a topic."""
+        if (await self._cluster.cluster_info()).broker_addr_table:
+            return _missing(name, code)
+        return NoBrokerRegistered(
+            f"no broker is registered: whether topic {name!r} exists is not known", code=code, topic=name
+        )
 
     async def create(
         self,
@@ -275,7 +284,7 @@ class Topics(Part):
                 RocketMQError(f"{finding.found}, and topic {name!r} stays there", hint=finding.advice)
             )
         if not found:
-            raise _unfinished(failures) if failures else _missing(name, None)
+            raise _unfinished(failures) if failures else await self._absent(name)
         is_complete = not without
         for address in sorted({address for addresses in found.values() for address in addresses}):
             is_complete &= await self._forget(address, DeleteTopicInBroker(topic=name), failures)
