@@ -76,6 +76,28 @@ async def test_what_is_delivered_is_saved_at_stop_and_not_delivered_again(
         assert (await pull(peer, "readers", "later", 3)).code == 19
 
 
+async def test_progress_of_a_level_that_the_settings_lack_is_kept_and_nothing_is_delivered_twice(
+    start: Start, tmp_path: Path
+) -> None:
+    cluster = await start(messageDelayLevel="100ms 100ms")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await send(peer, "later", b"once", i="DELAY\x012\x02")
+        await arrival(peer, "later")
+    await cluster.broker.stop()
+    for levels in ("100ms", "100ms 100ms"):
+        settings = {"messageDelayLevel": levels}
+        async with (
+            made_broker(tmp_path, cluster.namesrv, settings) as again,
+            await Peer.connect(again.address) as peer,
+        ):
+            # Behind it, what waits for the same time at the latest has been delivered.
+            await send(peer, "marker", levels.encode(), i="DELAY\x019\x02")
+            await arrival(peer, "marker", 0 if levels == "100ms" else 1)
+            assert len(records((await pull(peer, "readers", "later")).body)) == 1, levels
+        text = (cluster.folder / "config/delayOffset.json").read_text()
+        assert "2" in fastjson.loads(text)["offsetTable"], f"{levels}: {text}"
+
+
 class Delivered:
     """A delivery that has got this far."""
 
@@ -105,7 +127,11 @@ async def test_the_file_is_written_when_something_was_delivered(tmp_path: Path) 
     again = DelayFile(path, HandClock())
     again.load()
     assert again.offsets == {3: 20, 4: 7}
-    assert fastjson.loads(path.read_text())["dataVersion"]["counter"] == 6
+    delivery.now = {3: 21}
+    await asyncio.wait_for(file.save(), TIMEOUT_S)
+    again.load()
+    assert again.offsets == {3: 21, 4: 7}, "a level that the delivery does not know keeps its progress"
+    assert fastjson.loads(path.read_text())["dataVersion"]["counter"] == 7
 
 
 def test_the_levels_are_read_as_the_original_reads_them() -> None:

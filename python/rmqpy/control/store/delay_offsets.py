@@ -79,8 +79,11 @@ class DelayFile:
             self._saved = self._offsets
 
     async def save(self) -> None:
-        """Write the file if something was delivered since the last time. Raises `StoreError`."""
-        offsets = await asyncio.to_thread(self._read)
+        """Write the file if something was delivered since the last time. Raises `StoreError`.
+
+        Progress of a level that the delivery does not know is kept: the level may come back with its messages.
+        """
+        offsets = self._offsets | await asyncio.to_thread(self._read)
         if offsets != self._saved:
             self._offsets = offsets
             await self._file.save()
