@@ -80,7 +80,8 @@ def is_member(broker: Broker, group: str) -> bool:
 def quiet() -> Iterator[None]:
     """No thread of checks is left behind."""
     yield
-    until(lambda: all(thread.name != "rmqpy-transactions" for thread in threading.enumerate()))
+    names = {"rmqpy-transactions", "rmqpy-checks"}
+    until(lambda: all(thread.name not in names for thread in threading.enumerate()))
 
 
 Check = Callable[[rmqpy.ReceivedMessage], TransactionState | bool | None]
@@ -219,6 +220,36 @@ def test_of_two_producers_each_is_asked_about_its_own_group(name_server: NameSer
         asking[0].push(question("shop"))
         asking[0].push(question("stock"))
         until(lambda: decided(asking[0]) == ["8", "12", "12"])
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_checker_that_hangs_holds_up_no_check_of_another_producer(
+    name_server: NameServer, asking: Brokers
+) -> None:
+    broker = asking[0]
+    is_asked, may_end = threading.Event(), threading.Event()
+
+    def hangs(message: rmqpy.ReceivedMessage) -> bool:
+        is_asked.set()
+        may_end.wait()
+        return True
+
+    def decides(message: rmqpy.ReceivedMessage) -> bool:
+        return False
+
+    with (
+        rmqpy.Producer(name_server.address, group="shop", transaction_checker=hangs),
+        rmqpy.Producer(name_server.address, group="bank", transaction_checker=decides),
+    ):
+        until(lambda: is_member(broker, "shop") and is_member(broker, "bank"))
+        broker.push(question("shop"))
+        assert is_asked.wait(10)
+        broker.push(question("bank"))
+        try:
+            until(lambda: decided(broker) == ["12"])
+        finally:
+            may_end.set()
+        until(lambda: decided(broker) == ["12", "8"])
 
 
 @pytest.mark.usefixtures("quiet")

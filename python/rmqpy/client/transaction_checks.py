@@ -1,11 +1,12 @@
 """Checks of transactions: brokers ask a producer's group about halves that nobody has decided.
 
 Owns the checkers of the producers that share one native client, by group, and the thread `rmqpy-transactions` that
-calls them, one after the other, from the first producer with a checker to the end of the last one. Each answer goes to
-the broker that asked. What raises, and what returns something else than a decision, decides nothing: the broker asks
-again.
+takes the questions, from the first producer with a checker to the end of the last one. Each checker has its own thread,
+`rmqpy-checks`, from its first question on, so that one that hangs holds up no other. Each answer goes to the broker
+that asked. What raises, and what returns something else than a decision, decides nothing: the broker asks again.
 
-Invariant: a broker is answered with the group its message names, and never for one without a checker here.
+Invariants: a broker is answered with the group its message names, and never for one without a checker here; a checker
+is called for one message at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 from rmqpy import errors
@@ -51,6 +54,8 @@ class NoteDecision(Protocol):
     ) -> None: ...
 
 
+#: Questions that wait for a checker; a broker comes again with others.
+QUESTIONS_MAX: Final = 1_024
 #: Where the queue is in a record.
 _QUEUE_ID: Final = slice(12, 16)
 
@@ -68,6 +73,31 @@ class GroupChecker:
     #: What is awaited there.
     running: Future[Decision] | None = None
     is_cancelled: bool = False
+    #: The questions that wait, where it has been asked before; None ends its thread.
+    _waiting: SimpleQueue[Callable[[], None] | None] | None = None
+    _is_full: bool = False
+
+    def call_later(self, question: Callable[[], None]) -> None:
+        """Have a question answered in this checker's own thread, after those before it."""
+        if self._waiting is None:
+            self._waiting = SimpleQueue()
+            threading.Thread(
+                target=self._serve, args=(self._waiting,), name="rmqpy-checks", daemon=True
+            ).start()
+        is_full = self._waiting.qsize() >= QUESTIONS_MAX
+        if not is_full:
+            self._waiting.put(question)
+        elif not self._is_full:
+            log.warning(
+                "the transaction_checker of %s has not returned, and %d checks wait for it: brokers will ask again",
+                self.group,
+                QUESTIONS_MAX,
+            )
+        self._is_full = is_full
+
+    def _serve(self, waiting: SimpleQueue[Callable[[], None] | None]) -> None:
+        while (question := waiting.get()) is not None and not self.is_cancelled:
+            question()
 
     def decide(self, message: ReceivedMessage) -> TransactionState:
         """The decision, awaited where it has to be. Raises what the checker does."""
@@ -88,8 +118,10 @@ class GroupChecker:
         )
 
     def cancel(self) -> None:
-        """Wait for no coroutine any more."""
+        """Wait for no coroutine any more, and end its thread after the question that it is at."""
         self.is_cancelled = True
+        if self._waiting is not None:
+            self._waiting.put(None)
         if self.running is not None:
             self.running.cancel()
 
@@ -147,7 +179,7 @@ class TransactionChecks:
 
     @handles(CheckTransactionState)
     def check(self, ask: CheckTransactionState, address: str) -> None:
-        """Ask the checker of the message's group, and tell the broker."""
+        """Have the checker of the message's group decide, and tell the broker."""
         message = self._message(ask)
         group = message.properties.get(PRODUCER_GROUP, "")
         with self._lock:
@@ -156,17 +188,29 @@ class TransactionChecks:
         if checker is None:
             log.debug("%s asks about a transaction of %s, which has no checker here", address, group)
             return
+        checker.call_later(partial(self._decide, checker, ask, message, address))
+
+    def _decide(
+        self, checker: GroupChecker, ask: CheckTransactionState, message: ReceivedMessage, address: str
+    ) -> None:
+        """Ask the checker, and tell the broker. In the checker's thread."""
         state = TransactionState.UNKNOWN
         try:
             state = checker.decide(message)
         except CancelledError:
             return  # Its producer was closed.
         except BaseException:
-            # This thread asks for all producers of the client.
+            # The thread lives as long as its producer.
             log.exception(
                 "the transaction_checker of %s failed: %s stays undecided", checker.group, message.message_id
             )
-        self._tell(checker.group, ask, message, state, address)
+        try:
+            self._tell(checker.group, ask, message, state, address)
+        except Exception:
+            log.exception(
+                "%s was not told the decision about %s, and will ask again", address, message.message_id
+            )
+            return
         if checker.note is not None:
             checker.note(
                 message,
