@@ -75,6 +75,18 @@ async def test_what_is_taken_back_is_not_delivered_and_its_neighbour_is(start: S
     assert kinds == [1, 1, 5, 5]
 
 
+@pytest.mark.parametrize("key", [f"{ID}01", f"later+{ID}01"])
+async def test_a_recall_reaches_no_message_of_another_topic(start: Start, key: str) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        at = (now_ms() + 2_000) // 1_000 * 1_000 + 1
+        await send_at(peer, at)
+        recalled = f"UNIQ_KEY\x01{ID}09\x02TIMER_DEL_UNIQKEY\x01{key}\x02TIMER_DELIVER_MS\x01{at}\x02"
+        assert (await send(peer, "mine", b"0", i=recalled)).code == 0
+        await send(peer, "later", b"behind it", i=f"UNIQ_KEY\x01{ID}10\x02TIMER_DELIVER_MS\x01{at + 1}\x02")
+        assert (await arrival(peer, "later")).body == f"{ID}01".encode()
+
+
 @pytest.mark.parametrize(
     ("topic", "handle", "code", "reason"),
     [

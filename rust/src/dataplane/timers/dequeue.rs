@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting};
+use super::statistics::topic_of;
 use crate::dataplane::delays::sound_records;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
@@ -168,7 +169,7 @@ impl Delivery {
     /// Has the message that this one names not be delivered.
     fn take_back(&mut self, recall: &RecordView<'_>, at_ms: i64) {
         if let Some(key) = properties::get(recall.properties(), name::TIMER_DELETE_KEY) {
-            self.recalls.add(self.wheel.slot_of(at_ms), key);
+            self.recalls.add(self.wheel.slot_of(at_ms), topic_of(recall), key);
         }
     }
 

@@ -13,9 +13,13 @@ pub(super) struct Recalls {
 }
 
 impl Recalls {
-    /// Has the message of a slot with this key not be delivered. The key is its unique one, or that behind its topic.
-    pub(super) fn add(&mut self, slot: i64, key: &[u8]) {
-        self.slots.entry(slot).or_default().insert(key.into());
+    /// Has the message of a slot and a topic with this key not be delivered. The key is its unique one, or that behind its
+    /// topic. The sender of a recall may send to its own topic, and reaches no other.
+    pub(super) fn add(&mut self, slot: i64, topic: &[u8], key: &[u8]) {
+        let keys = self.slots.entry(slot).or_default();
+        keys.insert(qualified(topic, key));
+        let unique_key = key.strip_prefix(topic).and_then(|rest| rest.strip_prefix(b"+"));
+        unique_key.into_iter().for_each(|unique_key| _ = keys.insert(qualified(topic, unique_key)));
     }
 
     /// Whether a message of a slot has been taken back, by its properties.
@@ -23,7 +27,7 @@ impl Recalls {
         let Some(keys) = self.slots.get(&slot) else { return false };
         let Some(unique_key) = properties::get(message, name::UNIQ_KEY) else { return false };
         let topic = properties::get(message, name::REAL_TOPIC).unwrap_or_default();
-        keys.contains(unique_key) || keys.contains([topic, b"+", unique_key].concat().as_slice())
+        keys.contains(&qualified(topic, unique_key))
     }
 
     /// Forgets slots before this one.
@@ -32,4 +36,9 @@ impl Recalls {
             self.slots = self.slots.split_off(&slot);
         }
     }
+}
+
+/// A key within a topic, whose name has no byte of zero.
+fn qualified(topic: &[u8], key: &[u8]) -> Box<[u8]> {
+    [topic, b"\0", key].concat().into()
 }
