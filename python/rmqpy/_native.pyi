@@ -710,6 +710,8 @@ class Server:
         """Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of
         each resource, and the actions of which one is needed. The sentence for its sender where not; the refusal is
         counted."""
+    def might(self, user: str | None, peer: str, needs: Sequence[_Need]) -> bool:
+        """Whether this user might do all of that from `peer`: as `authorize`, and nothing is counted."""
     def take_refusals(self) -> tuple[list[tuple[int, str, str]], int]:
         """What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and
         how many more."""
@@ -811,12 +813,12 @@ class Transactions:
     """The transactions of a broker."""
 
     def __new__(cls, server: Server) -> Self: ...
-    def recover(self, checked: Sequence[tuple[int, int, int]]) -> None:
+    def recover(self, checked: Sequence[tuple[int, int, int, int]]) -> None:
         """Find the transactions that are open, and count on from these `checked`. Once, before the server
         listens. Raises `StoreError`."""
-    def checked(self) -> list[tuple[int, int, int]]:
+    def checked(self) -> list[tuple[int, int, int, int]]:
         """Open half messages about which somebody was asked: position in the log of the first and of the last one of
-        several that follow one another, and how often about each of them."""
+        several that follow one another, how often about each of them, and how many of these checks were answered."""
     def save(self) -> None:
         """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
     def take(
@@ -828,10 +830,12 @@ class Transactions:
         """Note that another broker has a half message now: nobody is asked about it here any more."""
     def forget(self) -> None:
         """Forget which transactions are open: another broker looks after them from now on."""
-    def due(self, limit: int, interval_ms: int) -> list[tuple[int, int, int, int, str, str, str, bytes]]:
-        """Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
-        position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
-        it was sent."""
+    def due(
+        self, limit: int, interval_ms: int, expiry_ms: int
+    ) -> list[tuple[int, int, tuple[int, int], int | None, int, str, str, str, bytes]]:
+        """Half messages whose producers are to be asked now, or that are `expiry_ms` old, at most `limit`, and after
+        `interval_ms` again: offset, position in the log, how often a producer was asked and answered, the connection
+        that the half came on, store time, producer group, unique key, message id, record as it was sent."""
     def count_checks(self, halves: Sequence[tuple[int, int]]) -> None:
         """Count a check of each of these, offset and position: a producer was sent one."""
     def discard(self, offset: int, physical: int) -> bool:

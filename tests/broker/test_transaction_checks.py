@@ -17,9 +17,11 @@ from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Frame, Peer
 
 from .conftest import Cluster, made_broker, samples
+from .signing import add_user, entry, signed
 from .talk import beat, heartbeat, pull, pushed, send
+from .test_access import ON
 from .test_send_back import Record, arrival, records
-from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, ROLLBACK, end, half, stored
+from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, ROLLBACK, UNKNOWN, end, half, stored
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 #: Defaults of transactionTimeOut and transactionCheckInterval, in seconds.
@@ -79,6 +81,17 @@ async def asked(peer: Peer) -> Frame:
 async def asked_about(peer: Peer) -> tuple[bytes, str]:
     """The body of the half message that the next check is about, and the number of the check."""
     [record] = records((await asked(peer)).body)
+    return record.body, record.properties["TRANSACTION_CHECK_TIMES"]
+
+
+async def answers(peer: Peer) -> tuple[bytes, str]:
+    """Answer the next check that it is not decided; what it was about."""
+    check = await asked(peer)
+    [record] = records(check.body)
+    assert check.ext is not None
+    decided = {name: check.ext[name] for name in ("tranStateTableOffset", "commitLogOffset", "msgId")}
+    decided |= {"producerGroup": record.properties["PGROUP"], "fromTransactionCheck": "true"}
+    assert (await end(peer, decided, UNKNOWN)).code == 0
     return record.body, record.properties["TRANSACTION_CHECK_TIMES"]
 
 
@@ -153,6 +166,61 @@ async def test_members_of_the_group_are_asked_in_turn(timed: StartTimed) -> None
         assert await asked_about(one) == (b"hello", "3")
 
 
+async def test_a_silent_member_takes_no_check_from_the_producer_that_sent_the_half(
+    timed: StartTimed,
+) -> None:
+    server = await timed(transactionCheckMax="3")
+    async with (
+        await server.connect(group="producers") as sender,
+        await server.connect(group="producers") as silent,
+        await server.connect(group="producers") as other,
+    ):
+        decided = await half(sender)
+        await server.advance(TIME_OUT)
+        for number in ("1", "2"):
+            assert await asked_about(sender) == (b"hello", number)
+            assert (await end(sender, decided, UNKNOWN, fromTransactionCheck="true")).code == 0
+            await server.advance(INTERVAL)
+        # The producer does not answer: others are asked in turn with it.
+        assert await asked_about(sender) == (b"hello", "3")
+        for number in range(4, 10, 2):
+            await server.advance(INTERVAL)
+            assert await asked_about(silent if number % 4 == 0 else other) == (b"hello", str(number))
+            await server.advance(INTERVAL)
+            assert await asked_about(sender) == (b"hello", str(number + 1))
+        assert await stored(sender, GIVEN_UP) == []
+        assert (await end(sender, decided, COMMIT, fromTransactionCheck="true")).code == 0
+        assert (await arrival(sender, "orders")).body == b"hello"
+
+
+async def test_only_members_that_may_publish_to_the_topic_are_asked(timed: StartTimed) -> None:
+    server = await timed(**ON)
+    address = server.cluster.broker.address
+    async with (
+        await signed(address, "root") as root,
+        await signed(address, "shop") as sender,
+        await signed(address, "mallory") as stranger,
+    ):
+        await add_user(root, "shop", entry("Topic:orders", "Pub"))
+        await add_user(root, "mallory", entry("Topic:other", "Pub"))
+        await send(root, "orders")
+        await join(stranger)
+        await half(sender)
+        await server.advance(TIME_OUT)
+        await join(sender)
+        for number in range(1, 6):
+            await server.advance(INTERVAL)
+            assert await asked_about(sender) == (b"hello", str(number))
+
+
+async def test_a_time_to_decide_without_end_holds_no_half_beyond_its_file(timed: StartTimed) -> None:
+    server = await timed(fileReservedTime="1")
+    async with await server.connect(group="producers") as sender:
+        await half(sender, more=f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{1 << 60}\x02")
+        await server.advance(3_600 - INTERVAL + 1)
+        assert [record.body for record in await given_up(sender, 1)] == [b"hello"]
+
+
 async def test_another_member_answers_for_a_producer_that_is_gone(timed: StartTimed) -> None:
     server = await timed()
     async with await server.connect(group="producers") as producer:
@@ -177,7 +245,7 @@ async def test_half_messages_of_a_group_without_producers_wait_uncounted_and_hol
             await half(sender, body=b"nobody's")
         await half(sender, body=b"another's", more="PGROUP\x01others\x02")
         await server.advance(TIME_OUT)
-        assert await asked_about(other) == (b"another's", "1")
+        assert await answers(other) == (b"another's", "1")
         await join(sender)
         await server.advance(INTERVAL)
         for _ in range(300):
@@ -194,9 +262,9 @@ async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_co
         decided = await half(producer)
         [waiting] = await stored(producer, HALF)
         await server.advance(TIME_OUT)
-        assert await asked_about(producer) == (b"hello", "1")
+        assert await answers(producer) == (b"hello", "1")
         await server.advance(INTERVAL)
-        assert await asked_about(producer) == (b"hello", "2")
+        assert await answers(producer) == (b"hello", "2")
         assert await counted(server, "open") == 1
         await server.advance(INTERVAL)
         [record] = await given_up(producer, 1)
@@ -232,7 +300,7 @@ async def test_what_was_given_up_is_asked_about_again_when_an_operator_wants_it_
         decided = await half(producer)
         [first] = await stored(producer, HALF)
         await server.advance(TIME_OUT)
-        assert await asked_about(producer) == (b"hello", "1")
+        assert await answers(producer) == (b"hello", "1")
         await server.advance(INTERVAL)
         [record] = await given_up(producer, 1)
         assert await resumed(producer, message_id(record)) == (0, "")
@@ -339,7 +407,7 @@ async def test_checks_are_changed_while_the_broker_runs(timed: StartTimed) -> No
         await producer.ask(UpdateBrokerConfig(body=settings))
         await half(producer)
         await server.advance(2)
-        assert await asked_about(producer) == (b"hello", "1")
+        assert await answers(producer) == (b"hello", "1")
         await server.advance(1)
         await given_up(producer, 1)
 
@@ -353,12 +421,12 @@ async def test_after_a_restart_checks_are_counted_on(tmp_path: Path) -> None:
             async with await server.connect(group="producers") as producer:
                 await half(producer)
                 await server.advance(TIME_OUT)
-                assert await asked_about(producer) == (b"hello", "1")
+                assert await answers(producer) == (b"hello", "1")
         async with made_broker(tmp_path, namesrv.address, settings, clock) as broker:
             server = Timed(Cluster(namesrv.address, broker, tmp_path / "store"), clock)
             async with await server.connect(group="producers") as producer:
                 await server.advance(TIME_OUT + INTERVAL)
-                assert await asked_about(producer) == (b"hello", "2")
+                assert await answers(producer) == (b"hello", "2")
                 await server.advance(INTERVAL)
                 assert [record.body for record in await given_up(producer, 1)] == [b"hello"]
 

@@ -242,7 +242,8 @@ class BrokerConfig(Settings):
     transaction_check_max: int = key(
         "transactionCheckMax",
         15,
-        "How often producers are asked about a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        "After how many checks that producers answered without a decision a half message goes to "
+        "TRANS_CHECK_MAX_TIME_TOPIC.",
         low=1,
         high=1_000_000,
         changeable=True,

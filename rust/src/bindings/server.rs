@@ -202,6 +202,13 @@ impl PyServer {
         Ok(permitted.err().map(|refusal| refusal.to_string()))
     }
 
+    /// Whether this user might do all of that from `peer`: as `authorize`, and nothing is counted.
+    fn might(&self, user: Option<&str>, peer: &str, needs: Vec<access::Need>) -> PyResult<bool> {
+        let peer: SocketAddr = peer.parse().map_err(|_| PyValueError::new_err("peer must be ip:port"))?;
+        let needed = needs.iter().map(access::needed).collect::<PyResult<Vec<_>>>()?;
+        Ok(self.data_plane.guard.decide(user, peer, needed).is_ok())
+    }
+
     /// What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and
     /// how many more.
     fn take_refusals(&self) -> (Vec<(i32, String, String)>, u64) {

@@ -14,8 +14,9 @@ use crate::dataplane::transactions::{CheckedHalves, TopicTransactions};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::response;
 
-/// offset, position, earlier checks, store time, producer group, unique key, message id, record
-type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
+/// offset, position, earlier checks and their answers, connection of the sender, store time, producer group, unique key,
+/// message id, record
+type Undecided<'py> = (u64, u64, (u32, u32), Option<u64>, i64, String, String, String, Bound<'py, PyBytes>);
 
 /// topic, open, committed, rolled back, commits by age, seconds of all together
 type TransactionsRow = (String, u64, u64, u64, Vec<u64>, u64);
@@ -35,11 +36,12 @@ impl Transactions {
 
     /// Find the transactions that are open, and count on from these `checked`. Once, before the server
     /// listens. Raises `StoreError`.
-    fn recover(&self, py: Python<'_>, checked: Vec<(u64, u64, u32)>) -> PyResult<()> {
-        let read = |(first, last, checks)| CheckedHalves {
+    fn recover(&self, py: Python<'_>, checked: Vec<(u64, u64, u32, u32)>) -> PyResult<()> {
+        let read = |(first, last, checks, answers)| CheckedHalves {
             first: PhysicalOffset(first),
             last: PhysicalOffset(last),
             checks,
+            answers,
         };
         let checked: Vec<_> = checked.into_iter().map(read).collect();
         py.detach(|| self.data_plane.recover_transactions(&checked))
@@ -47,10 +49,10 @@ impl Transactions {
     }
 
     /// Open half messages about which somebody was asked: position in the log of the first and of the last one of
-    /// several that follow one another, and how often about each of them.
-    fn checked(&self, py: Python<'_>) -> Vec<(u64, u64, u32)> {
+    /// several that follow one another, how often about each of them, and how many of these checks were answered.
+    fn checked(&self, py: Python<'_>) -> Vec<(u64, u64, u32, u32)> {
         let checked = py.detach(|| self.data_plane.checked_transactions());
-        checked.into_iter().map(|run| (run.first.0, run.last.0, run.checks)).collect()
+        checked.into_iter().map(|run| (run.first.0, run.last.0, run.checks, run.answers)).collect()
     }
 
     /// Commit, under the group of the original, how far half messages are decided. Raises `StoreError`.
@@ -63,7 +65,7 @@ impl Transactions {
     /// `DueMessages.take`.
     fn take<'py>(&self, py: Python<'py>, limit: usize, interval_ms: u64) -> Vec<(u64, EscapeRow<'py>)> {
         let broker = self.data_plane.broker.as_ref();
-        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
+        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms, u64::MAX)));
         let row = |half: UndecidedHalf| Some((half.offset.0, escape_row(py, half.escape()?)));
         due.unwrap_or_default().into_iter().filter_map(row).collect()
     }
@@ -78,16 +80,24 @@ impl Transactions {
         self.data_plane.forget_transactions();
     }
 
-    /// Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
-    /// position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
-    /// it was sent.
-    fn due<'py>(&self, py: Python<'py>, limit: usize, interval_ms: u64) -> Vec<Undecided<'py>> {
+    /// Half messages whose producers are to be asked now, or that are `expiry_ms` old, at most `limit`, and after
+    /// `interval_ms` again: offset, position in the log, how often a producer was asked and answered, the connection that
+    /// the half came on, store time, producer group, unique key, message id, record as it was sent.
+    fn due<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+        interval_ms: u64,
+        expiry_ms: u64,
+    ) -> Vec<Undecided<'py>> {
         let broker = self.data_plane.broker.as_ref();
-        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
+        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms, expiry_ms)));
         let row = |half: UndecidedHalf| {
             let (offset, physical, record) = (half.offset.0, half.physical.0, PyBytes::new(py, &half.record));
-            let UndecidedHalf { checks, stored_ms, group, unique_key, message_id, .. } = half;
-            (offset, physical, checks, stored_ms, group, unique_key, message_id, record)
+            let UndecidedHalf { checks, answers, sender, stored_ms, group, unique_key, message_id, .. } =
+                half;
+            let sender = sender.map(|sender| sender.0);
+            (offset, physical, (checks, answers), sender, stored_ms, group, unique_key, message_id, record)
         };
         due.unwrap_or_default().into_iter().map(row).collect()
     }

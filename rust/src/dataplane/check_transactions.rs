@@ -16,6 +16,7 @@ use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, UNDECIDED_TOPIC};
 use crate::message::{MessageType, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::remoting::LinkId;
 use crate::store::{KeyHashes, Put, PutError};
 
 /// Bytes of the records that are read at once, the last one not counted.
@@ -28,6 +29,10 @@ pub(crate) struct UndecidedHalf {
     pub(crate) physical: PhysicalOffset,
     /// How often somebody was asked before.
     pub(crate) checks: u32,
+    /// How many of these checks were answered.
+    pub(crate) answers: u32,
+    /// The connection that the half came on.
+    pub(crate) sender: Option<LinkId>,
     pub(crate) stored_ms: i64,
     pub(crate) group: String,
     pub(crate) unique_key: String,
@@ -45,14 +50,23 @@ impl UndecidedHalf {
 }
 
 impl Broker {
-    /// At most `limit` of the halves whose time has come, and 4 MiB; they are looked at again after `interval_ms`. May
-    /// wait for the disk.
-    pub(crate) fn due_transactions(&self, limit: usize, interval_ms: u64) -> Vec<UndecidedHalf> {
+    /// At most `limit` of the halves whose time has come, or that are `expiry_ms` old, and 4 MiB; they are looked at again
+    /// after `interval_ms`. May wait for the disk.
+    pub(crate) fn due_transactions(
+        &self,
+        limit: usize,
+        interval_ms: u64,
+        expiry_ms: u64,
+    ) -> Vec<UndecidedHalf> {
         let now_ms = self.clock.wall_ms() as i64;
         let again_ms = now_ms.saturating_add_unsigned(interval_ms.max(1));
+        if let Some((_, count)) = self.transactions.lose_before(self.store.range().0) {
+            self.store.report_lost_transactions(count);
+        }
+        self.transactions.hasten(now_ms.saturating_sub_unsigned(expiry_ms), now_ms, again_ms);
         let taken = self.transactions.take_due(now_ms, again_ms, limit);
         let mut found = Vec::with_capacity(taken.len());
-        let (mut bytes, mut lost) = (0, 0);
+        let mut bytes = 0;
         for (index, due) in taken.iter().enumerate() {
             if bytes >= READ_BYTES_MAX {
                 self.transactions.look_again(taken.get(index..).unwrap_or_default(), now_ms);
@@ -63,11 +77,10 @@ impl Broker {
                 found.push(half);
             } else if due.physical < self.store.visible() {
                 let is_gone = due.physical < self.store.range().0;
-                lost += u64::from(self.transactions.lose(*due, is_gone));
+                if self.transactions.lose(*due, is_gone) {
+                    self.store.report_lost_transactions(1);
+                }
             }
-        }
-        if lost > 0 {
-            self.store.report_lost_transactions(lost);
         }
         found
     }
@@ -112,6 +125,8 @@ impl Broker {
             offset: due.offset,
             physical: due.physical,
             checks: due.checks,
+            answers: due.answers,
+            sender: due.sender,
             stored_ms: half.store_timestamp_ms(),
             group: text(name::PRODUCER_GROUP).unwrap_or_default(),
             unique_key: text(name::UNIQ_KEY).unwrap_or_default(),

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
+use super::event::Link;
+use super::principal::Principal;
 use super::rejection::{ErrorReply, Rejection, ask_the_master, put_refused, unavailable};
 use super::reply;
 use super::role::Role;
@@ -21,7 +23,7 @@ use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::message::{MessageType, sysflag, tag};
-use crate::positions::PhysicalOffset;
+use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
@@ -52,6 +54,7 @@ impl Broker {
         }
         match fields.decision {
             UNKNOWN => {
+                self.note_answer(&mut session.principal, &session.link, session.header.code, &fields)?;
                 let context = session.context(frame.encoding);
                 session.latency.note(context, response::SUCCESS);
                 reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
@@ -85,6 +88,26 @@ impl Broker {
         let end = if decision == COMMIT { End::Commit(age_ms.max(0) as u64 / 1_000) } else { End::Rollback };
         self.transactions.finish_end(offset, ended.is_ok().then_some(end));
         ended
+    }
+
+    /// Counts the answer of a producer that was asked, and does not know.
+    fn note_answer(
+        &self,
+        principal: &mut Principal,
+        link: &Link,
+        code: i32,
+        fields: &EndTransactionHeader<'_>,
+    ) -> Result<(), Rejection> {
+        let (Ok(offset), Ok(at)) = (u64::try_from(fields.queue_offset), u64::try_from(fields.offset)) else {
+            return Ok(());
+        };
+        let (offset, at) = (QueueOffset(offset), PhysicalOffset(at));
+        let Some(topic) = self.transactions.topic(offset, at).filter(|_| fields.is_checked) else {
+            return Ok(());
+        };
+        self.guard.permit(principal, link, code, needs::to_send(&topic))?;
+        self.transactions.count_answer(offset, at);
+        Ok(())
     }
 
     /// Checks that the decision is about this half, and comes in time.

@@ -232,16 +232,25 @@ impl Guard {
         peer: SocketAddr,
         needed: impl IntoIterator<Item = Needed<'a>>,
     ) -> Result<(), Refusal> {
+        self.decide(user, peer, needed).inspect_err(|refusal| self.note(code, peer, refusal))
+    }
+
+    /// The same for what the broker would do by itself: nothing is noted.
+    pub(crate) fn decide<'a>(
+        &self,
+        user: Option<&str>,
+        peer: SocketAddr,
+        needed: impl IntoIterator<Item = Needed<'a>>,
+    ) -> Result<(), Refusal> {
         let rules = self.rules.load();
         let user = user.and_then(|name| rules.user(name));
         let mut needed = needed.into_iter();
-        let permitted = match user {
+        match user {
             Some(user) if !user.is_enabled => Err(Refusal::Disabled { user: user.name.clone() }),
             Some(user) if user.is_super => Ok(()),
             user => needed
                 .try_for_each(|needed| rules.authorize(user.map(|user| &**user), needed, peer.ip(), None)),
-        };
-        permitted.inspect_err(|refusal| self.note(code, peer, refusal))
+        }
     }
 
     /// What was refused since the last call.

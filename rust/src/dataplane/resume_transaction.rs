@@ -9,7 +9,7 @@
 use super::broker::Broker;
 use super::check_transactions::with_checks;
 use super::rejection::{ErrorReply, put_refused, unavailable};
-use super::transactions::topic_of;
+use super::transactions::{NewHalf, group_of, topic_of};
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, UNDECIDED_TOPIC};
@@ -59,7 +59,17 @@ impl Broker {
         if self.store.is_sync() {
             self.store.release_after(stored.end);
         }
-        self.transactions.open(stored.queue_offset, stored.physical, topic_of(&properties), now_ms);
+        self.transactions.open(&NewHalf {
+            offset: stored.queue_offset,
+            physical: stored.physical,
+            topic: topic_of(&properties),
+            group: group_of(&properties),
+            client: record.born_host().ip(),
+            sender: None,
+            stored_ms: stored.store_timestamp_ms,
+            due_ms: now_ms,
+            checks: 0,
+        });
         if resumed.len() == REMEMBERED_MAX {
             resumed.pop_front();
         }

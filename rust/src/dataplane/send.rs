@@ -81,7 +81,7 @@ impl Broker {
         frame: &Frame<'f>,
     ) -> Result<StagedSend<'f>, Rejection> {
         let context = session.context(frame.encoding);
-        let Session { header, arena, random, .. } = session;
+        let Session { header, arena, random, link, .. } = session;
         let fields = SendHeader::decode(header)?;
         let (topic, queue_id) = admission::send(&self.metadata, &fields)?;
         self.check_copies()?;
@@ -125,7 +125,7 @@ impl Broker {
         let body_crc = RecordFields::body_crc(frame.body);
         let mut staged = StagedRecord { body_crc, attributes, message_type, ..staged };
         if is_half {
-            return self.stage_half(arena, staged, &topic.name);
+            return self.stage_half(arena, staged, &topic.name, link.peer().ip());
         }
         if topic.name.starts_with(DEAD_LETTER_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
             // The consumer that gave up on it asked for a delay before the next try.
@@ -184,7 +184,7 @@ impl Broker {
             let done = self.store.try_append(&mut puts);
             for (staged, put) in burst.iter().zip(&puts).take(done) {
                 if staged.is_half {
-                    self.open_half(put);
+                    self.open_half(put, link);
                 }
                 let unique_key = arena.get(staged.attributes.unique_key.clone());
                 let put = std::slice::from_ref(put);

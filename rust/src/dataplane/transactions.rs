@@ -13,33 +13,64 @@
 //! Each is looked at when its time comes (`check_transactions`): first when its producer has had the time that it has,
 //! then again and again. It has a time and a count of its own, so that one whose producer is gone holds back no other,
 //! and a check stores nothing: the counts are saved beside the log every few seconds (`checks`), and a kill forgets the last.
+//! Answers are counted apart from checks, for a half is given up after so many answers: a member of the group that says
+//! nothing is no reason.
 //!
 //! Threads: any; one lock, held for an operation on a map.
 
 mod by_topic;
 mod checks;
 mod progress;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::message::properties::{self, name};
 use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::remoting::LinkId;
 use crate::store::Store;
 
 pub(super) use by_topic::End;
 use by_topic::{ByTopic, TopicIndex};
 pub(crate) use by_topic::{LATENCY_BOUNDS_S, TopicTransactions};
+pub(super) use shares::Full;
+use shares::{Owner, Shares};
 
 /// Transactions that may be open at once.
 const OPEN_MAX: usize = 1 << 20;
+
+/// The longest time that a producer may ask for, before it is asked: one day.
+const DECIDE_MS_MAX: i64 = 86_400_000;
+
+/// A half message that was stored.
+#[derive(Clone, Copy)]
+pub(super) struct NewHalf<'a> {
+    pub(super) offset: QueueOffset,
+    pub(super) physical: PhysicalOffset,
+    pub(super) topic: &'a str,
+    /// Of the producer.
+    pub(super) group: &'a str,
+    /// The address that sent it.
+    pub(super) client: IpAddr,
+    /// The connection that it came on, while this broker runs.
+    pub(super) sender: Option<LinkId>,
+    pub(super) stored_ms: i64,
+    pub(super) due_ms: i64,
+    /// How often its producers were asked before.
+    pub(super) checks: u32,
+}
 
 /// A half message without a decision.
 #[derive(Debug)]
 struct OpenHalf {
     physical: PhysicalOffset,
+    stored_ms: i64,
+    owner: Owner,
+    sender: Option<LinkId>,
     /// A decision is being stored.
     is_ending: bool,
     /// That it cannot be read has been told.
@@ -48,14 +79,10 @@ struct OpenHalf {
     topic: TopicIndex,
     /// How often its producers have been asked.
     checks: u32,
+    /// How many of these checks were answered, by a producer that does not know.
+    answers: u32,
     /// When it is looked at: its entry in `State::due`.
     due_ms: i64,
-}
-
-impl OpenHalf {
-    fn new(physical: PhysicalOffset, topic: TopicIndex, due_ms: i64, checks: u32) -> Self {
-        Self { physical, is_ending: false, is_reported: false, topic, checks, due_ms }
-    }
 }
 
 /// An open half that is to be looked at.
@@ -64,15 +91,20 @@ pub(super) struct DueHalf {
     pub(super) offset: QueueOffset,
     pub(super) physical: PhysicalOffset,
     pub(super) checks: u32,
+    /// How many of these checks were answered.
+    pub(super) answers: u32,
+    /// The connection that it came on.
+    pub(super) sender: Option<LinkId>,
 }
 
-/// Open halves, one behind the other, about each of which somebody was asked so often.
+/// Open halves, one behind the other, about each of which a producer was asked, and answered, so often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckedHalves {
     /// Positions in the log of the first and the last of them.
     pub(crate) first: PhysicalOffset,
     pub(crate) last: PhysicalOffset,
     pub(crate) checks: u32,
+    pub(crate) answers: u32,
 }
 
 /// What has become of half messages since the start.
@@ -94,6 +126,7 @@ struct State {
     due: BTreeSet<(i64, u64)>,
     counts: TransactionCounts,
     by_topic: ByTopic,
+    shares: Shares,
     /// Every half before this offset has been opened.
     opened_until: u64,
     /// Halves beyond it that were: connections store side by side.
@@ -105,10 +138,23 @@ struct State {
 }
 
 impl State {
-    fn insert(&mut self, offset: u64, half: OpenHalf) {
-        self.due.insert((half.due_ms, offset));
-        self.by_topic.open(half.topic);
-        self.open.insert(offset, half);
+    fn insert(&mut self, new: &NewHalf<'_>) {
+        let topic = self.by_topic.index(new.topic);
+        let half = OpenHalf {
+            physical: new.physical,
+            stored_ms: new.stored_ms,
+            owner: self.shares.add(new.group, new.client),
+            sender: new.sender,
+            is_ending: false,
+            is_reported: false,
+            topic,
+            checks: new.checks,
+            answers: new.checks,
+            due_ms: new.due_ms,
+        };
+        self.due.insert((half.due_ms, new.offset.0));
+        self.by_topic.open(topic);
+        self.open.insert(new.offset.0, half);
     }
 
     /// The topic of one that was open.
@@ -116,6 +162,7 @@ impl State {
         let half = self.open.remove(&offset)?;
         self.due.remove(&(half.due_ms, offset));
         self.by_topic.close(half.topic);
+        self.shares.remove(half.owner);
         Some(half.topic)
     }
 
@@ -145,6 +192,17 @@ impl Transactions {
         self.open_count() < OPEN_MAX
     }
 
+    /// Whose share leaves no room for another half of this group and address.
+    pub(super) fn full(&self, group: &str, client: IpAddr) -> Option<Full> {
+        let state = self.state.lock();
+        if state.open.len() >= OPEN_MAX { Some(Full::All) } else { state.shares.full(group, client) }
+    }
+
+    /// The position of the oldest open half.
+    pub(super) fn first(&self) -> Option<PhysicalOffset> {
+        self.state.lock().open.values().next().map(|half| half.physical)
+    }
+
     pub(super) fn counts(&self) -> TransactionCounts {
         self.state.lock().counts
     }
@@ -154,12 +212,11 @@ impl Transactions {
         self.state.lock().by_topic.read()
     }
 
-    /// A half message of `topic` was stored, which is looked at when it is `due_ms`.
-    pub(super) fn open(&self, offset: QueueOffset, physical: PhysicalOffset, topic: &str, due_ms: i64) {
+    /// A half message was stored, which is looked at when it is due.
+    pub(super) fn open(&self, new: &NewHalf<'_>) {
         let mut state = self.state.lock();
-        let topic = state.by_topic.index(topic);
-        state.insert(offset.0, OpenHalf::new(physical, topic, due_ms, 0));
-        state.opened_beyond.insert(offset.0);
+        state.insert(new);
+        state.opened_beyond.insert(new.offset.0);
         while state.opened_beyond.first() == Some(&state.opened_until) {
             state.opened_beyond.pop_first();
             state.opened_until += 1;
@@ -190,6 +247,32 @@ impl Transactions {
         }
     }
 
+    /// Makes halves that were stored before this time due now, whatever their producers asked for: their file of the log
+    /// is about to expire.
+    pub(super) fn hasten(&self, stored_before_ms: i64, now_ms: i64, again_ms: i64) {
+        let mut guard = self.state.lock();
+        let State { open, due, .. } = &mut *guard;
+        // In the order of the log. One that was looked at lately is looked at again when its time has come.
+        for (offset, half) in open.iter_mut().take_while(|(_, half)| half.stored_ms < stored_before_ms) {
+            if half.due_ms > again_ms {
+                due.remove(&(half.due_ms, *offset));
+                half.due_ms = now_ms;
+                due.insert((now_ms, *offset));
+            }
+        }
+    }
+
+    /// Ends halves whose records are gone from a log that begins there; how many, and the first of them.
+    pub(super) fn lose_before(&self, begin: PhysicalOffset) -> Option<(PhysicalOffset, u64)> {
+        let mut state = self.state.lock();
+        let gone = state.open.iter().take_while(|(_, half)| half.physical < begin);
+        let gone: Vec<(u64, PhysicalOffset)> = gone.map(|(offset, half)| (*offset, half.physical)).collect();
+        let (_, first) = *gone.first()?;
+        gone.iter().for_each(|(offset, _)| _ = state.remove(*offset));
+        state.counts.lost += gone.len() as u64;
+        Some((first, gone.len() as u64))
+    }
+
     /// At most `limit` of the halves whose time has come, in the order in which it came. They are looked at again when it
     /// is `again_ms`, which lies behind `now_ms`.
     pub(super) fn take_due(&self, now_ms: i64, again_ms: i64, limit: usize) -> Vec<DueHalf> {
@@ -206,8 +289,13 @@ impl Transactions {
             half.due_ms = again_ms;
             state.due.insert((again_ms, offset));
             if !half.is_ending {
-                let (physical, checks) = (half.physical, half.checks);
-                taken.push(DueHalf { offset: QueueOffset(offset), physical, checks });
+                taken.push(DueHalf {
+                    offset: QueueOffset(offset),
+                    physical: half.physical,
+                    checks: half.checks,
+                    answers: half.answers,
+                    sender: half.sender,
+                });
             }
         }
         taken
@@ -247,6 +335,21 @@ impl Transactions {
         }
     }
 
+    /// The topic of an open half.
+    pub(super) fn topic(&self, offset: QueueOffset, physical: PhysicalOffset) -> Option<Box<str>> {
+        let mut state = self.state.lock();
+        let topic = state.half(offset, physical)?.topic;
+        state.by_topic.name(topic)
+    }
+
+    /// A producer has answered a check of this half, and does not know. Each check has one answer.
+    pub(super) fn count_answer(&self, offset: QueueOffset, physical: PhysicalOffset) {
+        let mut state = self.state.lock();
+        if let Some(half) = state.half(offset, physical).filter(|half| half.answers < half.checks) {
+            half.answers += 1;
+        }
+    }
+
     /// Looks at this half when it is `now_ms`, as if nobody had been asked about it yet; false where it has ended.
     pub(super) fn begin_again(&self, offset: QueueOffset, physical: PhysicalOffset, now_ms: i64) -> bool {
         let mut guard = self.state.lock();
@@ -254,7 +357,7 @@ impl Transactions {
         let Some(half) = state.open.get_mut(&offset.0).filter(|half| half.physical == physical) else {
             return false;
         };
-        half.checks = 0;
+        (half.checks, half.answers) = (0, 0);
         state.due.remove(&(half.due_ms, offset.0));
         half.due_ms = now_ms;
         state.due.insert((now_ms, offset.0));
@@ -275,10 +378,18 @@ impl Transactions {
     }
 }
 
-/// How long the producer of a half message has before it is asked: what the message says, or else `timeout_ms`.
+/// How long the producer of a half message has before it is asked: what the message says, a day at most, or else
+/// `timeout_ms`.
 pub(super) fn time_to_decide_ms(half_properties: &[u8], timeout_ms: i64) -> i64 {
     let asked_s: Option<i64> = number(half_properties, name::CHECK_IMMUNITY_S);
-    asked_s.filter(|seconds| *seconds >= 0).map_or(timeout_ms, |seconds| seconds.saturating_mul(1_000))
+    let asked_ms = asked_s.filter(|seconds| *seconds >= 0).map(|seconds| seconds.saturating_mul(1_000));
+    asked_ms.map_or(timeout_ms, |asked_ms| asked_ms.min(DECIDE_MS_MAX))
+}
+
+/// The producer group of the message.
+pub(super) fn group_of(half_properties: &[u8]) -> &str {
+    let group = properties::get(half_properties, name::PRODUCER_GROUP);
+    group.and_then(|group| std::str::from_utf8(group).ok()).unwrap_or_default()
 }
 
 /// The topic of the message.

@@ -41,8 +41,10 @@ class ConnectedClient:
     language: str
     version: int
     seen_ms: int
-    #: Who sent its heartbeat, where access control is on.
+    #: Who signed the heartbeat, where access control is on.
     user: str | None = None
+    #: Whether that user needs a policy for what it does.
+    is_guarded: bool = False
 
 
 @dataclass(slots=True)

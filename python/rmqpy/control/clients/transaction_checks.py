@@ -1,8 +1,10 @@
 """Checks of transactions: producers are asked about half messages that they have not decided about.
 
 The data plane says which are due; each has a time and a count of its own, so that none waits for another's producer.
-Each check of a half goes to the next member of its producer group, and counts when it was sent. A half whose producers
-were asked often enough, or whose file of the log is about to expire, is given up.
+That a client is a member of a producer group is its own claim. So a check goes to a member that may publish to the
+topic of the half: to the connection that sent it, as long as that answers; where it does not, in turn to it and to the
+others. A half is given up when so many checks were answered without a decision, or when its file of the log is about to
+expire: a check that no member answers is no reason.
 
 Threads: the event loop's; what may wait for the disk is done in a worker.
 """
@@ -13,7 +15,7 @@ import asyncio
 import logging
 from typing import Final, NamedTuple
 
-from rmqpy._native import Server, Transactions
+from rmqpy._native import Server, Transactions, record_topic
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Producers
@@ -21,6 +23,7 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.protocol import names
+from rmqpy.protocol.access import Action, ResourceKind
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.transactions import CheckTransactionState
 
@@ -43,7 +46,10 @@ class _Half(NamedTuple):
 
     offset: int
     physical: int
-    checks: int
+    #: How often a producer was asked, and answered that it does not know.
+    checks: tuple[int, int]
+    #: The connection it came on; None after a restart.
+    sender: int | None
     stored_ms: int
     group: str
     unique_key: str
@@ -77,7 +83,8 @@ class TransactionChecks:
         for _ in range(_BATCHES_MAX):
             config = self._config.now
             interval_ms = config.transaction_check_interval_ms
-            found = await asyncio.to_thread(self._transactions.due, _BATCH, interval_ms)
+            expiry_ms = max(0, config.store.reserved_hours * _HOUR_MS - interval_ms)
+            found = await asyncio.to_thread(self._transactions.due, _BATCH, interval_ms, expiry_ms)
             if not found:
                 break
             checked = []
@@ -95,7 +102,8 @@ class TransactionChecks:
             )
 
     def _is_hopeless(self, half: _Half, config: BrokerConfig) -> bool:
-        if half.checks >= config.transaction_check_max:
+        _, answers = half.checks
+        if answers >= config.transaction_check_max:
             return True
         # With its file it would be gone without a trace, maybe before it is looked at again.
         age_ms = self._clock.wall_ms() - half.stored_ms
@@ -103,7 +111,7 @@ class TransactionChecks:
 
     def _ask(self, half: _Half, broker_name: str) -> bool:
         """Whether a member of the half's group was sent the question."""
-        members = list(self._producers.groups.get(half.group, {}))
+        members = self._members(half)
         if not members:
             self._miss(half.group)
             return False
@@ -119,16 +127,35 @@ class TransactionChecks:
             body=half.record,
         )
         sent = encode(ask)
-        first = half.offset + half.checks
         return any(
-            self._server.push(members[number % len(members)], ask.code, sent.ext or {}, sent.body)
-            for number in range(first, first + min(len(members), _MEMBERS_MAX))
+            self._server.push(member, ask.code, sent.ext or {}, sent.body)
+            for member in members[:_MEMBERS_MAX]
         )
+
+    def _members(self, half: _Half) -> list[int]:
+        """Connections of members that may be asked, in the order in which they are tried."""
+        needs = [(ResourceKind.TOPIC.value, record_topic(half.record), [Action.PUB.value])]
+        group = self._producers.groups.get(half.group, {})
+        members = [
+            connection
+            for connection, member in group.items()
+            if not member.is_guarded or self._server.might(member.user, member.address, needs)
+        ]
+        checks, answers = half.checks
+        if half.sender not in members:
+            return _rotated(members, half.offset + checks)
+        members.remove(half.sender)
+        silent = checks - answers
+        others = _rotated(members, half.offset + silent // 2)
+        return [half.sender, *others] if silent % 2 == 0 else [*others, half.sender]
 
     def _miss(self, group: str) -> None:
         if group not in self._absent and len(self._absent) < _ABSENT_MAX:
             self._absent.add(group)
-            log.warning("no producer of the group %s is connected, and half messages of it wait", group)
+            log.warning(
+                "half messages of the group %s wait: no producer of it is connected that may publish to their topic",
+                group,
+            )
 
     async def _give_up(self, half: _Half) -> bool:
         """Whether it was; a store that refuses, such as one whose disk is full, is asked again later."""
@@ -140,3 +167,9 @@ class TransactionChecks:
                 "the half message at offset %d was not given up, which is tried again: %s", half.offset, error
             )
             return False
+
+
+def _rotated(members: list[int], first: int) -> list[int]:
+    """The members in turn, from the one with this number on."""
+    begin = first % len(members) if members else 0
+    return members[begin:] + members[:begin]

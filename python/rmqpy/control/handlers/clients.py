@@ -67,6 +67,7 @@ class ClientHandlers:
             context.version,
             self._clock.wall_ms(),
             context.user,
+            context.is_guarded,
         )
         is_version_2 = data.heartbeat_fingerprint != 0
         must_resend = not is_version_2

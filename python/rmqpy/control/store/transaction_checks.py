@@ -1,4 +1,4 @@
-"""Checks of transactions on disk: how often producers were asked about open half messages, in
+"""Checks of transactions on disk: how often producers were asked about open half messages and answered, in
 `transactionChecks.json`.
 
 Owns the file, which the original does not have: it counts in the half message, and stores it again for each check. The
@@ -27,6 +27,8 @@ class CheckedHalves:
     first: int
     last: int
     checks: int
+    #: How many of the checks were answered; files of earlier releases say nothing of it.
+    answers: int = 0
 
 
 @record
@@ -42,12 +44,12 @@ class CheckFile:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = TableFile(path, CheckContent, self._snapshot, clock)
-        self._checked: list[tuple[int, int, int]] = []
+        self._checked: list[tuple[int, int, int, int]] = []
         self._saved = self._checked
-        self._read: Callable[[], list[tuple[int, int, int]]] = lambda: self._checked
+        self._read: Callable[[], list[tuple[int, int, int, int]]] = lambda: self._checked
 
     @property
-    def checked(self) -> list[tuple[int, int, int]]:
+    def checked(self) -> list[tuple[int, int, int, int]]:
         """The counts in the file, as `Transactions.recover` takes them."""
         return self._saved
 
@@ -56,7 +58,7 @@ class CheckFile:
         found = self._file.load()
         if found is not None:
             self._checked = self._saved = sorted(
-                (one.first, one.last, min(one.checks, _CHECKS_MAX))
+                (one.first, one.last, min(one.checks, _CHECKS_MAX), min(max(one.answers, 0), _CHECKS_MAX))
                 for one in found.checked
                 if 0 <= one.first <= one.last <= _POSITION_MAX and one.checks > 0
             )
@@ -77,7 +79,10 @@ class CheckFile:
         checked = self._checked
         return lambda version: CheckContent(
             data_version=version,
-            checked=[CheckedHalves(first=first, last=last, checks=checks) for first, last, checks in checked],
+            checked=[
+                CheckedHalves(first=first, last=last, checks=checks, answers=answers)
+                for first, last, checks, answers in checked
+            ],
         )
 
 

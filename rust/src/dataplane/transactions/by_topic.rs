@@ -58,6 +58,12 @@ impl ByTopic {
         index
     }
 
+    /// The name of a topic; `None` of those that are counted together.
+    pub(super) fn name(&self, topic: TopicIndex) -> Option<Box<str>> {
+        let found = self.indexes.iter().find(|(_, index)| **index == topic);
+        found.map(|(name, _)| name.clone()).filter(|name| !name.is_empty())
+    }
+
     pub(super) fn open(&mut self, topic: TopicIndex) {
         self.change(topic, |counts| counts.open += 1);
     }

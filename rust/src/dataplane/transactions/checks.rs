@@ -9,14 +9,14 @@ impl Transactions {
     /// Those about which somebody was asked. What happens meanwhile may be in it or not.
     pub(in crate::dataplane) fn checked(&self) -> Vec<CheckedHalves> {
         let mut found: Vec<CheckedHalves> = Vec::new();
-        let (mut from, mut checks_before) = (0, 0);
+        let (mut from, mut before) = (0, (0, 0));
         loop {
             let state = self.state.lock();
             let mut looked_at = 0;
             for (offset, half) in state.open.range(from..).take(HALVES_MAX) {
                 looked_at += 1;
                 from = offset + 1;
-                match found.last_mut().filter(|_| half.checks == checks_before) {
+                match found.last_mut().filter(|_| (half.checks, half.answers) == before) {
                     _ if half.checks == 0 => {}
                     Some(run) => run.last = half.physical,
                     None => {
@@ -24,10 +24,11 @@ impl Transactions {
                             first: half.physical,
                             last: half.physical,
                             checks: half.checks,
+                            answers: half.answers,
                         });
                     }
                 }
-                checks_before = half.checks;
+                before = (half.checks, half.answers);
             }
             if looked_at < HALVES_MAX {
                 return found;
@@ -44,6 +45,7 @@ impl Transactions {
             while halves.next_if(|half| half.physical < run.first).is_some() {}
             while let Some(half) = halves.next_if(|half| half.physical <= run.last) {
                 half.checks = half.checks.max(run.checks);
+                half.answers = half.answers.max(run.answers).min(half.checks);
             }
         }
     }

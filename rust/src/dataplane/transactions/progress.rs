@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::super::metadata::Metadata;
 use super::super::offsets::Offsets;
-use super::{OpenHalf, State, Transactions, number, time_to_decide_ms};
+use super::{NewHalf, State, Transactions, number, time_to_decide_ms};
 use crate::message::properties::name;
 use crate::message::record::{RecordView, records};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
@@ -55,10 +55,18 @@ impl Transactions {
                 let due_ms = half
                     .store_timestamp_ms()
                     .saturating_add(time_to_decide_ms(half.properties(), timeout_ms));
-                // The original counts in the message, and stores it again for that.
-                let checks = number(half.properties(), name::TRANSACTION_CHECKS).unwrap_or_default();
-                let topic = found.by_topic.index(super::topic_of(half.properties()));
-                found.insert(offset, OpenHalf::new(half.physical_offset(), topic, due_ms, checks));
+                found.insert(&NewHalf {
+                    offset: half.queue_offset(),
+                    physical: half.physical_offset(),
+                    topic: super::topic_of(half.properties()),
+                    group: super::group_of(half.properties()),
+                    client: half.born_host().ip(),
+                    sender: None,
+                    stored_ms: half.store_timestamp_ms(),
+                    due_ms,
+                    // The original counts in the message, and stores it again for that.
+                    checks: number(half.properties(), name::TRANSACTION_CHECKS).unwrap_or_default(),
+                });
                 if let Some(first) = number(half.properties(), name::FIRST_HALF_OFFSET) {
                     renewed.entry(first).or_default().push(offset);
                 }

@@ -25,6 +25,21 @@ fn open(disk: &SimDisk) -> Arc<Store> {
     Store::open(options, disk.shared(), clock, &RecoveryProgress::default()).expect("the store opens")
 }
 
+/// A half of `orders` that is looked at then.
+fn new(offset: QueueOffset, physical: PhysicalOffset, due_ms: i64) -> NewHalf<'static> {
+    NewHalf {
+        offset,
+        physical,
+        topic: "orders",
+        group: "producers",
+        client: [127, 0, 0, 1].into(),
+        sender: None,
+        stored_ms: 0,
+        due_ms,
+        checks: 0,
+    }
+}
+
 /// Stores a record; its offset and position.
 fn store_plain(store: &Store, topic: &str, body: &[u8]) -> (QueueOffset, PhysicalOffset) {
     store_with(store, topic, body, b"")
@@ -36,7 +51,7 @@ fn store_with(store: &Store, topic: &str, body: &[u8], properties: &[u8]) -> (Qu
 
 fn half(store: &Store, transactions: &Transactions) -> (QueueOffset, PhysicalOffset) {
     let (offset, physical) = store_plain(store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, "orders", NEVER_MS);
+    transactions.open(&new(offset, physical, NEVER_MS));
     (offset, physical)
 }
 
@@ -178,7 +193,7 @@ fn an_offset_waits_for_a_half_that_another_thread_has_stored_and_not_yet_opened(
         transactions.save(&metadata, &offsets).expect("a working disk");
     }
     assert_eq!(offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0), Some(0));
-    transactions.open(first.0, first.1, "orders", NEVER_MS);
+    transactions.open(&new(first.0, first.1, NEVER_MS));
     end(&store, &transactions, first);
     for _ in 0..3 {
         store.flush().expect("flushed");
@@ -199,14 +214,17 @@ fn halves_are_looked_at_each_in_its_own_time_and_again() {
     let transactions = recovered(&store, &Offsets::default());
     let halves = [30, 10, 20].map(|due_ms| {
         let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-        transactions.open(offset, physical, "orders", due_ms);
+        transactions.open(&new(offset, physical, due_ms));
         (offset, physical)
     });
     assert!(due(&transactions, 9, 100, 9).is_empty());
     assert_eq!(due(&transactions, 20, 100, 9), [1, 2]);
     assert_eq!(due(&transactions, 99, 200, 9), [0], "the others are due later");
     assert_eq!(due(&transactions, 100, 300, 1), [1], "no more than were asked for");
-    transactions.look_again(&[DueHalf { offset: halves[1].0, physical: halves[1].1, checks: 0 }], 100);
+    transactions.look_again(
+        &[DueHalf { offset: halves[1].0, physical: halves[1].1, checks: 0, answers: 0, sender: None }],
+        100,
+    );
     assert_eq!(due(&transactions, 100, 300, 9), [1, 2]);
     assert!(transactions.begin_end(halves[0].0, halves[0].1));
     assert!(due(&transactions, 200, 300, 9).is_empty(), "somebody is deciding");
@@ -230,6 +248,7 @@ fn checks_are_counted_on_after_a_start_and_halves_that_were_not_open_have_none()
         first: halves[first].1,
         last: halves[last].1,
         checks,
+        answers: 0,
     };
     let saved = transactions.checked();
     assert_eq!(saved, [run(0, 1, 2), run(3, 3, 2), run(4, 4, 1)]);
@@ -246,10 +265,13 @@ fn only_checks_of_this_half_count() {
     let store = open(&SimDisk::new());
     let transactions = recovered(&store, &Offsets::default());
     let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, "orders", 0);
+    transactions.open(&new(offset, physical, 0));
     transactions.count_check(offset, physical);
     transactions.count_check(offset, PhysicalOffset(physical.0 + 1));
-    assert_eq!(transactions.take_due(0, 1, 9), [DueHalf { offset, physical, checks: 1 }]);
+    assert_eq!(
+        transactions.take_due(0, 1, 9),
+        [DueHalf { offset, physical, checks: 1, answers: 0, sender: None }]
+    );
 }
 
 #[test]
@@ -257,7 +279,7 @@ fn what_cannot_be_read_is_told_once_and_ends_when_it_is_gone() {
     let store = open(&SimDisk::new());
     let transactions = recovered(&store, &Offsets::default());
     let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, "orders", 0);
+    transactions.open(&new(offset, physical, 0));
     let [half] = transactions.take_due(0, 1, 9)[..] else { panic!("one half") };
     assert!(transactions.lose(half, false));
     assert!(!transactions.lose(half, false));
@@ -273,7 +295,7 @@ fn a_message_says_how_long_its_producer_has() {
     };
     assert_eq!(time_to_decide_ms(b"", 6_000), 6_000);
     assert_eq!([time("0"), time("2"), time("-1"), time("soon")], [0, 2_000, 6_000, 6_000]);
-    assert_eq!(time(&i64::MAX.to_string()), i64::MAX);
+    assert_eq!(time(&i64::MAX.to_string()), 86_400_000, "a day at most");
 }
 
 #[test]
@@ -285,4 +307,44 @@ fn after_a_start_halves_are_due_by_when_they_were_stored() {
     let transactions = recovered(&store, &Offsets::default());
     assert!(due(&transactions, stored_ms + 5_999, NEVER_MS, 9).is_empty());
     assert_eq!(due(&transactions, stored_ms + 6_000, NEVER_MS, 9), [0]);
+}
+
+#[test]
+fn a_check_without_an_answer_is_not_counted_as_one_and_each_has_one_answer() {
+    let store = open(&SimDisk::new());
+    let transactions = recovered(&store, &Offsets::default());
+    let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
+    transactions.open(&new(offset, physical, 0));
+    transactions.count_answer(offset, physical);
+    (0..3).for_each(|_| transactions.count_check(offset, physical));
+    transactions.count_answer(offset, physical);
+    let counts = |transactions: &Transactions| {
+        let [due] = transactions.take_due(NEVER_MS - 1, NEVER_MS, 9)[..] else { panic!("one half") };
+        transactions.look_again(&[due], 0);
+        (due.checks, due.answers)
+    };
+    assert_eq!(counts(&transactions), (3, 1));
+    let again = recovered(&store, &Offsets::default());
+    again.restore_checks(&transactions.checked());
+    assert_eq!(counts(&again), (3, 1));
+    (0..9).for_each(|_| transactions.count_answer(offset, physical));
+    assert_eq!(counts(&transactions), (3, 3));
+}
+
+#[test]
+fn a_half_leaves_with_its_file_and_is_due_before_that_whatever_its_producer_asked_for() {
+    let store = open(&SimDisk::new());
+    let transactions = recovered(&store, &Offsets::default());
+    let halves: Vec<_> = (0..3).map(|_| store_plain(&store, HALF_TOPIC, b"half")).collect();
+    for ((offset, physical), stored_ms) in halves.iter().zip([10, 20, 30]) {
+        transactions.open(&NewHalf { stored_ms, ..new(*offset, *physical, NEVER_MS) });
+    }
+    transactions.hasten(30, 100, 200);
+    assert_eq!(due(&transactions, 100, 200, 9), [0, 1]);
+    transactions.hasten(30, 150, 250);
+    assert!(due(&transactions, 150, 250, 9).is_empty(), "each was looked at a moment ago");
+    assert_eq!(transactions.lose_before(halves[2].1), Some((halves[0].1, 2)));
+    assert_eq!(transactions.lose_before(halves[2].1), None);
+    assert_eq!((open_offsets(&transactions), transactions.counts().lost), (vec![2], 2));
+    assert_eq!(transactions.first(), Some(halves[2].1));
 }
