@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqpy.clock import HandClock
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.store import StoreConfig
 from rmqpy.control.store.delay_offsets import DelayFile
-from rmqpy.errors import ConfigError
+from rmqpy.errors import ConfigError, StoreError
+from rmqpy.namesrv import NameServer
 from rmqpy.protocol import fastjson
+from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Peer
 
 from .conftest import Start, made_broker
@@ -96,6 +98,50 @@ async def test_progress_of_a_level_that_the_settings_lack_is_kept_and_nothing_is
             assert len(records((await pull(peer, "readers", "later")).body)) == 1, levels
         text = (cluster.folder / "config/delayOffset.json").read_text()
         assert "2" in fastjson.loads(text)["offsetTable"], f"{levels}: {text}"
+
+
+async def test_what_waits_in_a_level_that_the_settings_lack_is_delivered_at_its_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = HandClock()
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
+        settings = {"messageDelayLevel": "1s 1h"}
+        async with (
+            made_broker(tmp_path, namesrv.address, settings, clock) as broker,
+            await Peer.connect(broker.address) as peer,
+        ):
+            assert (await send(peer, "later", i="DELAY\x012\x02")).code == 0
+        settings = {"messageDelayLevel": "1s"}
+        async with (
+            made_broker(tmp_path, namesrv.address, settings, clock) as broker,
+            await Peer.connect(broker.address) as peer,
+        ):
+            await asyncio.to_thread(clock.advance, 3_599.0)
+            assert (await pull(peer, "readers", "later")).code != 0
+            await asyncio.to_thread(clock.advance, 1.0)
+            assert (await arrival(peer, "later")).body == b"hello"
+    assert "1 delayed message waits in level 2, which messageDelayLevel lacks" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("properties", "room"), [("DELAY\x011\x02", "level 1"), ("TIMER_DELAY_SEC\x0160\x02", "a timed message")]
+)
+async def test_a_start_is_refused_while_a_message_waits_that_the_log_would_not_take(
+    tmp_path: Path, properties: str, room: str
+) -> None:
+    settings = {"messageDelayLevel": "1m"}
+    spool = {"commitLogWritePath": "spool", "commitLogSpoolBytes": str(1 << 19), "maxMessageSize": "60000"}
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
+        async with (
+            made_broker(tmp_path, namesrv.address, settings) as broker,
+            await Peer.connect(broker.address) as peer,
+        ):
+            assert (await send(peer, "later", bytes(200_000), i=properties)).code == 0
+        with pytest.raises(StoreError, match=f"{room}.*commitLogSpoolBytes"):
+            async with made_broker(tmp_path, namesrv.address, settings | spool):
+                pass
+        async with made_broker(tmp_path, namesrv.address, settings):
+            pass
 
 
 class Delivered:

@@ -148,6 +148,13 @@ class StoreConfig(Settings):
         "On a disk that is too full the oldest messages are deleted before they expire; Apache's default is true.",
         changeable=True,
     )
+    deletes_waiting: bool = key(
+        "deleteWaitingEnable",
+        False,
+        "Expired files are deleted although delayed, timed or half messages in them still wait; those are counted in "
+        "rmqpy_undelivered_total. Otherwise such a file stays until they have been delivered.",
+        changeable=True,
+    )
     force_percent: int = key(
         "diskSpaceCleanForciblyRatio",
         85,

@@ -84,6 +84,7 @@ pub(super) fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResu
         expire_percent: field(config, "expire_percent")?,
         force_percent: field::<bool>(config, "deletes_by_force")?.then_some(force_percent),
         full_percent: field(config, "full_percent")?,
+        keeps_waiting: !field::<bool>(config, "deletes_waiting")?,
         ..Retention::default()
     })
 }

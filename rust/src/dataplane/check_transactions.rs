@@ -17,7 +17,7 @@ use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, UNDECIDED_TOPIC};
 use crate::message::{MessageType, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
-use crate::store::{KeyHashes, Put, PutError};
+use crate::store::{FirstOf, KeyHashes, Left, Put, PutError, WaitingRoom};
 
 /// Bytes of the records that are read at once, the last one not counted.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -60,8 +60,8 @@ impl Broker {
     ) -> Vec<UndecidedHalf> {
         let now_ms = self.clock.wall_ms() as i64;
         let again_ms = now_ms.saturating_add_unsigned(interval_ms.max(1));
-        if let Some((_, count)) = self.transactions.lose_before(self.store.range().0) {
-            self.store.report_lost_transactions(count);
+        if let Some((first, count)) = self.transactions.lose_before(self.store.range().0) {
+            self.store.report_undelivered(WaitingRoom::Half, Left::Gone, FirstOf::Log(first), count);
         }
         self.transactions.hasten(now_ms.saturating_sub_unsigned(expiry_ms), now_ms, again_ms);
         let taken = self.transactions.take_due(now_ms, again_ms, limit);
@@ -78,7 +78,8 @@ impl Broker {
             } else if due.physical < self.store.visible() {
                 let is_gone = due.physical < self.store.range().0;
                 if self.transactions.lose(*due, is_gone) {
-                    self.store.report_lost_transactions(1);
+                    let reason = if is_gone { Left::Gone } else { Left::Unreadable };
+                    self.store.report_undelivered(WaitingRoom::Half, reason, FirstOf::Log(due.physical), 1);
                 }
             }
         }

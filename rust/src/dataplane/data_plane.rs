@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::attributes::AddedProperties;
 use super::broker::{Broker, Deadline, Waiting};
 use super::deadlines::Deadlines;
-use super::delays::Delays;
+use super::delays::{self, Delays};
 use super::deliveries::Deliveries;
 use super::escapes::{Escapes, Outlet};
 use super::guard::Guard;
@@ -25,6 +25,7 @@ use super::offsets::Offsets;
 use super::parked_frames::ParkedFrames;
 use super::rejection::not_made;
 use super::reply::send_answer_fields;
+use super::role::Role;
 use super::timers::Timers;
 use super::transactions::{CheckedHalves, TopicTransactions, TransactionCounts, Transactions};
 use super::upcall::Upcalls;
@@ -32,7 +33,7 @@ use crate::access::rules::{Checks, User};
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
-use crate::store::{Arrivals, ConsumeQueue, Store, StoreError};
+use crate::store::{Arrivals, ConsumeQueue, Store, StoreError, Waits};
 
 /// Counts since the start, each added to once per burst.
 #[derive(Debug, Default)]
@@ -159,6 +160,9 @@ impl DataPlane {
             return Ok(());
         };
         let outlet = if acts { Outlet::Escapes(Arc::clone(&broker.escapes)) } else { Outlet::Log };
+        if !acts {
+            delays::check_sizes(&broker.store, from)?;
+        }
         broker.escapes.set_open(acts);
         let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from, outlet.clone());
         let delays = delays.map_err(StoreError::io(broker.store.root(), "start a thread"))?;
@@ -326,6 +330,21 @@ impl Arrivals for DataPlane {
 
     fn room_was_made(&self) {
         self.parked.room_was_made();
+    }
+
+    fn waits(&self) -> Waits {
+        let Some(broker) = &self.broker else { return Waits::Nothing };
+        let waiting = broker.waiting.load_full();
+        let Some(waiting) = waiting else {
+            // A slave's master looks after what waits.
+            return if broker.metadata.role() == Role::Master { Waits::Unknown } else { Waits::Nothing };
+        };
+        let timed = waiting.timers.as_ref().map_or(Some(PhysicalOffset(u64::MAX)), Timers::waits_from);
+        let (Some(delayed), Some(timed)) = (waiting.delays.waits_from(&broker.store), timed) else {
+            return Waits::Unknown;
+        };
+        let half = broker.transactions.first().unwrap_or(timed);
+        Waits::From(delayed.min(timed).min(half))
     }
 
     fn latched(&self) {

@@ -9,7 +9,9 @@
 //! as the original has it. What store times may run ahead is allowed for, so that a small step back of the clock
 //! makes nothing early.
 //!
-//! *Invariant*: an offset passes a message only when its copy is in the log, or it was told that there will be none.
+//! A level that the settings lack goes on delivering what waits in it: the entries of its queue hold the times.
+//!
+//! *Invariant*: an offset passes a message only when its copy is in the log, or it was reported as undelivered.
 //! Threads: `slot` on I/O threads; delivery on a thread of its own, which may wait for the disk.
 
 use std::collections::BTreeMap;
@@ -20,16 +22,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadlines::Deadlines;
-use super::escapes::Outlet;
+use super::escapes::{Outlet, Stuck};
 use super::rejection::ErrorReply;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::message::{MessageType, tag};
-use crate::positions::QueueOffset;
+use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::response;
-use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, STORE_TIME_AHEAD_MS_MAX, Store};
+use crate::store::{
+    ConsumeQueue, FirstOf, Get, GetResult, KeyHashes, Left, Put, STORE_TIME_AHEAD_MS_MAX, Store, StoreError,
+    WaitingRoom,
+};
 
 /// Messages that move on with one taking of the put lock.
 const BATCH_MESSAGES_MAX: u32 = 64;
@@ -39,6 +44,14 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Pause after the store refused a message, or could not read one.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// What messages may wait in a level that the settings lack, whose delay nothing says: more than any level has.
+const GONE_LEVEL_DELAY: Duration = Duration::from_secs(366 * 86_400);
+/// More than any record has that a broker stores: the largest body, names and properties.
+pub(super) const STORED_BYTES_MAX: u64 = 16 << 20;
+/// Levels that settings may have.
+const LEVELS_MAX: u32 = 128;
+/// Entries of a queue that are read at once.
+const SIZES_READ: usize = 1_024;
 
 /// Where a message waits, and what its properties say about it.
 pub(super) struct DelaySlot<'a> {
@@ -82,8 +95,8 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Begins to deliver, each level from its offset in `from`; levels that are not there begin at 0. Offsets outside
-    /// of their queue are moved into it.
+    /// Begins to deliver, each level from its offset in `from`; levels that are not there begin where their queue does.
+    /// Offsets beyond the end of their queue are moved into it.
     pub(super) fn start(
         store: &Arc<Store>,
         clock: SharedClock,
@@ -91,9 +104,19 @@ impl Delays {
         outlet: Outlet,
     ) -> std::io::Result<Self> {
         let delays = store.delay_levels_ms();
-        let levels = 1..=delays.len() as u32;
-        let offsets: Offsets =
-            levels.map(|level| AtomicU64::new(from.get(&level).copied().unwrap_or(0))).collect();
+        let levels = levels(store);
+        for level in levels.iter().filter(|level| **level > delays.len() as u32) {
+            let count = waiting(store, *level, from).map_or(0, |(queue, begin)| queue.max().0 - begin.0);
+            if count > 0 {
+                store.report_level_gone(*level as usize, count);
+            }
+        }
+        let begin = |level| match waiting(store, level, from) {
+            Some((_, begin)) => begin.0,
+            None => from.get(&level).copied().unwrap_or_default(),
+        };
+        let last = levels.last().copied().unwrap_or_default();
+        let offsets: Offsets = (1..=last).map(|level| AtomicU64::new(begin(level))).collect();
         let delivery = Delivery {
             store: Arc::clone(store),
             clock: Arc::clone(&clock),
@@ -104,11 +127,28 @@ impl Delays {
             let pause = delivery.deliver(&mut level);
             Some((pause, level))
         })?;
-        for (index, delay_ms) in delays.iter().enumerate() {
-            let delay = Duration::from_millis(*delay_ms);
+        for level in levels {
+            let index = level as usize - 1;
+            let delay =
+                delays.get(index).map_or(GONE_LEVEL_DELAY, |delay_ms| Duration::from_millis(*delay_ms));
             wheel.add(Duration::ZERO, Level { index, delay, found: GetResult::default() });
         }
         Ok(Self { offsets, wheel })
+    }
+
+    /// The position before which no delayed message waits; `None` where that cannot be read.
+    pub(super) fn waits_from(&self, store: &Store) -> Option<PhysicalOffset> {
+        // Queues show their messages before this position does: what comes meanwhile lies behind it.
+        let mut first = store.visible();
+        for (index, offset) in self.offsets.iter().enumerate() {
+            let Some(queue) = store.queue(SCHEDULE_TOPIC, index as u32) else { continue };
+            let offset = QueueOffset(offset.load(Ordering::Acquire)).max(queue.min());
+            if offset < queue.max() {
+                let units = store.units(&queue, offset, 1).ok()?;
+                first = units.first().map_or(first, |unit| first.min(PhysicalOffset(unit.physical)));
+            }
+        }
+        Some(first)
     }
 
     /// The offset of each level whose queue has moved on, by level. What lies before it has been appended; flush
@@ -127,6 +167,41 @@ impl Delays {
     pub(super) fn stop(&self) {
         self.wheel.stop();
     }
+}
+
+/// The levels of the settings, and others in which messages were stored.
+fn levels(store: &Store) -> Vec<u32> {
+    let of_settings = store.delay_levels_ms().len() as u32;
+    let stored = of_settings + 1..=LEVELS_MAX;
+    (1..=of_settings).chain(stored.filter(|level| store.queue(SCHEDULE_TOPIC, level - 1).is_some())).collect()
+}
+
+/// The queue of a level, and the offset from which on its messages wait.
+fn waiting(store: &Store, level: u32, from: &BTreeMap<u32, u64>) -> Option<(Arc<ConsumeQueue>, QueueOffset)> {
+    let queue = store.queue(SCHEDULE_TOPIC, level - 1)?;
+    let begin = from.get(&level).map_or(queue.min(), |offset| QueueOffset(*offset).min(queue.max()));
+    Some((queue, begin))
+}
+
+/// An error where a message waits that is larger than the log takes: delivery could only drop it.
+pub(super) fn check_sizes(store: &Store, from: &BTreeMap<u32, u64>) -> Result<(), StoreError> {
+    if store.record_bytes_max() >= STORED_BYTES_MAX {
+        return Ok(());
+    }
+    for level in levels(store) {
+        let Some((queue, begin)) = waiting(store, level, from) else { continue };
+        let mut offset = begin.max(queue.min());
+        while offset < queue.max() {
+            let units = store.units(&queue, offset, SIZES_READ)?;
+            let sizes = units.iter().map(|unit| u64::from(unit.size));
+            check_size(store, sizes, || format!("a delayed message of level {level}"))?;
+            if units.is_empty() {
+                break;
+            }
+            offset = QueueOffset(offset.0 + units.len() as u64);
+        }
+    }
+    Ok(())
 }
 
 /// One level, between two looks at its queue.
@@ -172,9 +247,11 @@ impl Delivery {
         }
         let found = &level.found;
         let sound: Vec<RecordView<'_>> = found.slices.iter().flat_map(|slice| sound_records(slice)).collect();
-        let refused = self.move_on(&sound);
+        let refused = self.move_on(level.index, &sound);
         let reached = refused.unwrap_or(QueueOffset(found.next_begin.0.saturating_sub(undue_count)));
-        self.report_missing(level.index, offset.max(found.min).0..reached.0, &sound);
+        let kept = found.min.clamp(offset, reached.max(offset));
+        self.report(level.index, Left::Gone, offset, kept.0 - offset.0);
+        self.report_missing(level.index, kept.0..reached.0, &sound);
         level.found.clear();
         next.store(reached.0, Ordering::Release);
         match undue {
@@ -189,38 +266,84 @@ impl Delivery {
 
     /// Has copies of these messages go to the queues they were sent to; the offset of the first that has to be tried
     /// again.
-    fn move_on(&self, sound: &[RecordView<'_>]) -> Option<QueueOffset> {
-        let (waiting, mut puts): (Vec<&RecordView<'_>>, Vec<Put<'_>>) =
-            sound.iter().filter_map(|record| Some((record, self.put(record)?))).unzip();
+    fn move_on(&self, index: usize, sound: &[RecordView<'_>]) -> Option<QueueOffset> {
+        let mut waiting = Vec::with_capacity(sound.len());
+        let mut puts = Vec::with_capacity(sound.len());
+        let (mut lost, mut stopped) = (Vec::new(), None);
+        for record in sound {
+            match self.put(record) {
+                Ok(put) => {
+                    waiting.push(record);
+                    puts.push(put);
+                }
+                Err(Stuck::Lost(reason)) => lost.push((record.queue_offset(), reason)),
+                Err(Stuck::Later) => {
+                    stopped = Some(record.queue_offset());
+                    break;
+                }
+            }
+        }
         let positions = waiting.iter().map(|record| record.physical_offset());
-        let refused = self.outlet.pass_on(&self.store, positions, &mut puts);
-        Some(waiting.get(*refused.first()?)?.queue_offset())
+        let refused = self.outlet.pass_on(&self.store, WaitingRoom::Level(index + 1), positions, &mut puts);
+        let refused =
+            refused.first().and_then(|index| waiting.get(*index)).map(|record| record.queue_offset());
+        let again = refused.or(stopped);
+        // Those behind are met again.
+        for (offset, reason) in
+            lost.into_iter().filter(|(offset, _)| again.is_none_or(|again| *offset < again))
+        {
+            self.report(index, reason, offset, 1);
+        }
+        again
     }
 
-    /// Tells of the messages in `passed`, offsets of a level, that are not among the sound ones.
+    fn report(&self, index: usize, reason: Left, first: QueueOffset, count: u64) {
+        self.store.report_undelivered(WaitingRoom::Level(index + 1), reason, FirstOf::Queue(first), count);
+    }
+
+    /// Reports the messages in `passed`, offsets of a level, that are not among the sound ones.
     fn report_missing(&self, index: usize, passed: Range<u64>, sound: &[RecordView<'_>]) {
         let mut read = sound.iter().map(|record| record.queue_offset().0).peekable();
         let mut missing = passed.filter(|offset| read.next_if_eq(offset).is_none());
         if let Some(first) = missing.next() {
-            self.store.report_undelivered(index + 1, QueueOffset(first), 1 + missing.count() as u64);
+            self.report(index, Left::Unreadable, QueueOffset(first), 1 + missing.count() as u64);
         }
     }
 
-    /// The message as it was sent; `None` for one that has nowhere to go.
-    fn put<'r>(&self, record: &RecordView<'r>) -> Option<Put<'r>> {
+    /// The message as it was sent.
+    fn put<'r>(&self, record: &RecordView<'r>) -> Result<Put<'r>, Stuck> {
         let properties = record.properties();
-        // Halves of transactions that a raw client delayed have no reader.
-        let is_half = |topic: &&[u8]| *topic == HALF_TOPIC.as_bytes();
-        let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| !is_half(topic))?;
-        let queue_id = properties::get(properties, name::REAL_QUEUE_ID)?;
-        let queue_id: u32 = std::str::from_utf8(queue_id).ok()?.parse().ok()?;
-        let name = std::str::from_utf8(topic).ok()?;
-        let queue = self.store.queue_of_waiting(name, queue_id, record.physical_offset()).ok()?;
+        let (topic, name, queue_id) = destination(properties).ok_or(Stuck::Lost(Left::Nowhere))?;
+        let queue = self.store.queue_of_waiting(name, queue_id, record.physical_offset())?;
         // The properties keep DELAY, REAL_TOPIC and REAL_QID, as clients of the original see them.
         let record = RecordFields { queue_id, topic, prepared_transaction_offset: 0, ..record.fields() };
         let put = Put::new(queue, record, tag::tags_code(properties), KeyHashes::of(topic, properties));
-        Some(Put { message_type: MessageType::Delay, ..put })
+        Ok(Put { message_type: MessageType::Delay, ..put })
     }
+}
+
+/// The topic and queue that a message was sent to, by its properties.
+pub(super) fn destination(properties: &[u8]) -> Option<(&[u8], &str, u32)> {
+    // Halves of transactions that a raw client delayed have no reader.
+    let is_half = |topic: &&[u8]| *topic == HALF_TOPIC.as_bytes();
+    let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| !is_half(topic))?;
+    let queue_id = properties::get(properties, name::REAL_QUEUE_ID)?;
+    Some((topic, std::str::from_utf8(topic).ok()?, std::str::from_utf8(queue_id).ok()?.parse().ok()?))
+}
+
+/// An error where one of these sizes is larger than the log takes.
+pub(super) fn check_size(
+    store: &Store,
+    sizes: impl Iterator<Item = u64>,
+    name: impl Fn() -> String,
+) -> Result<(), StoreError> {
+    let bytes_max = store.record_bytes_max();
+    let Some(bytes) = sizes.filter(|bytes| *bytes > bytes_max).max() else { return Ok(()) };
+    Err(StoreError::Option(format!(
+        "{} waits that has {bytes} bytes, and the commit log takes {bytes_max}: set commitLogSpoolBytes, of which a \
+         message may take a quarter, or commitLogWritePath=mapping until it is delivered",
+        name()
+    )))
 }
 
 /// The records of a slice that are what was stored. One that is damaged takes none of its neighbours along: the lookup

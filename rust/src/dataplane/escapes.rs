@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::message::record::RecordFields;
 use crate::positions::PhysicalOffset;
-use crate::store::{Put, PutError, Store};
+use crate::store::{FirstOf, Left, Put, PutError, Store, StoreError, WaitingRoom};
 
 /// Messages that are on their way at once; others wait where they are.
 const UNDERWAY_MAX: usize = 4_096;
@@ -154,6 +154,25 @@ impl Escape {
     }
 }
 
+/// Why a message whose time has come does not go on now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stuck {
+    /// It has nowhere to go, and never will.
+    Lost(Left),
+    /// Its queue cannot be made at present.
+    Later,
+}
+
+impl From<StoreError> for Stuck {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::TopicDeleted { .. } => Self::Lost(Left::TopicDeleted),
+            StoreError::Topic { .. } => Self::Lost(Left::Nowhere),
+            _ => Self::Later,
+        }
+    }
+}
+
 /// Where messages go whose time has come.
 #[derive(Clone)]
 pub(super) enum Outlet {
@@ -164,11 +183,13 @@ pub(super) enum Outlet {
 }
 
 impl Outlet {
-    /// Has these go on, copies of the messages at `positions`; the indices of those that have to be tried again. A queue
-    /// that was deleted has taken its messages along, and what is too large for the log will ever be.
+    /// Has these go on, copies of the messages at `positions` that waited in `room`; the indices of those that have to be
+    /// tried again. What goes nowhere is reported: a queue that was deleted has taken its messages along, and what is too
+    /// large for the log always will be.
     pub(super) fn pass_on(
         &self,
         store: &Store,
+        room: WaitingRoom,
         positions: impl Iterator<Item = PhysicalOffset>,
         puts: &mut [Put<'_>],
     ) -> Vec<usize> {
@@ -180,10 +201,20 @@ impl Outlet {
                 {
                     store.release_after(last.end);
                 }
-                let is_again = |put: &Put<'_>| {
-                    !matches!(put.outcome, Ok(_) | Err(PutError::QueueGone | PutError::TooLarge))
-                };
-                puts.iter().enumerate().filter(|(_, put)| is_again(put)).map(|(index, _)| index).collect()
+                let mut again = Vec::new();
+                for (index, (position, put)) in positions.zip(puts.iter()).enumerate() {
+                    let left = match put.outcome {
+                        Ok(_) => continue,
+                        Err(PutError::QueueGone) => Left::TopicDeleted,
+                        Err(PutError::TooLarge) => Left::TooLarge,
+                        Err(_) => {
+                            again.push(index);
+                            continue;
+                        }
+                    };
+                    store.report_undelivered(room, left, FirstOf::Log(position), 1);
+                }
+                again
             }
             Self::Escapes(escapes) => {
                 let mut state = escapes.state.lock();

@@ -23,7 +23,7 @@ pub(super) struct Counters {
     pub(crate) gets_failed: AtomicU64,
     /// Messages the others returned.
     pub(crate) got_messages: AtomicU64,
-    /// Delayed messages whose time has come and that cannot be read any more.
+    /// Messages that left the room they waited in without being delivered.
     pub(crate) undelivered: AtomicU64,
 }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use crate::positions::QueueOffset;
 use crate::store::disk::Space;
+use crate::store::waiting_rooms::{Left, Undelivered, WaitingRoom, messages};
 
 /// Events that wait to be taken, at most; the oldest make room, and are counted.
 const EVENTS_MAX: usize = 1000;
@@ -64,20 +64,18 @@ pub enum Event {
     ClockSetBack {
         by_ms: u64,
     },
-    /// Delayed messages whose time has come cannot be read any more, and will not be delivered.
-    Undelivered {
+    /// Messages left the room they waited in without being delivered.
+    Undelivered(Undelivered),
+    /// Delayed messages wait in a level that the settings lack.
+    LevelGone {
         level: usize,
-        /// Of the first of them, in the queue of the level.
-        offset: QueueOffset,
         count: u64,
     },
-    /// Timed messages cannot be read any more, and will not be delivered.
-    LostTimers {
-        count: u64,
-    },
-    /// Half messages without a decision cannot be read any more.
-    LostTransactions {
-        count: u64,
+    /// A file of the log has expired and is not deleted: a message in it waits.
+    Held {
+        path: PathBuf,
+        /// The position of the first message that waits; `None` while it is not known yet.
+        at: Option<u64>,
     },
     /// Messages from this position of the log on are not all in the index.
     IndexIncomplete {
@@ -151,15 +149,17 @@ impl Event {
             | Self::DiskFull { .. }
             | Self::StepFailed { .. }
             | Self::ClockSetBack { .. }
-            | Self::Undelivered { .. }
-            | Self::LostTimers { .. }
-            | Self::LostTransactions { .. }
+            | Self::LevelGone { .. }
+            | Self::Held { at: Some(_), .. }
             | Self::IndexIncomplete { .. }
             | Self::SpoolSetAside { .. }
             | Self::NoSpool { .. }
             | Self::Missed { .. }
             | Self::Deleted { is_expired: false, .. } => true,
+            // An operator has deleted the topic.
+            Self::Undelivered(undelivered) => undelivered.reason != Left::TopicDeleted,
             Self::DiskHasRoom { .. }
+            | Self::Held { at: None, .. }
             | Self::StepRecovered { .. }
             | Self::IndexComplete
             | Self::SpoolDrained { .. }
@@ -201,15 +201,20 @@ impl fmt::Display for Event {
                 "the clock was set back: messages are stored with a time {} s before that of earlier ones",
                 by_ms / 1_000
             ),
-            Self::Undelivered { level, offset, count } => write!(
+            Self::Undelivered(undelivered) => undelivered.fmt(out),
+            Self::LevelGone { level, count } => write!(
                 out,
-                "{count} delayed messages of level {level}, the first at offset {offset}, cannot be read and are not delivered"
+                "{} in level {level}, which messageDelayLevel lacks: each is delivered at the time that it was given",
+                messages(*count, WaitingRoom::DELAYED, ["waits", "wait"])
             ),
-            Self::LostTimers { count } => {
-                write!(out, "{count} timed messages cannot be read and are not delivered")
-            }
-            Self::LostTransactions { count } => {
-                write!(out, "{count} half messages that nobody had decided about cannot be read any more")
+            Self::Held { path, at: Some(at) } => write!(
+                out,
+                "{}: expired, and stays: a message in it waits, at position {at} of the log; the file is deleted after \
+                 the delivery, or with deleteWaitingEnable=true",
+                path.display()
+            ),
+            Self::Held { path, at: None } => {
+                write!(out, "{}: expired, and stays until it is known which messages wait", path.display())
             }
             Self::IndexIncomplete { from, reason } => {
                 write!(out, "messages from position {from} of the log on are not all found by key: {reason}")

@@ -57,6 +57,7 @@ mod retention;
 mod statistics;
 mod sync;
 pub(crate) mod timers;
+mod waiting_rooms;
 
 use std::fmt;
 use std::path::Path;
@@ -68,7 +69,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::positions::PhysicalOffset;
 
 use confirmation::Confirmation;
 use counters::Counters;
@@ -89,6 +90,7 @@ pub use paths::StorePaths;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use replica::{RECORD_BYTES_MAX, Replica, ReplicaError};
 pub use retention::Retention;
+pub use waiting_rooms::{FirstOf, Left, Undelivered, WaitingRoom, Waits};
 
 #[cfg(feature = "python")]
 pub(crate) use counters::SIZE_BOUNDS;
@@ -373,21 +375,22 @@ impl Store {
         self.dispatcher.derived().queues.topics()
     }
 
-    /// Counts and tells delayed messages of a level, the first of them at `offset`, that will never be delivered.
-    pub(crate) fn report_undelivered(&self, level: usize, offset: QueueOffset, count: u64) {
-        self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
-        self.events.add(Event::Undelivered { level, offset, count });
+    /// Counts and logs messages that left the room they waited in and go nowhere.
+    pub(crate) fn report_undelivered(&self, room: WaitingRoom, reason: Left, first: FirstOf, count: u64) {
+        if count > 0 {
+            self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
+            self.events.add(Event::Undelivered(Undelivered { room, reason, first, count }));
+        }
     }
 
-    /// Likewise timed messages.
-    pub(crate) fn report_lost_timers(&self, count: u64) {
-        self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
-        self.events.add(Event::LostTimers { count });
+    /// Logs messages that wait in a delay level that the settings lack.
+    pub(crate) fn report_level_gone(&self, level: usize, count: u64) {
+        self.events.add(Event::LevelGone { level, count });
     }
 
-    /// Tells of half messages that nobody can be asked about any more, and that will not be committed.
-    pub(crate) fn report_lost_transactions(&self, count: u64) {
-        self.events.add(Event::LostTransactions { count });
+    /// The largest record that the log takes.
+    pub(crate) fn record_bytes_max(&self) -> u64 {
+        self.log.record_bytes_max()
     }
 
     /// What has happened since the last call that an operator should read about, oldest first.

@@ -31,6 +31,8 @@ pub struct Retention {
     pub force_percent: Option<u8>,
     /// Share of the disk in use from which on messages are refused, in percent.
     pub full_percent: u8,
+    /// An expired file stays while a message in it waits for its time or a decision.
+    pub keeps_waiting: bool,
     /// Messages are refused, too, while fewer bytes are free: what is being written can then be finished.
     pub free_bytes_min: u64,
 }
@@ -45,6 +47,7 @@ impl Default for Retention {
             expire_percent: 100,
             force_percent: None,
             full_percent: 100,
+            keeps_waiting: false,
             free_bytes_min: 64 << 20,
         }
     }

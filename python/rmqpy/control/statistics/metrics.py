@@ -64,7 +64,7 @@ _GROWING: Final = {
     "checked_transactions": "Producers asked about a half message.",
     "discarded_transactions": "Half messages given up, because nobody has decided about them.",
     "lost_transactions": "Half messages that could not be read any more before somebody decided.",
-    "undelivered": "Delayed messages that could not be read when their time came.",
+    "undelivered": "Delayed, timed and half messages that were not delivered; the log says why.",
 }
 
 

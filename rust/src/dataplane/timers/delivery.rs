@@ -16,11 +16,12 @@ use super::recalls::Recalls;
 use super::repeats::Repeats;
 use super::statistics::ByTopic;
 use crate::clock::SharedClock;
+use crate::dataplane::delays::{STORED_BYTES_MAX, check_size};
 use crate::dataplane::escapes::Outlet;
 use crate::message::topic::TIMER_TOPIC;
-use crate::positions::QueueOffset;
+use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::timers::{
-    LogMark, ProgressFile, ROLL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile,
+    LogMark, ProgressFile, ROLL, SEAL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile,
     count, is_recall,
 };
 use crate::store::{GetResult, Store, StoreError};
@@ -111,7 +112,9 @@ impl Delivery {
         let (disk, root) = (store.disk(), store.root());
         let (mut progress_file, progress) = ProgressFile::load(disk, root)?;
         let options = store.timer_options();
-        let queue_end = store.queue(TIMER_TOPIC, 0).map_or(0, |queue| queue.max().0);
+        let queue = store.queue(TIMER_TOPIC, 0);
+        let queue_begin = queue.as_ref().map_or(QueueOffset(0), |queue| queue.min());
+        let queue_end = queue.map_or(0, |queue| queue.max().0);
         let is_of_queue = progress.queue_offset <= queue_end;
         let found = if is_of_queue { TimerFiles::recover(disk, root, options, &progress)? } else { None };
         let files = match found {
@@ -132,7 +135,7 @@ impl Delivery {
             recalls: Recalls::default(),
             repeats: if is_sealed { Repeats::none() } else { Repeats::since(progress.delivered_ms, &store) },
             next_slot: i64::MIN,
-            next: if is_new { QueueOffset(0) } else { offset },
+            next: if is_new { queue_begin } else { offset },
             read_ms: i64::MIN,
             delivered_ms: progress.delivered_ms,
             recovered_ms: progress.delivered_ms,
@@ -175,6 +178,49 @@ impl Delivery {
         let slot = self.wheel.next(self.next_slot).map(|(slot, _)| self.wheel.begin_ms(slot) + 1);
         let next = next.into_iter().chain(slot).min().unwrap_or(i64::MAX);
         Duration::from_millis(next.saturating_sub(now).max(0) as u64).min(SLEEP_MAX)
+    }
+
+    /// The position before which no timed message waits; `None` where that cannot be read.
+    pub(super) fn waits_from(&mut self) -> Option<PhysicalOffset> {
+        // Queues show their messages before this position does: what comes meanwhile lies behind it.
+        let end = self.store.visible();
+        // Units are in the order of the log of messages.
+        let noted = match self.wheel.oldest() {
+            Some(position) => self.log.read(position).ok()?,
+            None => None,
+        };
+        let Some(queue) = self.store.queue(TIMER_TOPIC, 0) else { return Some(end) };
+        let next = self.next.max(queue.min());
+        let unread = if next < queue.max() { self.store.units(&queue, next, 1).ok()? } else { Vec::new() };
+        let unread = unread.first().map(|unit| unit.physical);
+        let positions = noted.map(|unit| unit.physical).into_iter().chain(unread);
+        Some(positions.map(PhysicalOffset).fold(end, PhysicalOffset::min))
+    }
+
+    /// An error where a message waits that is larger than the log takes.
+    pub(super) fn check_sizes(&mut self) -> Result<(), StoreError> {
+        if self.store.record_bytes_max() >= STORED_BYTES_MAX {
+            return Ok(());
+        }
+        let mut sizes = Vec::new();
+        let (wheel, recovered_ms) = (&self.wheel, self.recovered_ms);
+        self.log.scan(|_, unit| {
+            if unit.kind & SEAL == 0 && wheel.over_ms(unit.due_ms, unit.kind) > recovered_ms {
+                sizes.push(u64::from(unit.size));
+            }
+        })?;
+        if let Some(queue) = self.store.queue(TIMER_TOPIC, 0) {
+            let mut offset = self.next.max(queue.min());
+            while offset < queue.max() {
+                let units = self.store.units(&queue, offset, BATCH_MESSAGES_MAX as usize)?;
+                if units.is_empty() {
+                    break;
+                }
+                offset = QueueOffset(offset.0 + units.len() as u64);
+                sizes.extend(units.iter().map(|unit| u64::from(unit.size)));
+            }
+        }
+        check_size(&self.store, sizes.into_iter(), || "a timed message".to_owned())
     }
 
     /// Everything noted that was due by then has been delivered.

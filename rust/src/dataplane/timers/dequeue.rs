@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting};
 use super::statistics::topic_of;
-use crate::dataplane::delays::sound_records;
+use crate::dataplane::delays::{destination, sound_records};
+use crate::dataplane::escapes::Stuck;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::TIMER_TOPIC;
 use crate::message::{MessageType, tag};
 use crate::positions::PhysicalOffset;
 use crate::store::timers::{ROLL, SEAL};
-use crate::store::{ConsumeQueue, KeyHashes, Put};
+use crate::store::{ConsumeQueue, FirstOf, KeyHashes, Left, Put, WaitingRoom};
 
 /// Room for messages of slots that have begun that is kept while they are fewer.
 const WAITING_KEPT_MAX: usize = 4096;
@@ -117,11 +118,11 @@ impl Delivery {
         let found: Vec<_> =
             batch.iter().map(|waiting| self.store.lookup_queued(PhysicalOffset(waiting.physical))).collect();
         let mut copies = Vec::with_capacity(batch.len());
-        let (mut of_copies, mut missing) = (Vec::with_capacity(batch.len()), 0);
+        let (mut of_copies, mut again) = (Vec::with_capacity(batch.len()), Vec::new());
         for (waiting, bytes) in batch.iter().zip(&found) {
             let record = bytes.as_ref().and_then(|bytes| sound_records(bytes).next());
             let Some(record) = record.filter(|record| record.topic() == TIMER_TOPIC.as_bytes()) else {
-                missing += 1;
+                self.report_unread(*waiting);
                 continue;
             };
             let is_left = if waiting.is_delivery {
@@ -133,13 +134,20 @@ impl Delivery {
                 false
             };
             let kind = if waiting.is_roll() { ROLL } else { 0 };
-            let copy = is_left.then(|| self.copy(&record, kind, record.store_timestamp_ms(), now)).flatten();
-            if let Some(copy) = copy {
-                copies.push((record, copy));
-                of_copies.push(*waiting);
-            } else {
-                self.topics.left(&record, waiting.count());
+            match is_left.then(|| self.copy(&record, kind, record.store_timestamp_ms(), now)) {
+                Some(Ok(copy)) => {
+                    copies.push((record, copy));
+                    of_copies.push(*waiting);
+                    continue;
+                }
+                Some(Err(Stuck::Later)) => {
+                    again.push(*waiting);
+                    continue;
+                }
+                Some(Err(Stuck::Lost(reason))) => self.report(reason, &record),
+                None => {}
             }
+            self.topics.left(&record, waiting.count());
         }
         let refused = self.append(&copies);
         for (index, ((record, _), waiting)) in copies.iter().zip(&of_copies).enumerate() {
@@ -151,19 +159,29 @@ impl Delivery {
                 self.topics.delivered(record);
             }
         }
-        let again: Vec<_> = refused.iter().filter_map(|index| of_copies.get(*index).copied()).collect();
+        again.extend(refused.iter().filter_map(|index| of_copies.get(*index).copied()));
         self.is_moved = true;
         let counts =
             |waiting: &[Waiting]| waiting.iter().map(|waiting| i64::from(waiting.count())).sum::<i64>();
         self.pending -= counts(batch) - counts(&again);
-        if missing > 0 {
-            self.store.report_lost_timers(missing);
-        }
         if again.is_empty() {
             return Ok(());
         }
         self.waiting.extend(again.into_iter().map(Reverse));
         Err(())
+    }
+
+    /// Reports a message that waited and has nowhere to go.
+    pub(super) fn report(&self, reason: Left, record: &RecordView<'_>) {
+        let first = FirstOf::Log(record.physical_offset());
+        self.store.report_undelivered(WaitingRoom::Timed, reason, first, 1);
+    }
+
+    /// Reports a message whose record is not where it was stored.
+    fn report_unread(&self, waiting: Waiting) {
+        let at = PhysicalOffset(waiting.physical);
+        let reason = if at < self.store.range().0 { Left::Gone } else { Left::Unreadable };
+        self.store.report_undelivered(WaitingRoom::Timed, reason, FirstOf::Log(at), 1);
     }
 
     /// Has the message that this one names not be delivered.
@@ -178,24 +196,21 @@ impl Delivery {
         self.recalls.has(self.wheel.slot_of(at_ms), record.properties())
     }
 
-    /// What a message becomes, stored again or delivered, by the kind of its unit; `None` for one that has nowhere to go.
+    /// What a message becomes, stored again or delivered, by the kind of its unit.
     pub(super) fn copy(
         &self,
         record: &RecordView<'_>,
         kind: u32,
         enqueued_ms: i64,
         now: i64,
-    ) -> Option<Moved> {
+    ) -> Result<Moved, Stuck> {
         let is_roll = kind & ROLL != 0;
         let original = record.properties();
-        let topic = properties::get(original, name::REAL_TOPIC)?;
-        let queue_id = properties::get(original, name::REAL_QUEUE_ID)?;
-        let queue_id: u32 = std::str::from_utf8(queue_id).ok()?.parse().ok()?;
-        let topic = std::str::from_utf8(topic).ok()?;
+        let (_, topic, queue_id) = destination(original).ok_or(Stuck::Lost(Left::Nowhere))?;
         // Also of what waits on: a topic that was deleted has taken it along.
-        let mut queue = self.store.queue_of_waiting(topic, queue_id, record.physical_offset()).ok()?;
+        let mut queue = self.store.queue_of_waiting(topic, queue_id, record.physical_offset())?;
         if is_roll {
-            queue = self.store.queue_or_create(TIMER_TOPIC, 0).ok()?;
+            queue = self.store.queue_or_create(TIMER_TOPIC, 0)?;
         }
         let rolls = properties::get(original, name::TIMER_ROLL_TIMES);
         let rolls: u32 = rolls.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()).unwrap_or(0);
@@ -216,7 +231,7 @@ impl Delivery {
             // What says how long it waited is not worth the message.
             properties = original.to_vec();
         }
-        Some(Moved { queue, properties, is_roll })
+        Ok(Moved { queue, properties, is_roll })
     }
 
     /// Has these go on; the indices of those that have to be tried again.
@@ -226,6 +241,6 @@ impl Delivery {
         }
         let mut puts: Vec<Put<'_>> = moved.iter().map(|(record, moved)| moved.put(record)).collect();
         let positions = moved.iter().map(|(record, _)| record.physical_offset());
-        self.outlet.pass_on(&self.store, positions, &mut puts)
+        self.outlet.pass_on(&self.store, WaitingRoom::Timed, positions, &mut puts)
     }
 }

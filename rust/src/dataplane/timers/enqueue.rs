@@ -8,12 +8,13 @@ use std::cmp::Reverse;
 use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting};
 use super::schedule::{Plan, plan};
 use crate::dataplane::delays::sound_records;
+use crate::dataplane::escapes::Stuck;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::message::tag;
 use crate::message::topic::TIMER_TOPIC;
 use crate::store::timers::{ROLL, TimerUnit, count, is_recall};
-use crate::store::{Get, GetResult};
+use crate::store::{FirstOf, Get, GetResult, Left, WaitingRoom};
 
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
@@ -42,11 +43,14 @@ impl Delivery {
     fn note(&mut self, found: &GetResult, now: i64) -> Result<(), ()> {
         let records: Vec<RecordView<'_>> =
             found.slices.iter().flat_map(|slice| sound_records(slice)).collect();
-        let begin = self.next.max(found.min);
-        let missing = found.next_begin.0.saturating_sub(begin.0).saturating_sub(records.len() as u64);
+        let (begin, kept) = (self.next, self.next.max(found.min));
+        // What is read again was noted or delivered before.
+        let gone = if self.next < self.known { 0 } else { kept.0.min(found.next_begin.0) - self.next.0 };
+        let missing = found.next_begin.0.saturating_sub(kept.0).saturating_sub(records.len() as u64);
+        let mut stopped = None;
         let mut due = Vec::new();
         let mut due_ms = Vec::new();
-        let mut later = Vec::new();
+        let (mut later, mut lost) = (Vec::new(), Vec::new());
         for record in &records {
             let options = self.store.timer_options();
             let Some(plan) = plan(record.properties(), record.store_timestamp_ms(), options) else {
@@ -62,10 +66,18 @@ impl Delivery {
             } else if !is_recall(plan.kind)
                 && !self.is_recalled(record, plan.at_ms)
                 && (plan.kind & ROLL != 0 || !self.repeats.has(&self.store, record, plan.at_ms))
-                && let Some(copy) = self.copy(record, plan.kind, i64::MAX, now)
             {
-                due.push((*record, copy));
-                due_ms.push(plan.at_ms);
+                match self.copy(record, plan.kind, i64::MAX, now) {
+                    Ok(copy) => {
+                        due.push((*record, copy));
+                        due_ms.push(plan.at_ms);
+                    }
+                    Err(Stuck::Lost(reason)) => lost.push((*record, reason)),
+                    Err(Stuck::Later) => {
+                        stopped = Some(record.queue_offset());
+                        break;
+                    }
+                }
             }
         }
         let refused = self.append(&due);
@@ -76,7 +88,11 @@ impl Delivery {
             }
         }
         let first = refused.first().and_then(|index| due.get(*index));
-        let reached = first.map_or(found.next_begin, |(record, _)| record.queue_offset());
+        let again = first.map(|(record, _)| record.queue_offset()).or(stopped);
+        let reached = again.unwrap_or(found.next_begin);
+        for (record, reason) in lost.iter().filter(|(record, _)| record.queue_offset() < reached) {
+            self.report(*reason, record);
+        }
         for (record, plan) in later.into_iter().filter(|(record, _)| record.queue_offset() < reached) {
             self.wait(record, plan);
         }
@@ -84,11 +100,15 @@ impl Delivery {
         if let Some(last) = records.last() {
             self.read_ms = last.store_timestamp_ms();
         }
-        if refused.is_empty() && missing > 0 {
-            self.store.report_lost_timers(missing);
+        if again.is_none() {
+            let report = |reason, first, count| {
+                self.store.report_undelivered(WaitingRoom::Timed, reason, FirstOf::Queue(first), count);
+            };
+            report(Left::Gone, begin, gone);
+            report(Left::Unreadable, kept, missing);
         }
         let written = self.log.write().map_err(drop);
-        if refused.is_empty() { written } else { Err(()) }
+        if again.is_none() { written } else { Err(()) }
     }
 
     fn wait(&mut self, record: &RecordView<'_>, plan: Plan) {

@@ -30,8 +30,12 @@ use self::delivery::Delivery;
 use super::deadlines::Deadlines;
 use super::escapes::Outlet;
 use crate::clock::SharedClock;
+use crate::positions::PhysicalOffset;
 use crate::store::timers::{ProgressFile, Unsynced, WheelFile};
 use crate::store::{Store, StoreError};
+
+/// How long retention waits for the end of a step.
+const WAITS_LOCK_MAX: Duration = Duration::from_millis(20);
 
 /// Delivery of timed messages.
 pub(crate) struct Timers {
@@ -45,7 +49,11 @@ pub(crate) struct Timers {
 impl Timers {
     /// Begins to deliver, where the last save says that delivery had got.
     pub(super) fn start(store: &Arc<Store>, clock: SharedClock, outlet: Outlet) -> Result<Self, StoreError> {
-        let (delivery, progress, slots) = Delivery::load(Arc::clone(store), Arc::clone(&clock), outlet)?;
+        let is_own = matches!(outlet, Outlet::Log);
+        let (mut delivery, progress, slots) = Delivery::load(Arc::clone(store), Arc::clone(&clock), outlet)?;
+        if is_own {
+            delivery.check_sizes()?;
+        }
         let delivery = Arc::new(Mutex::new(delivery));
         let shared = Arc::clone(&delivery);
         let wheel =
@@ -75,6 +83,12 @@ impl Timers {
                 Err(error)
             }
         }
+    }
+
+    /// The position before which no timed message waits; `None` where it is not known now: a step may wait for room in
+    /// the log, which the caller makes.
+    pub(super) fn waits_from(&self) -> Option<PhysicalOffset> {
+        self.delivery.try_lock_for(WAITS_LOCK_MAX)?.waits_from()
     }
 
     /// Messages that wait for their time.

@@ -271,13 +271,18 @@ impl CommitLog {
         if writer.write_path.has_room(size as usize) { None } else { Some(NoRoom::Flush) }
     }
 
+    /// The largest record, or group of records that belong together.
+    pub(crate) fn record_bytes_max(&self) -> u64 {
+        self.group_bytes_max.min(self.segments.size().saturating_sub(BLANK_BYTES_MIN as u64))
+    }
+
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
         self.check_open()?;
         if self.is_replica.load(Ordering::Acquire) {
             return Err(PutError::Replica);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.
-        if size + BLANK_BYTES_MIN as u64 > self.segments.size() || size > self.group_bytes_max {
+        if size > self.record_bytes_max() {
             return Err(PutError::TooLarge);
         }
         if group.iter().any(|put| put.queue.is_deleted()) {

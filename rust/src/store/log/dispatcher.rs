@@ -14,6 +14,7 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, Derived, DerivedFiles, DispatchRequest};
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex, fence};
+use crate::store::waiting_rooms::Waits;
 
 use super::commit_log::CommitLog;
 use super::growth::Growth;
@@ -38,6 +39,10 @@ pub trait Arrivals: Send + Sync {
     fn confirmed(&self, _position: PhysicalOffset) {}
     /// There may be room again for appends that found none: see [`Store::try_append`](crate::store::Store::try_append).
     fn room_was_made(&self) {}
+    /// Which messages wait for their time or a decision. Maintenance asks, and must not be blocked.
+    fn waits(&self) -> Waits {
+        Waits::Nothing
+    }
     /// The store has stopped taking writes: nothing that still waits for the disk will get there.
     fn latched(&self);
 }

@@ -22,11 +22,15 @@ use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
 use crate::store::log::{CommitLog, Segment, record_at};
 use crate::store::retention::{ClockWatch, Deletable, Retention, newest_of};
+use crate::store::waiting_rooms::Waits;
 
 use super::volumes::{Usage, Volumes};
 
 /// How often the space of the disks is measured.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it is found out whether a message in an expired file waits still.
+const HELD_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Expiry {
     log: Arc<CommitLog>,
@@ -46,6 +50,9 @@ struct ExpiryState {
     deleted_at: Option<Duration>,
     /// Begin of the log to which queues and index were trimmed last.
     trimmed: Option<u64>,
+    /// The file that was reported as held last, and whether it was known what holds it.
+    held: Option<(u64, bool)>,
+    held_at: Option<Duration>,
 }
 
 impl Expiry {
@@ -62,13 +69,16 @@ impl Expiry {
             is_short: false,
             deleted_at: None,
             trimmed: None,
+            held: None,
+            held_at: None,
         };
         Self { log, events, retention: Mutex::new(retention), volumes, state: Mutex::new(state) }
     }
 
     pub(crate) fn set(&self, retention: Retention) {
         *self.retention.lock() = retention;
-        self.state.lock().measured_at = None;
+        let mut state = self.state.lock();
+        (state.measured_at, state.held_at) = (None, None);
     }
 
     /// Sees when the clock is set, and tells where store times went back with it.
@@ -129,6 +139,9 @@ impl Expiry {
             Deletable::Nothing if is_asked => Some(retention.expired_before(now_ms)),
             Deletable::Nothing => return None,
         };
+        if !is_asked && before.is_some() && self.was_just_held() {
+            return None;
+        }
         let segments = self.log.segments();
         let list = segments.all();
         let [oldest, later @ ..] = list.as_slice() else { return None };
@@ -145,7 +158,34 @@ impl Expiry {
         let is_expired = is_before(retention.expired_before(now_ms));
         // What the one before it has freed is known by now, or its reader still keeps the space.
         let is_premature = !is_expired && self.has_just_deleted();
-        (may_go && !is_premature).then(|| Due { segment: Arc::clone(oldest), is_expired })
+        let keeps_waiting = retention.keeps_waiting && before.is_some();
+        (may_go && !is_premature).then(|| Due { segment: Arc::clone(oldest), is_expired, keeps_waiting })
+    }
+
+    /// Whether a file stays for messages in it that wait. Reported when that begins.
+    pub(crate) fn is_held(&self, due: &Due, waits: Waits) -> bool {
+        let at = match waits {
+            Waits::From(at) if at.0 < due.end() => Some(at.0),
+            Waits::Unknown => None,
+            Waits::From(_) | Waits::Nothing => return false,
+        };
+        if !due.keeps_waiting {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.held_at = Some(self.log.clock().elapsed());
+        let held = Some((due.segment.base(), at.is_some()));
+        if state.held != held {
+            state.held = held;
+            self.events.add(Event::Held { path: due.segment.path().to_owned(), at });
+        }
+        true
+    }
+
+    /// Whether a file was held so short a time ago that it may be taken for granted.
+    fn was_just_held(&self) -> bool {
+        let now = self.log.clock().elapsed();
+        self.state.lock().held_at.is_some_and(|at| now.saturating_sub(at) < HELD_INTERVAL)
     }
 
     fn has_just_deleted(&self) -> bool {
@@ -190,6 +230,8 @@ impl Expiry {
 pub(crate) struct Due {
     segment: Arc<Segment>,
     is_expired: bool,
+    /// It goes only when no message in it waits.
+    keeps_waiting: bool,
 }
 
 impl Due {

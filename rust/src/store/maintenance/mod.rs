@@ -29,6 +29,7 @@ use crate::store::error::StoreError;
 use crate::store::events::{Events, Step};
 use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, record_at};
 use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop, DigestBase};
+use crate::store::waiting_rooms::Waits;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use expiry::Expiry;
@@ -207,6 +208,11 @@ impl Maintenance {
     /// Deletes the oldest file of the log if it may go; `true` when it went.
     fn expire(&self, state: &mut RoundState, is_asked: bool) -> Result<bool, StoreError> {
         let Some(due) = self.expiry.due(is_asked) else { return Ok(false) };
+        // Until a broker says which messages wait, all of them may.
+        let waits = self.dispatcher.arrivals().map_or(Waits::Unknown, |arrivals| arrivals.waits());
+        if self.expiry.is_held(&due, waits) {
+            return Ok(false);
+        }
         let is_behind = |state: &RoundState| state.checkpoint.record.max(0) as u64 >= due.end();
         if !is_behind(state) && (is_asked || self.since_checkpoint(state) >= EARLY_CHECKPOINT_INTERVAL) {
             self.checkpoint(state)?;
