@@ -139,7 +139,9 @@ async def test_a_silent_broker_expires(
     assert await route_names(peer, "orders") == ["broker-b"]
 
 
-@pytest.mark.parametrize(("timeout_ms", "seconds"), [(None, 120), (10_000, 10), (0, 120), (-5, 120)])
+@pytest.mark.parametrize(
+    ("timeout_ms", "seconds"), [(None, 120), (10_000, 10), (0, 120), (-5, 120), (1 << 62, 3_600)]
+)
 def test_a_broker_is_kept_for_exactly_its_timeout(
     clock: HandClock, timeout_ms: int | None, seconds: float
 ) -> None:

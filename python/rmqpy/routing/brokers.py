@@ -8,6 +8,8 @@ from rmqpy.protocol.topics import DataVersion
 
 #: Silence after which a broker is gone that registered without a timeout of its own.
 HEARTBEAT_TIMEOUT_MS: Final = 120_000
+#: The longest silence that a broker may ask for: it stays in every route meanwhile.
+HEARTBEAT_TIMEOUT_MS_MAX: Final = 3_600_000
 #: Brokers of one name server.
 BROKERS_MAX: Final = 10_000
 #: Characters of a broker's name, address, cluster or zone.
@@ -84,7 +86,7 @@ class BrokerLiveInfo:
 
     def is_expired(self, now: float) -> bool:
         """Whether the broker was silent for too long."""
-        given = self.info.timeout_ms or 0
+        given = min(self.info.timeout_ms or 0, HEARTBEAT_TIMEOUT_MS_MAX)
         return now > self.last_seen + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
 
 
