@@ -52,6 +52,17 @@ WRONG: dict[str, tuple[str, Callable[[Any], object]]] = {
     "send keys": ("keys", lambda wrong: producer().send("orders", b"x", keys=wrong)),
     "submit callback": ("callback", lambda wrong: producer().submit("orders", b"x", callback=wrong)),
     "flush timeout": ("timeout", lambda wrong: producer().flush(wrong)),
+    "producer latency_fault_tolerance": (
+        "latency_fault_tolerance",
+        lambda wrong: rmqpy.Producer(NOBODY, latency_fault_tolerance=wrong),
+    ),
+    "config header": ("header", lambda wrong: rmqpy.ClientConfig(header=wrong)),
+    "config zone": ("zone", lambda wrong: rmqpy.ClientConfig(zone=wrong)),
+    "config vip": ("vip", lambda wrong: rmqpy.ClientConfig(vip=wrong)),
+    "config unit": ("unit", lambda wrong: rmqpy.ClientConfig(unit=wrong)),
+    "config address_map": ("address_map", lambda wrong: rmqpy.ClientConfig(address_map=wrong)),
+    "push ordered": ("ordered", lambda wrong: rmqpy.PushConsumer("g", NOBODY, ordered=wrong)),
+    "push broadcast": ("broadcast", lambda wrong: rmqpy.PushConsumer("g", NOBODY, broadcast=wrong)),
     "pull group": ("group", lambda wrong: rmqpy.PullConsumer(wrong, NOBODY)),
     "pull auto_commit": ("auto_commit", lambda wrong: rmqpy.PullConsumer("g", NOBODY, auto_commit=wrong)),
     "pull max_batch": ("max_batch", lambda wrong: rmqpy.PullConsumer("g", NOBODY, max_batch=wrong)),
@@ -135,3 +146,14 @@ def test_a_text_is_no_list_of_queues() -> None:
 
 def test_what_is_right_is_taken() -> None:
     assert producer().send("orders", b"x", keys=("A",), flag=3, timeout=2).ok
+
+
+@pytest.mark.parametrize("name", ["retries", "max_in_flight", "send_timeout", "linger"])
+def test_a_truth_is_no_number(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be .*, not bool"):
+        rmqpy.Producer(NOBODY, **{name: True})  # type: ignore[arg-type]
+
+
+def test_a_header_is_of_one_of_two_kinds() -> None:
+    with pytest.raises(rmqpy.errors.ConfigError, match="header is 'json' or 'binary', not 'xml'"):
+        rmqpy.ClientConfig(header="xml")  # type: ignore[arg-type]

@@ -103,6 +103,7 @@ class ProducerBase(Lifetime, ABC):
             max_in_flight=(max_in_flight, int),
             max_buffered_bytes=(max_buffered_bytes, int),
             selector=(selector, Callable | None),
+            latency_fault_tolerance=(latency_fault_tolerance, bool),
             transaction_checker=(transaction_checker, Callable | None),
             trace=(trace, bool | str),
         )

@@ -103,7 +103,10 @@ def check_types(**arguments: tuple[object, Kind]) -> None:
     rmqpy.errors.ConfigError: retries must be at least 0, not -1
     """
     for name, (value, expected) in arguments.items():
-        if not isinstance(value, expected):
+        kinds = get_args(expected) or (expected,)
+        # Python counts True as 1.
+        is_truth = isinstance(value, bool) and int in kinds and bool not in kinds
+        if is_truth or not isinstance(value, expected):
             raise TypeError(f"{name} must be {_words(expected)}, not {type(value).__name__}")
     check_ranges({name: value for name, (value, _) in arguments.items()})
 

@@ -117,6 +117,15 @@ class ClientConfig:
             object.__setattr__(self, "address_map", tuple(sorted(self.address_map.items())))
         for name in ("connect_timeout", "request_timeout", "route_refresh"):
             object.__setattr__(self, name, seconds(getattr(self, name), name))
+        check_types(
+            address_map=(self.address_map, tuple),
+            header=(self.header, str),
+            zone=(self.zone, str | None),
+            vip=(self.vip, bool),
+            unit=(self.unit, str),
+        )
+        if self.header not in ("json", "binary"):
+            raise ConfigError(f"header is 'json' or 'binary', not {self.header!r}")
         if not all(part.isalnum() for part in self.unit.replace("_", "-").split("-") if part):
             raise ConfigError(f"unit {self.unit!r} has characters other than letters, digits, - and _")
         check_types(namespace=(self.namespace, str), credentials=(self.credentials, Credentials | None))

@@ -93,7 +93,13 @@ class PushConsumerBase(Lifetime, ABC):
         members of one machine need one each, for `offset_folder` keeps their progress by it.
         `offset_store` keeps progress instead of that folder, or of the brokers.
         """
-        check_types(group=(group, str), instance=(instance, str | None), trace=(trace, bool | str))
+        check_types(
+            group=(group, str),
+            ordered=(ordered, bool),
+            broadcast=(broadcast, bool),
+            instance=(instance, str | None),
+            trace=(trace, bool | str),
+        )
         check_group(group)
         check_start(start_from)
         if on_rebalance is not None:
