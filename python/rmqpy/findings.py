@@ -145,7 +145,7 @@ start it again, or let the slave lead: rmqpy cluster promote broker-a --id 1
 def not_following(name: str, behind: str, fault: str | None) -> Finding:
     """A slave that has lost its master, which lives."""
     return Finding(
-        f"not in sync, {behind}" + (f": {fault}" if fault else ""),
+        f"does not follow its master, {behind}" + (f": {fault}" if fault else ""),
         f"its log says more; can it connect to the haListenPort of its master, has its disk room? "
         f"rmqpy cluster replicas {name}",
     )

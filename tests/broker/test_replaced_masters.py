@@ -113,3 +113,29 @@ async def test_doctor_tells_two_masters_of_one_name_apart_by_their_epochs(
             assert check.level == "bad"
             assert stale.address in check.found
             check_advice(f"{check.found}; {check.advice}", slave.address, epoch)
+
+
+async def test_a_new_broker_of_a_name_is_not_told_to_take_the_place_of_a_master_that_lives(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with pair(tmp_path, namesrv) as (master, slave):
+        await filled(master.address, slave.address, 3)
+        stranger = made_broker(tmp_path / "stranger", namesrv, {})
+        with pytest.raises(ConfigError, match="two brokers are called broker-a") as refused:
+            await stranger.start()
+        await stranger.stop()
+        assert "promote" not in str(refused.value)
+
+
+async def test_an_empty_master_beside_a_slave_with_a_log_is_told_to_let_that_lead(
+    tmp_path: Path, namesrv: str
+) -> None:
+    """Its machine was lost, and it was set up again."""
+    async with made_slave(tmp_path, namesrv) as slave:
+        async with made_broker(tmp_path, namesrv, {}) as master:
+            await filled(master.address, slave.address, 3)
+        empty = made_broker(tmp_path / "again", namesrv, {})
+        with pytest.raises(ConfigError, match=f"slave 1 of broker-a at {slave.address} has a log") as refused:
+            await empty.start()
+        await empty.stop()
+        assert "rmqpy cluster promote broker-a --id 1" in str(refused.value)

@@ -208,11 +208,15 @@ async def settle(
     `broker_id` as it was given. Raises `ConfigError` where a broker of this name answers whose log is of a younger
     epoch, or a slave has a log and this broker has none.
     """
-    epoch, ended = leadership.last_epoch, set()
-    for address, told in await _others(own.broker, own.address, name_servers, peer):
+    epoch = leadership.last_epoch
+    ended: set[str] = set()
+    others = await _others(own.broker, own.address, name_servers, peer)
+    if not epoch and any(told.broker_id == MASTER_ID for _, told in others):
+        # An empty folder, and a master that lives: nothing says that they are of one pair.
+        return ended
+    for address, told in others:
         leads = told.broker_id == MASTER_ID
-        # Of two masters one has an empty folder: nothing says that they are of one pair.
-        if told.epoch > epoch and (epoch or not leads):
+        if told.epoch > epoch:
             finding = (
                 replaced(own.broker, address if leads else None, told.epoch)
                 if epoch
