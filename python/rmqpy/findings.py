@@ -180,6 +180,19 @@ def no_room(name: str, folder: str, used_percent: float, free_bytes: int) -> Fin
     )
 
 
+def undelivered(count: int) -> Finding:
+    """Delayed, timed and half messages that left the queue they waited in and went nowhere, since the start.
+
+    >>> print(undelivered(2).found)
+    2 messages were not delivered when their time came
+    """
+    subject, whose = ("1 message was", "its") if count == 1 else (f"{count} messages were", "their")
+    return Finding(
+        f"{subject} not delivered when {whose} time came",
+        "its log says which, and why; send them again, and restart it to count from 0",
+    )
+
+
 def read_only(reason: str) -> Finding:
     """A store that takes no more writes until it is opened again."""
     return Finding(

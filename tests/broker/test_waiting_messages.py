@@ -7,7 +7,8 @@ import pytest
 
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
-from rmqpy.protocol.requests.brokers import DeleteExpiredCommitLog, UpdateBrokerConfig
+from rmqpy.protocol import troubles
+from rmqpy.protocol.requests.brokers import DeleteExpiredCommitLog, GetBrokerRuntimeInfo, UpdateBrokerConfig
 from rmqpy.protocol.requests.offsets import GetMinOffset
 from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Peer
@@ -96,6 +97,9 @@ async def test_what_goes_with_its_file_because_a_setting_says_so_is_counted_and_
         cluster = Cluster(namesrv.address, broker, tmp_path / "store")
         [sample] = await samples(cluster, "rmqpy_undelivered_total")
         assert float(sample.rpartition(" ")[2]) == 1
+        table = (await peer.ask(GetBrokerRuntimeInfo())).table
+        [trouble] = [each for each in troubles.read(table) if each.check == "waiting messages of broker-a"]
+        assert "1 message was not delivered" in trouble.finding.found
     [line] = [line for line in caplog.messages if "not delivered" in line]
     assert room in line
     assert "is gone from the log" in line

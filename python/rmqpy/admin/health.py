@@ -251,6 +251,7 @@ def _broker_checks(
         )
     own = [each for each in told if each.check in (f"disk of {name}", f"store of {name}")]
     yield from map(_check, own)
+    yield from (_check(each) for each in told if each.check == f"waiting messages of {name}")
     if not own and (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
         yield CheckResult(f"disk of {name}", "bad", fault, advice)

@@ -67,10 +67,12 @@ class Standing:
             self._seen[check] = before._replace(looks=before.looks + 1, is_logged=is_due or before.is_logged)
 
     def _of_store(self) -> Iterable[Trouble]:
-        name, failure = self._config.name, self._store.failure
+        name, failure, counters = self._config.name, self._store.failure, self._store.statistics()
+        if count := counters.get("undelivered", 0):
+            yield Trouble(f"waiting messages of {name}", "warn", findings.undelivered(count))
         if failure is not None:
             yield Trouble(f"store of {name}", "bad", findings.read_only(failure), refuses=True)
-        elif self._store.statistics().get("is_full", 0):
+        elif counters.get("is_full", 0):
             log_folder, queue_folder, _ = self._config.store.folders
             folders = [log_folder, queue_folder, self._config.store.folder]
             usage = [(shutil.disk_usage(folder), folder) for folder in folders if os.path.isdir(folder)]

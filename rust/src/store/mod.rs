@@ -375,10 +375,12 @@ impl Store {
         self.dispatcher.derived().queues.topics()
     }
 
-    /// Counts and logs messages that left the room they waited in and go nowhere.
+    /// Logs messages that left the room they waited in and go nowhere, and counts those that no operator deleted.
     pub(crate) fn report_undelivered(&self, room: WaitingRoom, reason: Left, first: FirstOf, count: u64) {
         if count > 0 {
-            self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
+            if reason != Left::TopicDeleted {
+                self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
+            }
             self.events.add(Event::Undelivered(Undelivered { room, reason, first, count }));
         }
     }
