@@ -101,6 +101,36 @@ def test_what_a_group_has_not_consumed_is_its_lag(server: Standalone) -> None:
         assert value(server, "rocketmq_consumer_lag_latency", **group) == 0
 
 
+def test_queues_in_which_a_group_has_committed_nothing_count_for_its_lag(server: Standalone) -> None:
+    group = {"topic": "wide", "consumer_group": "narrow"}
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("wide", read_queues=4, write_queues=4)
+        admin.create_group("narrow")
+        with rmqpy.PullConsumer("narrow", server.namesrv, start_from="earliest") as consumer:
+            queues = consumer.queues("wide")
+            for queue in queues:
+                for _ in range(5):
+                    producer.send("wide", b"x", queue=queue)
+            consumer.commit({queues[0]: 5, queues[1]: 3})
+        assert value(server, "rocketmq_consumer_lag_messages", **group) == 2 + 5 + 5
+        assert value(server, "rocketmq_consumer_ready_messages", **group) == 2 + 5 + 5
+        assert value(server, "rocketmq_consumer_lag_latency", **group) > 0
+        # What producers do not reach any more is still to be consumed.
+        admin.update_topic("wide", write_queues=1)
+        assert value(server, "rocketmq_consumer_lag_messages", **group) == 12
+        [summary] = [each for each in admin.group_summaries() if each.group == "narrow"]
+        assert summary.lag == 12
+        assert sum(row.lag for row in admin.progress("narrow")) == 12
+        assert (
+            sum(
+                each.end - each.committed
+                for each in admin.broker_backlogs("broker-a")
+                if each.group == "narrow"
+            )
+            == 12
+        )
+
+
 def test_what_a_group_was_given_is_told_from_what_waits_for_it(server: Standalone) -> None:
     with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
         admin.create_topic("flights", read_queues=1, write_queues=1)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+#: The offset of the first message of a queue, and the offset after its last one.
+Bounds = tuple[int, int]
+
 
 class Backlog(NamedTuple):
     """The backlog of one group in one topic."""
@@ -29,25 +32,27 @@ class Backlog(NamedTuple):
 def backlogs(
     committed: Mapping[str, Mapping[int, int]],
     reached: Mapping[tuple[str, str, int], int],
-    ends: Callable[[str], Sequence[int] | None],
+    bounds: Callable[[str], Sequence[Bounds] | None],
     store_time: Callable[[str, int, int], int],
     now_ms: int,
 ) -> Iterator[Backlog]:
-    """The backlog of each group that has committed something.
+    """The backlog of each group in each topic in which it has committed something, in all queues of the topic: where it
+    has committed nothing, every message waits for it.
 
     `committed` has offsets by `topic@group` and queue, `reached` the offset after the last message that was given to a
-    group, by group, topic and queue. `ends` are those of a topic's queues, None for a topic that is gone.
+    group, by group, topic and queue. `bounds` are those of a topic's queues, None for a topic that is gone.
     """
     for key, positions in committed.items():
         topic, _, group = key.partition("@")
-        known = ends(topic)
+        known = bounds(topic)
         if known is None:
             continue
         lag = ready = 0
         unfinished, ungiven = [], []
-        for queue_id, finished in positions.items():
-            end = known[queue_id] if 0 <= queue_id < len(known) else 0
-            if not (0 <= finished < end):
+        for queue_id, (begin, end) in enumerate(known):
+            # Messages that have expired wait no longer.
+            finished = max(positions.get(queue_id, begin), begin)
+            if finished >= end:
                 continue
             # A group that went back is given again what it had finished.
             given = min(max(finished, reached.get((group, topic, queue_id), 0)), end)

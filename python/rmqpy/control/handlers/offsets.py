@@ -118,7 +118,8 @@ class OffsetHandlers:
         table: dict[MessageQueue, ConsumeOffset] = {}
         given = self._progress.given()
         for topic in topics:
-            table |= self._progress.of(group, topic.topic_name, topic.read_queue_nums, given)
+            queues = max(topic.read_queue_nums, topic.write_queue_nums)
+            table |= self._progress.of(group, topic.topic_name, queues, given)
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     @handles(QueryTopicConsumeByWho)

@@ -54,7 +54,7 @@ class ProgressHandlers:
         name, now = topic.topic_name, self._clock.wall_ms()
         progress, queues = self._progress, self._progress.queues
         spans = []
-        for queue_id in range(topic.write_queue_nums):
+        for queue_id in range(_queues(topic)):
             position = self._progress.offsets.query(group, name, queue_id) or 0
             stored = queues.store_time(name, queue_id, position)
             oldest = max(0, queues.earliest_store_time(name, queue_id))
@@ -76,7 +76,7 @@ class ProgressHandlers:
         groups = [group for group in self._progress.offsets.groups_of(ask.topic) if group not in without]
         topic = self._topics.existing(ask.topic)
         least: dict[int, int] = {}
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+        for queue_id in range(_queues(topic)):
             known = [self._progress.offsets.query(group, ask.topic, queue_id) for group in groups]
             if found := [offset for offset in known if offset is not None]:
                 own = self._progress.offsets.query(ask.compare_group or "", ask.topic, queue_id)
@@ -89,7 +89,7 @@ class ProgressHandlers:
             self._groups.existing(group)
         for name in [ask.topic] if ask.topic else self._progress.offsets.topics_of(ask.src_group):
             topic = self._topics.existing(name)
-            for queue_id in range(topic.read_queue_nums):
+            for queue_id in range(_queues(topic)):
                 offset = self._progress.offsets.query(ask.src_group, name, queue_id)
                 if offset is not None:
                     self._progress.offsets.commit(ask.dest_group, name, queue_id, offset)
@@ -128,7 +128,7 @@ class ProgressHandlers:
                 topic_name = topic.topic_name
                 if not names.is_derived(topic_name):
                     topics.append(topic_name)
-                for queue_id in range(topic.write_queue_nums):
+                for queue_id in range(_queues(topic)):
                     position = offsets.query(name, topic_name, queue_id) or 0
                     lag += max(0, queues.max_offset(topic_name, queue_id) - max(0, position))
             found[name] = GroupTotal(
@@ -144,7 +144,7 @@ class ProgressHandlers:
         for name, topic in self._topics.table.items():
             if name.startswith(names.DEAD_LETTER_PREFIX):
                 messages = last = 0
-                for queue_id in range(topic.read_queue_nums):
+                for queue_id in range(_queues(topic)):
                     end = progress.end(name, queue_id)
                     messages += end - max(0, progress.queues.min_offset(name, queue_id))
                     last = max(last, progress.time_before(name, queue_id, end))
@@ -187,10 +187,15 @@ class ProgressHandlers:
     def _stats(
         self, group: str, topic: TopicConfig, rate: float, given: Mapping[tuple[str, str, int], int]
     ) -> ConsumeStats:
-        table = self._progress.of(group, topic.topic_name, topic.write_queue_nums, given)
+        table = self._progress.of(group, topic.topic_name, _queues(topic), given)
         return ConsumeStats(offset_table=table, consume_tps=rate)
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscription:
         data = self._consumers.subscription(ask.group, ask.topic)
         return GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)
+
+
+def _queues(topic: TopicConfig) -> int:
+    """The number of its queues: those that producers, or consumers, do not reach any more may hold messages."""
+    return max(topic.read_queue_nums, topic.write_queue_nums)

@@ -27,7 +27,7 @@ from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.replies import REPLY_RESULTS
-from rmqpy.control.groups.backlog import Backlog, backlogs
+from rmqpy.control.groups.backlog import Backlog, Bounds, backlogs
 from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics import answer_metrics, replica_metrics, timer_metrics, transaction_metrics
@@ -79,6 +79,8 @@ class _Tables(NamedTuple):
     arrived: Mapping[str, Mapping[str, Totals]]
     got: Mapping[str, Totals]
     replicas: HaStatus
+    #: Topics that members of a group subscribe to, by group.
+    subscribed: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +136,7 @@ class Metrics:
             self._statistics.arrived(),
             self._statistics.totals("group get"),
             self._replicas(),
+            {name: frozenset(group.subscriptions) for name, group in self._consumers.groups.items()},
         )
 
     def _common(self, config: BrokerConfig) -> Labels:
@@ -294,7 +297,7 @@ class Metrics:
             "counter",
             "Messages a group gave up on.",
             [
-                ({"consumer_group": names.group_of(name)}, sum(self._ends(topic)))
+                ({"consumer_group": names.group_of(name)}, sum(end for _, end in self._bounds(topic)))
                 for name, topic in tables.topics.items()
                 if name.startswith(names.DEAD_LETTER_PREFIX)
             ],
@@ -302,19 +305,30 @@ class Metrics:
 
     def _consumption(self, tables: _Tables) -> Iterator[Family]:
         """The backlog of each group, and its age."""
-        ends: dict[str, list[int] | None] = {}
+        bounds: dict[str, list[Bounds] | None] = {}
 
-        def ends_of(topic: str) -> list[int] | None:
-            if topic not in ends:
+        def bounds_of(topic: str) -> list[Bounds] | None:
+            if topic not in bounds:
                 known = tables.topics.get(topic)
-                ends[topic] = self._ends(known) if known else None
-            return ends[topic]
+                bounds[topic] = self._bounds(known) if known else None
+            return bounds[topic]
+
+        def is_consumed(key: str) -> bool:
+            """A topic that members no longer subscribe to would show a lag that never ends."""
+            topic, _, group = key.partition("@")
+            now = tables.subscribed.get(group)
+            return not now or topic in now
 
         reached = by_queue(self._server.fetch_positions())
+        committed = self._offsets.snapshot()[1]
         found = [
             (self._consumer(each.topic, each.group), each)
             for each in backlogs(
-                self._offsets.snapshot()[1], reached, ends_of, self._store_time, self._clock.wall_ms()
+                {key: positions for key, positions in committed.items() if is_consumed(key)},
+                reached,
+                bounds_of,
+                self._store_time,
+                self._clock.wall_ms(),
             )
         ]
         yield Family(
@@ -341,9 +355,13 @@ class Metrics:
             "is_system": _is(names.is_system_group(group)),
         }
 
-    def _ends(self, topic: TopicConfig) -> list[int]:
+    def _bounds(self, topic: TopicConfig) -> list[Bounds]:
+        """The bounds of all its queues: those that producers do not reach any more may hold messages, too."""
         queues: Iterable[int] = range(max(topic.read_queue_nums, topic.write_queue_nums))
-        return [self._store.max_offset(topic.topic_name, queue_id) for queue_id in queues]
+        low, high = self._store.min_offset, self._store.max_offset
+        return [
+            (max(0, low(topic.topic_name, queue_id)), high(topic.topic_name, queue_id)) for queue_id in queues
+        ]
 
 
 #: The metrics of each group in each topic.
