@@ -385,8 +385,9 @@ def _move(moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool, **fac
             "back": -sum(step for step in steps if step < 0),
             "forward": sum(step for step in steps if step > 0),
         }
-        by = " and ".join(f"{count} messages {way}" for way, count in ways.items() if count) or "0 messages"
-        confirm(**facts, by=by)
+        # Without a step there is nothing to lose.
+        if by := " and ".join(f"{count} messages {way}" for way, count in ways.items() if count):
+            confirm(**facts, by=by)
     return [
         {
             "topic": move.topic,

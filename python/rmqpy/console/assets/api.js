@@ -30,6 +30,7 @@ async function answer(address, options) {
     response = await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    window.dispatchEvent(new Event("server-lost"));
     throw new ApiError("the server of this console does not answer", "is it still running?", 0);
   }
   const body = await response.json();
@@ -57,7 +58,10 @@ export const about = () => answer("/console/about.json", {});
 export function events(address, signal, tell, state) {
   const source = new EventSource(ROOT + address);
   source.addEventListener("open", () => state?.("live"));
-  source.addEventListener("error", () => state?.("connecting again…"));
+  source.addEventListener("error", () => {
+    state?.(source.readyState === EventSource.CLOSED ? "no longer live: reload the page" : "connecting again…");
+    window.dispatchEvent(new Event("server-lost"));
+  });
   source.addEventListener("failed", (event) => state?.(JSON.parse(event.data).error));
   source.addEventListener("message", (event) => tell(JSON.parse(event.data)));
   signal.addEventListener("abort", () => source.close());

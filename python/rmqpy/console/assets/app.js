@@ -13,6 +13,7 @@ import { clients } from "/console/clients.js";
 import { brokers } from "/console/brokers.js";
 import { replicas } from "/console/replicas.js";
 import { access } from "/console/access.js";
+import { watch } from "/console/presence.js";
 import { login, logout } from "/console/login.js";
 
 // Address, title, the key that leads there after g, and what draws it.
@@ -34,6 +35,7 @@ const THEMES = ["auto", "light", "dark"];
 const main = document.getElementById("main");
 const problems = h("a", { class: "badge bad", href: to("overview"), hidden: true });
 const nav = document.getElementById("nav");
+const away = h("p", { class: "box bad", role: "alert", hidden: true });
 let told = { namesrv: [], allow_changes: false, version: "" };
 let leaving = new AbortController();
 
@@ -49,6 +51,8 @@ function enter() {
 
 function draw() {
   leaving.abort();
+  // A dialog is about the view that is left.
+  for (const each of document.querySelectorAll("dialog")) each.close();
   leaving = new AbortController();
   if (told.needs_login) {
     enter();
@@ -159,6 +163,13 @@ async function leave() {
   start();
 }
 
+main.before(away);
+watch((since) => {
+  document.body.classList.toggle("away", since !== null);
+  away.hidden = since === null;
+  away.textContent = since ? `The server of this console has not answered since ${since.toLocaleTimeString()}: what is shown is from before. Is it still running?` : "";
+  if (!since && !document.querySelector("dialog[open]")) draw();
+});
 window.addEventListener("hashchange", moved);
 window.addEventListener("login-needed", () => {
   if (told.needs_login) return;

@@ -83,7 +83,10 @@ function members(group, view) {
 
 /** Offsets: a place is chosen, its effect shown, and then the group is moved. */
 function resets(group, found, view) {
-  const topics = [...new Set(found.progress.map((row) => row.topic))];
+  // The group's own retries come last: whoever resets means a topic that was subscribed to.
+  const isRetry = (each) => each.startsWith("%RETRY%");
+  const named = [...new Set(found.progress.map((row) => row.topic))];
+  const topics = [...named.filter((each) => !isRetry(each)), ...named.filter(isRetry)];
   if (!topics.length) return null;
   const topic = h("select", {}, topics.map((each) => h("option", { value: each }, each)));
   const place = h("select", { onchange: () => adapt() },
@@ -119,8 +122,9 @@ function resets(group, found, view) {
     try {
       const asked = wanted();
       const moves = await get(path`/groups/${group}/offsets/preview` + query(asked), view.signal);
+      const isMove = moves.some((row) => row.target !== row.offset);
       fill(result, table(MOVES, moves, "The group consumes no such queue.", "What a reset would do"),
-        view.allowChanges
+        !isMove ? h("p", { class: "quiet" }, "The group is there already: nothing would change.") : view.allowChanges
           ? h("button", { type: "button", class: "main", onclick: () => reset(asked) }, "Reset the group")
           : h("p", { class: "quiet" }, "This console only reads. ", h("code", {}, `rmqpy group reset ${group} --help`)));
     } catch (error) {

@@ -7,6 +7,8 @@ import { count, percent, rate, span, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
 const POINTS = 60;
+// Figures come every two seconds.
+const SILENCE_MS = 15_000;
 
 export async function overview(shown, view) {
   const state = h("span", { class: "quiet", role: "status" });
@@ -24,16 +26,27 @@ export async function overview(shown, view) {
   fill(shown,
     h("div", { class: "cards" }, incoming.card, outgoing.card, Object.values(counts).map((each) => each.card)),
     state, absent, h("div", { class: "two" }, behind, letters), brokers, checks);
-  let hasRates = false;
+  let silence = 0;
+  // What was true a while ago is not shown as if it were now.
+  const stale = (text) => {
+    clearTimeout(silence);
+    state.textContent = text;
+    incoming.stop();
+    outgoing.stop();
+    brokers.show(h("p", { class: "quiet" }, `Not known: ${text}`));
+  };
+  view.signal.addEventListener("abort", () => clearTimeout(silence));
   // What is quick is shown while the rest is counted.
   events("/overview/events", view.signal, (rates) => {
+    clearTimeout(silence);
+    silence = setTimeout(() => stale("no figures have come for a while"), SILENCE_MS);
+    state.textContent = "live";
     incoming.add(rates.in_per_second);
     outgoing.add(rates.out_per_second);
     brokers.show(table(BROKERS, rates.brokers, "No broker is registered: start one with rmqpy broker -n …", "Brokers"));
-    hasRates = true;
   }, (text) => {
-    state.textContent = text;
-    if (!hasRates && text !== "live") brokers.show(h("p", { class: "quiet" }, text));
+    if (text === "live") state.textContent = text;
+    else stale(text);
   });
   await Promise.all([
     loaded("/overview", view, [behind, letters], (found) => {
@@ -121,6 +134,9 @@ function sparkline(title) {
       most.textContent = `at most ${rate(top)} since the page was opened`;
       const x = (at) => POINTS - values.length + at;
       line.setAttribute("points", values.map((each, at) => `${x(at)},${19 - (18 * each) / (top || 1)}`).join(" "));
+    },
+    stop() {
+      value.textContent = "–";
     },
   };
 }

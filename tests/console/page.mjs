@@ -1,0 +1,187 @@
+// A page without a browser: as much of a document as the scripts of the console use. `node page.mjs ASSETS CASE` prints JSON.
+
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [assets, scenario] = process.argv.slice(2);
+
+class Target {
+  #listeners = new Map();
+  addEventListener(name, listener) {
+    this.#listeners.set(name, [...(this.#listeners.get(name) ?? []), listener]);
+  }
+  dispatchEvent(event) {
+    for (const each of this.#listeners.get(event.type) ?? []) each(event);
+  }
+}
+
+class Node extends Target {
+  parent = null;
+  remove() {
+    if (this.parent) this.parent.children = this.parent.children.filter((each) => each !== this);
+    this.parent = null;
+  }
+}
+
+class Text extends Node {
+  constructor(text) {
+    super();
+    this.textContent = text;
+  }
+}
+
+class Element extends Node {
+  children = [];
+  attributes = {};
+  hidden = false;
+  #value = null;
+  constructor(name) {
+    super();
+    this.localName = name;
+  }
+  get dataset() { return (this.data ??= {}); }
+  get classList() {
+    return { toggle: (name, is) => { this.classes = { ...this.classes, [name]: is }; } };
+  }
+  setAttribute(key, value) { this.attributes[key] = value; if (key === "hidden") this.hidden = true; }
+  append(...given) {
+    for (const each of given) {
+      each.remove();
+      each.parent = this;
+      this.children.push(each);
+    }
+  }
+  before(given) { given.parent = this.parent; }
+  replaceChildren(...given) {
+    for (const each of [...this.children]) each.remove();
+    this.append(...given);
+  }
+  get textContent() { return this.children.map((each) => each.textContent).join(""); }
+  set textContent(text) { this.replaceChildren(new Text(text)); }
+  get value() { return this.#value ?? (this.localName === "select" ? this.all("option")[0]?.value : "") ?? ""; }
+  set value(given) { this.#value = given; }
+  focus() {}
+  showModal() { this.attributes.open = ""; }
+  close() {
+    delete this.attributes.open;
+    this.dispatchEvent({ type: "close" });
+  }
+  all(name) {
+    return this.children.flatMap((each) => (each instanceof Element ? [...(each.localName === name ? [each] : []), ...each.all(name)] : []));
+  }
+  querySelectorAll(selector) { return this.all(selector); }
+  querySelector(selector) { return this.all(selector.replace("[open]", ""))[0] ?? null; }
+}
+
+class EventSource extends Target {
+  static CLOSED = 2;
+  static open = [];
+  readyState = 1;
+  constructor(address) {
+    super();
+    this.address = address;
+    EventSource.open.push(this);
+  }
+  close() { this.readyState = EventSource.CLOSED; }
+  tell(type, data) { this.dispatchEvent({ type, data: JSON.stringify(data) }); }
+}
+
+const body = new Element("body");
+const places = Object.fromEntries(["top", "nav", "main"].map((id) => [id, new Element(id)]));
+body.append(...Object.values(places));
+const page = new Target();
+const answers = {
+  "/console/about.json": { namesrv: ["127.0.0.1:9876"], allow_changes: true, version: "1", bodies: "shown" },
+  "/api/v1/overview": { lag: 0, dead_letters: 0, topics: 1, groups: 1, missing: [], worst_groups: [], worst_dead_letters: [] },
+  "/api/v1/health": [],
+};
+let isAway = false;
+Object.assign(globalThis, {
+  Node, EventSource,
+  document: Object.assign(new Target(), {
+    body, documentElement: new Element("html"), visibilityState: "visible",
+    getElementById: (id) => places[id],
+    createElement: (name) => new Element(name),
+    createElementNS: (_, name) => new Element(name),
+    createTextNode: (text) => new Text(text),
+    querySelectorAll: (selector) => body.querySelectorAll(selector),
+    querySelector: (selector) => body.querySelector(selector),
+  }),
+  window: Object.assign(page, { scrollTo() {} }),
+  location: { hash: "" },
+  history: { replaceState() {} },
+  localStorage: { getItem: () => null, setItem() {} },
+  fetch: async (address) => {
+    if (isAway) throw new TypeError("it is away");
+    const found = answers[address.split("?")[0]];
+    return { ok: true, status: 200, json: async () => found };
+  },
+});
+
+const folder = mkdtempSync(join(tmpdir(), "rmqpy-page-"));
+for (const each of readdirSync(assets).filter((name) => name.endsWith(".js"))) {
+  writeFileSync(join(folder, each.replace(".js", ".mjs")),
+    readFileSync(join(assets, each), "utf8").replace(/"\/console\/([\w-]+)\.js"/g, '"./$1.mjs"'));
+}
+const load = (name) => import(pathToFileURL(join(folder, `${name}.mjs`)));
+const settled = () => new Promise((resolve) => setTimeout(resolve, 20));
+const go = async (hash) => {
+  location.hash = hash;
+  page.dispatchEvent({ type: "hashchange" });
+  await settled();
+};
+const progress = (topic) => ({ topic, broker: "broker-a", queue_id: 0, offset: 5, end: 9, lag: 4, behind_ms: 0 });
+
+const SCENARIOS = {
+  async gone() {
+    await load("app");
+    await settled();
+    const [source] = EventSource.open;
+    const row = { broker: "broker-a", broker_id: 0, is_master: true, address: "a:1", in_per_second: 7, out_per_second: 0, disk_used: 0.1, fault: null, is_full: false };
+    source.tell("open");
+    source.tell("message", { in_per_second: 7, out_per_second: 0, brokers: [row] });
+    const before = places.main.textContent;
+    isAway = true;
+    source.dispatchEvent({ type: "error" });
+    await settled();
+    const after = places.main.textContent;
+    const during = body.classes?.away;
+    isAway = false;
+    page.dispatchEvent({ type: "server-lost" });
+    await settled();
+    return { before, after, during, back: body.classes?.away };
+  },
+  async dialogs() {
+    await load("app");
+    await settled();
+    const { ask } = await load("dom");
+    let outcome = "waits";
+    ask("Delete", [], "Delete it", async () => "done").then((found) => { outcome = found; });
+    const before = document.querySelectorAll("dialog").length;
+    await go("#/nowhere");
+    return { before, after: document.querySelectorAll("dialog").length, outcome };
+  },
+  async reset() {
+    answers["/api/v1/groups/billing"] = { progress: [progress("%RETRY%billing"), progress("orders")], members: [], settings: {}, missing: [], disagreements: [] };
+    const { groups } = await load("groups");
+    const shown = new Element("div");
+    const view = { parts: ["billing"], query: new URLSearchParams(), signal: new AbortController().signal, allowChanges: true };
+    await groups(shown, view);
+    const [form] = shown.all("form").slice(-1);
+    const proposed = form.all("select")[0].value;
+    const buttons = {};
+    for (const target of [5, 0]) {
+      answers["/api/v1/groups/billing/offsets/preview"] = [{ topic: "orders", broker: "broker-a", queue_id: 0, offset: 5, target }];
+      form.dispatchEvent({ type: "submit", preventDefault() {} });
+      await settled();
+      buttons[target] = shown.all("button").some((each) => each.textContent === "Reset the group");
+    }
+    return { proposed, buttons };
+  },
+};
+
+console.log(JSON.stringify(await SCENARIOS[scenario]()));
+rmSync(folder, { recursive: true });
+process.exit(0);
