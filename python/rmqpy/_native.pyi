@@ -715,6 +715,9 @@ class Server:
     def take_refusals(self) -> tuple[list[tuple[int, str, str]], int]:
         """What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and
         how many more."""
+    def take_foreign_clients(self) -> list[tuple[str, str]]:
+        """Clients of other protocols that were closed since the last call, each address once a minute: `ip:port`, and
+        what they speak."""
     def fileno(self) -> int:
         """A descriptor that is readable while requests or events wait."""
     def take(self, limit: int = 256) -> list[Request]:

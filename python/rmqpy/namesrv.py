@@ -74,7 +74,7 @@ class NameServer(Service):
         self._server = Server(
             idle_ms=config.idle_seconds * 1000, tls=self._certificates.server, **limits._asdict()
         )
-        self._refusals = Refusals(limits, self._server.statistics)
+        self._refusals = Refusals(limits, self._server.statistics, self._server.take_foreign_clients)
         self._endpoint = Endpoint(
             self._server,
             (

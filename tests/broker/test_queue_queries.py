@@ -96,6 +96,21 @@ async def test_a_reset_that_cannot_be_is_refused(cluster: Cluster, change: dict[
 # ---- messages ----
 
 
+async def test_messages_are_found_by_tag(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        sent = await send(peer, "orders", b"tagged", i="TAGS\x01paid\x02KEYS\x01k9\x02")
+        position = int((sent.ext or {})["msgId"][-16:], 16)
+        record = await peer.ask(ViewMessageById(offset=position))
+        ask = QueryMessage(
+            topic="orders", key="paid", max_num=32, begin_timestamp=0, end_timestamp=1 << 62, index_type="T"
+        )
+        assert (await peer.ask(ask)).body == record
+        ext = {"topic": "orders", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+        # A tag is no key, and a key no tag.
+        assert (await peer.call(12, ext | {"key": "paid"})).code == 22
+        assert (await peer.call(12, ext | {"key": "k9", "indexType": "T"})).code == 22
+
+
 async def test_messages_are_found_by_position_and_by_key(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         sent = await send(peer, "orders", b"first")

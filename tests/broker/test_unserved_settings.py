@@ -11,7 +11,6 @@ from rmqpy.protocol.requests.groups import (
     SubscriptionGroup,
     UpdateAndCreateSubscriptionGroup,
 )
-from rmqpy.protocol.requests.messages import QueryMessage
 from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
 from wire import Peer, Refusal
 
@@ -53,15 +52,6 @@ async def test_nor_is_a_topic(cluster: Cluster, attribute: str) -> None:
         with pytest.raises(
             Refusal, match=f"{attribute.partition('=')[0]}.* not served( yet: .*; |: messages)"
         ):
-            await peer.ask(ask)
-
-
-async def test_messages_are_not_looked_up_by_a_tag_that_no_index_has(cluster: Cluster) -> None:
-    ask = QueryMessage(
-        topic="orders", key="paid", max_num=8, begin_timestamp=0, end_timestamp=1 << 62, index_type="T"
-    )
-    async with await Peer.connect(cluster.broker.address) as peer:
-        with pytest.raises(Refusal, match="not indexed by tag"):
             await peer.ask(ask)
 
 

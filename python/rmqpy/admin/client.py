@@ -211,6 +211,7 @@ class _Operations:
 
     message = _Operation(Messages.get)
     messages_by_key = _Operation(Messages.by_key)
+    messages_by_tag = _Operation(Messages.by_tag)
     messages_between = _Search(Messages.between)
     tail = _Search(Messages.tail)
     search = _Operation(Search.run)

@@ -80,6 +80,15 @@ class Messages(Part):
         hits = [message for message in found if key in message.keys]
         return sorted(hits, key=lambda message: message.stored_at, reverse=True)
 
+    async def by_tag(self, topic: str, tag: str, *, count: int = 32) -> list[ReceivedMessage]:
+        """Messages of a topic that carry a tag, newest first, `count` of each broker at most.
+
+        Raises `TopicNotFound`.
+        """
+        found = await self._query(topic, tag, count, 0, _FOREVER_MS, index_type="T")
+        hits = [message for message in found if message.tag == tag]
+        return sorted(hits, key=lambda message: message.stored_at, reverse=True)
+
     async def between(
         self, topic: str, begin: datetime | None = None, end: datetime | None = None
     ) -> AsyncIterator[ReceivedMessage]:
@@ -170,7 +179,15 @@ class Messages(Part):
         return (await self._cluster.ask(address, ask)).offset
 
     async def _query(
-        self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, is_unique: bool = False
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        is_unique: bool = False,
+        index_type: str | None = None,
     ) -> list[ReceivedMessage]:
         ask = QueryMessage(
             topic=topic,
@@ -179,6 +196,7 @@ class Messages(Part):
             begin_timestamp=begin_ms,
             end_timestamp=end_ms,
             is_unique_key=is_unique,
+            index_type=index_type,
         )
         found = []
         for broker, address in self._cluster.masters_in(await self._topics.route(topic)).items():

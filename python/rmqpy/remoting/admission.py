@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -57,10 +57,17 @@ def connection_limits(wanted: int, per_address: int) -> ConnectionLimits:
 
 
 class Refusals:
-    """Connections that were refused, written down once for each change of their count."""
+    """Connections that were refused, written down once for each change of their count, and clients of other protocols
+    that were closed."""
 
-    def __init__(self, limits: ConnectionLimits, statistics: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        statistics: Callable[[], Mapping[str, int]],
+        foreign_clients: Callable[[], Iterable[tuple[str, str]]],
+    ) -> None:
         self._statistics = statistics
+        self._foreign_clients = foreign_clients
         self._reasons = {
             "refused_connections": f"{limits.connections_max} are open, which is the most (maxConnections)",
             "refused_of_address": f"their address has {limits.connections_per_address_max} open "
@@ -78,6 +85,8 @@ class Refusals:
             if count > self._seen[counter]:
                 log.warning("%d connections were refused: %s", count - self._seen[counter], reason)
                 self._seen[counter] = count
+        for peer, protocol in self._foreign_clients():
+            log.warning("closed the connection of %s, which speaks %s", peer, protocol)
 
 
 def _raised_descriptor_limit() -> int:

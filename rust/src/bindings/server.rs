@@ -217,6 +217,14 @@ impl PyServer {
         (rows.collect(), refused.more)
     }
 
+    /// Clients of other protocols that were closed since the last call, each address once a minute: `ip:port`, and what
+    /// they speak.
+    fn take_foreign_clients(&self) -> Vec<(String, &'static str)> {
+        let server = self.server.lock();
+        let clients = server.as_ref().map(Server::take_foreign_clients).unwrap_or_default();
+        clients.into_iter().map(|(peer, protocol)| (peer.to_string(), protocol)).collect()
+    }
+
     /// A descriptor that is readable while requests or events wait.
     fn fileno(&self) -> i32 {
         self.data_plane.upcalls.wakeup()

@@ -112,6 +112,10 @@ impl<S: Service> Connection<S> {
                 Err(why) => break why,
             }
         };
+        if matches!(why, Close::Frame(_) | Close::Header(_)) {
+            let (peer, bytes) = (self.link.peer(), self.inbox.unhandled());
+            self.thread.shared.foreign_clients.note(peer, bytes, std::time::Instant::now());
+        }
         match why {
             Close::Stopped => self.leave().await,
             // Half a reply may be in the outbox.

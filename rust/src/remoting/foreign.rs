@@ -1,9 +1,14 @@
-//! Foreign protocols: what a server speaks that was called by mistake, told from the first bytes it sent.
+//! Foreign protocols: what the other side of a connection speaks by mistake, told from the first bytes it sent.
 //!
 //! None of these beginnings is one of a frame: the first is a length beyond any, an HTTP/2 frame has no header, and a
-//! header is never empty.
+//! header is never empty. A server notes the clients that speak one, each address once a minute.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// What another server speaks, and which server that often is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +50,93 @@ impl fmt::Display for ForeignProtocol {
     }
 }
 
+/// What a client that called a server speaks, as an operator reads it.
+fn called_with(bytes: &[u8]) -> &'static str {
+    match bytes {
+        // HTTP/2 begins with a request that no HTTP/1 server takes.
+        [b'P', b'R', b'I', b' ', ..] => {
+            "HTTP/2, as gRPC clients do: there is no gRPC here, give it a remoting client"
+        }
+        [b'G', b'E', b'T', b' ', ..] | [b'P', b'U', b'T', b' ', ..] => HTTP,
+        [b'P', b'O', b'S', b'T', ..] | [b'H', b'E', b'A', b'D', ..] | [b'D', b'E', b'L', b'E', ..] => HTTP,
+        [b'O', b'P', b'T', b'I', ..] | [b'P', b'A', b'T', b'C', ..] | [b'C', b'O', b'N', b'N', ..] => HTTP,
+        [0x15 | 0x16, 3, ..] => {
+            "TLS, and this port has no certificate: set tls.server.certPath, or give the client no TLS"
+        }
+        [b'S', b'S', b'H', b'-', ..] => "SSH",
+        _ => "what is not RocketMQ's remoting protocol",
+    }
+}
+
+const HTTP: &str = "HTTP: health and metrics are at httpPort";
+
+/// How long the same address is not noted again.
+const QUIET: Duration = Duration::from_mins(1);
+/// Rows that wait to be taken, and addresses that are remembered.
+const NOTES_MAX: usize = 16;
+const ADDRESSES_MAX: usize = 1024;
+
+/// Clients of other protocols that were closed and not written down yet.
+#[derive(Default)]
+pub(super) struct ForeignClients(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    rows: Vec<ForeignClient>,
+    noted: HashMap<IpAddr, Instant>,
+}
+
+/// Where a client of another protocol called from, and what it speaks.
+pub type ForeignClient = (SocketAddr, &'static str);
+
+impl ForeignClients {
+    /// Notes a connection that was closed, for what it sent last was no frame. One whose address was noted within the
+    /// last minute, or for which there is no room, is left out.
+    pub(super) fn note(&self, peer: SocketAddr, bytes: &[u8], now: Instant) {
+        let mut notes = self.0.lock();
+        notes.noted.retain(|_, noted| now.saturating_duration_since(*noted) < QUIET);
+        let has_room = notes.rows.len() < NOTES_MAX && notes.noted.len() < ADDRESSES_MAX;
+        if has_room && !notes.noted.contains_key(&peer.ip()) {
+            notes.noted.insert(peer.ip(), now);
+            notes.rows.push((peer, called_with(bytes)));
+        }
+    }
+
+    /// Those since the last call.
+    pub(super) fn take(&self) -> Vec<ForeignClient> {
+        std::mem::take(&mut self.0.lock().rows)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::time::{Duration, Instant};
+
     use super::ForeignProtocol::{self, Http, Http2, Ssh, Tls};
+    use super::{ForeignClients, NOTES_MAX};
+
+    fn peer(machine: u8, port: u16) -> SocketAddr {
+        (IpAddr::from(Ipv4Addr::new(10, 0, 0, machine)), port).into()
+    }
+
+    #[test]
+    fn an_address_is_noted_once_a_minute_and_what_it_speaks_is_named() {
+        let (clients, start) = (ForeignClients::default(), Instant::now());
+        clients.note(peer(1, 1), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", start);
+        clients.note(peer(1, 2), b"GET / HTTP/1.1\r\n", start + Duration::from_secs(59));
+        clients.note(peer(2, 1), b"\x16\x03\x01\x02\0", start);
+        let rows = clients.take();
+        assert_eq!(rows.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [peer(1, 1), peer(2, 1)]);
+        assert!(rows[0].1.contains("gRPC") && rows[1].1.contains("no certificate"));
+        assert!(clients.take().is_empty());
+        clients.note(peer(1, 3), b"GET / HTTP/1.1\r\n", start + Duration::from_secs(60));
+        assert!(clients.take()[0].1.starts_with("HTTP:"));
+        for machine in 0..u8::MAX {
+            clients.note(peer(machine, 1), b"\0", start + Duration::from_secs(61));
+        }
+        assert_eq!(clients.take().len(), NOTES_MAX);
+    }
 
     #[test]
     fn a_foreign_protocol_is_known_by_its_first_bytes() {

@@ -46,6 +46,7 @@ pub use call::{CallError, Done, Linger, Reply};
 pub use client::Client;
 pub use client_thread::Requests;
 pub use error::{FrameError, HeaderError};
+pub use foreign::ForeignClient;
 pub use frame::{Encoding, Frame, FrameLimits};
 pub use limits::{BURST_FRAMES_MAX, ClientOptions, ServerOptions};
 pub use link::{Link, LinkId, Owed};

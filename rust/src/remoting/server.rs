@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use super::foreign::ForeignClient;
 use super::io_loop;
 use super::io_thread::ThreadCommand;
 use super::limits::{BACKLOG, ServerOptions};
@@ -93,6 +94,11 @@ impl<S: Service> Server<S> {
     /// Counters, now.
     pub fn statistics(&self) -> ServerStatistics {
         self.shared.statistics()
+    }
+
+    /// Clients of other protocols that were closed since the last call, each address once a minute.
+    pub fn take_foreign_clients(&self) -> Vec<ForeignClient> {
+        self.shared.foreign_clients.take()
     }
 
     /// Stops accepting and reading, writes what is owed within `grace`, closes every connection and joins the

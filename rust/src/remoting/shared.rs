@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::buffer_budget::BufferBudget;
+use super::foreign::ForeignClients;
 use super::large_frames::LargeFrames;
 use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
@@ -27,6 +28,7 @@ pub(super) struct Shared<E> {
     pub(super) buffers: BufferBudget,
     refused_frames: AtomicU64,
     ended: Ended,
+    pub(super) foreign_clients: ForeignClients,
 }
 
 struct AdmissionLimits {
@@ -119,6 +121,7 @@ impl<E: Send + 'static> Shared<E> {
             buffers: BufferBudget::new(options.buffers_bytes_max),
             refused_frames: AtomicU64::new(0),
             ended: Ended::default(),
+            foreign_clients: ForeignClients::default(),
         }
     }
 

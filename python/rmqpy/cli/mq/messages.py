@@ -39,11 +39,15 @@ def query_msg_by_unique_key(tool: Tool, topic: str, message_id: str) -> None:
 @TOPIC
 @click.option("-k", "--msgKey", "key", required=True)
 @click.option("-m", "--maxNum", "count", type=click.IntRange(1), default=64)
-def query_msg_by_key(tool: Tool, topic: str, key: str, count: int) -> None:
-    """Messages that carry a key."""
-    found = tool.messages_by_key(topic, key, count=count)
+@click.option("-p", "--keyType", "key_type", type=click.Choice(["K", "T"]), default="K", help="Key, or tag.")
+def query_msg_by_key(tool: Tool, topic: str, key: str, count: int, key_type: str) -> None:
+    """Messages that carry a key, or a tag."""
+    is_tag = key_type == "T"
+    find = tool.messages_by_tag if is_tag else tool.messages_by_key
+    found = find(topic, key, count=count)
     if not found:
-        raise MessageNotFound(f"no message of {topic!r} has the key {key!r}", topic=topic)
+        what = "tag" if is_tag else "key"
+        raise MessageNotFound(f"no message of {topic!r} has the {what} {key!r}", topic=topic)
     line((50, "#Message ID"), (4, "#QID"), (40, "#Offset"))
     for message in found:
         line((50, message.message_id), (4, message.queue.queue_id), (40, message.queue_offset))

@@ -6,8 +6,11 @@ lets them go at `release`, or refuses them by itself after 3 s.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from rmqpy._native import Server
 from rmqpy.control.groups.table import Groups
@@ -19,6 +22,11 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import TopicFlag
 from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
 
+log = logging.getLogger(__name__)
+
+#: Seconds for which an unknown group is not written down again, and how many are remembered.
+NOTE_SECONDS: Final = 60.0
+_NOTED_MAX: Final = 1_024
 #: Queues of a topic whose first send does not name a number.
 _QUEUES_DEFAULT = 4
 
@@ -31,6 +39,8 @@ class CreationHandlers:
     _topics: Topics
     _groups: Groups
     _server: Server
+    #: When it was last written down that a group is unknown.
+    _noted: dict[str, float] = field(default_factory=dict)
 
     @handles(TopicWanted)
     async def topic_wanted(self, event: TopicWanted) -> None:
@@ -46,9 +56,25 @@ class CreationHandlers:
         try:
             if await self._groups.ensure(event.name, self._config.now) is None:
                 code, remark = _no_group(event.name)
+                self._note_unknown(event.name)
         except StoreError as error:
             code, remark = ResponseCode.SYSTEM_ERROR, str(error)
         self._server.release("create_group", event.name, code, remark)
+
+    def _note_unknown(self, group: str) -> None:
+        """Write down, once a minute for each group, that its members get nothing: they ask again and stay silent."""
+        now = time.monotonic()
+        for name in [name for name, noted in self._noted.items() if now - noted >= NOTE_SECONDS]:
+            del self._noted[name]
+        if group in self._noted or len(self._noted) >= _NOTED_MAX:
+            return
+        self._noted[group] = now
+        log.warning(
+            "the group %s is unknown here, and its members get no messages: create it at the master "
+            "(rmqpy group create %s), whose slaves take it over, or set autoCreateSubscriptionGroup=true",
+            group,
+            group,
+        )
 
     async def _make_topic(self, event: TopicWanted) -> tuple[ResponseCode, str | None]:
         if names.is_derived(event.name):

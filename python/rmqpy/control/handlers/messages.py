@@ -22,6 +22,8 @@ from rmqpy.protocol.requests.messages import (
 from rmqpy.remoting.server import Refused, RequestContext, handles
 
 _BY_TAG: Final = "T"
+#: Stands before a tag where the index has it: its entries are hashes of `topic#key` and `topic#T#tag`.
+_TAG_PREFIX: Final = "T#"
 #: Hits of a query by unique key, whatever it asks for: retries share the key of their message.
 _UNIQUE_HITS_MAX: Final = 32
 _HITS_MAX: Final = 64
@@ -39,13 +41,12 @@ class MessageHandlers:
 
     @handles(QueryMessage)
     async def query(self, ask: QueryMessage) -> QueriedMessages:
-        if ask.index_type == _BY_TAG:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "messages are not indexed by tag here: ask for a key")
+        key = _TAG_PREFIX + ask.key if ask.index_type == _BY_TAG else ask.key
         maximum = _UNIQUE_HITS_MAX if ask.is_unique_key else min(max(ask.max_num, 0), _HITS_MAX)
         records: list[bytes] = []
         if maximum:
             records, timestamp, position = await asyncio.to_thread(
-                self._store.query, ask.topic, ask.key, maximum, ask.begin_timestamp, ask.end_timestamp
+                self._store.query, ask.topic, key, maximum, ask.begin_timestamp, ask.end_timestamp
             )
         if not records:
             remark = "can not find message, maybe time range not correct"

@@ -74,7 +74,7 @@ def make_services(context: StartContext, recovered: Recovered) -> Services:
     checks = TransactionChecks(context.settings, recovered.topics, producers, server, transactions, clock)
     return Services(
         server=server,
-        refusals=Refusals(limits, server.statistics),
+        refusals=Refusals(limits, server.statistics, server.take_foreign_clients),
         due=due,
         transactions=transactions,
         duties=MasterDuties(due, transactions, recovered.delay_file, recovered.check_file, checks),
