@@ -104,6 +104,11 @@ def test_the_last_super_user_stays(run: Run, arguments: tuple[str, ...]) -> None
     assert run("acl", "user", "delete", "second", "--yes")[0] == 0
 
 
+def test_a_promotion_that_may_lose_messages_asks(run: Run) -> None:
+    code, _, err = run("cluster", "promote", "broker-a", "--id", "1", "--force")
+    assert (code, "messages that it lacks are lost?" in err) == (2, True)
+
+
 def test_a_change_of_a_user_without_a_setting_is_a_usage_error(run: Run) -> None:
     code, _, err = run("acl", "user", "update", "ann")
     assert (code, "nothing to change" in err) == (2, True)

@@ -6,7 +6,7 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
-from rmqpy.cli.command import Result, Rows, cluster_command, columns, with_admin
+from rmqpy.cli.command import Result, Rows, cluster_command, columns, confirm, with_admin, yes_option
 from rmqpy.cli.output import note
 from rmqpy.cli.watching import looks, show_again, watch_options
 from rmqpy.errors import ConfigError
@@ -79,8 +79,9 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
     help="It leads as SYNC_MASTER, whose replies wait for slaves, or as ASYNC_MASTER. By default in its master's role.",
 )
 @click.option("--force", is_flag=True, help="Even if it lacks messages that others have: these are lost.")
+@yes_option
 @cluster_command
-def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, force: bool) -> Rows:
+def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, force: bool, yes: bool) -> Rows:
     """Let a slave lead in place of its master.
 
     \b
@@ -90,6 +91,8 @@ def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, forc
     be stopped, and started as a slave. A master that is gone refuses to start as one when it comes back. Its messages
     that the slave did not have are given up when it follows.
     """
+    if force and not yes:
+        confirm(broker=broker, broker_id=broker_id)
     role = {True: "SYNC_MASTER", False: "ASYNC_MASTER", None: None}[sync]
     promoted = admin.promote(broker, broker_id, role=role, force=force)
     for step in promoted.next_steps:

@@ -14,6 +14,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "group reset": "Move the group {name!r} in {topic!r}, by {by}?",
     "group skip": "Let the group {name!r} skip its backlog, by {by}?",
     "group clone": "Move the group {target!r} to the offsets of {source!r}?",
+    "cluster promote": "Let slave {broker_id} of {broker!r} lead although messages that it lacks are lost?",
     "dlq resend": "Send {count} messages again?",
     "dlq purge": "Delete the dead letters of {group!r}?",
     "acl user delete": "Delete the user {name!r} and its policies?",
