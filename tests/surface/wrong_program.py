@@ -33,7 +33,7 @@ def transacting() -> None:
 
 
 def reading() -> None:
-    with rmqpy.PullConsumer("billing", start_from="begin") as consumer:  # wrong: earliest
+    with rmqpy.PullConsumer("billing", start_from="first") as consumer:  # wrong: earliest
         consumer.subscribe(["orders", "refunds"], "paid || open")
         for message in consumer.poll(timeout=5):
             print(message.body + "!")  # wrong: bytes

@@ -5,10 +5,11 @@ A group lives on each master of its cluster.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.admin.topics import Topics
+from rmqpy.config.ends import End, end_of
 from rmqpy.config.keys import nearest
 from rmqpy.errors import ConfigError, GroupExists, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
@@ -33,7 +34,7 @@ from rmqpy.protocol.requests.progress import CloneGroupOffset, QueryConsumeTimeS
 from rmqpy.protocol.requests.queues import MessageQueue
 
 #: Target of an offset reset: an end of the queues, or a time in ms since the epoch.
-Place = Literal["begin", "end"] | int
+Place = End | int
 
 
 class Progress(NamedTuple):
@@ -265,6 +266,8 @@ class Groups(Part):
         may still be handled. With `dry_run` nothing moves. Raises `GroupNotFound`, `TopicNotFound`, and `ConfigError`
         for a queue that is not there and an offset outside of its queue; then nothing has moved.
         """
+        if isinstance(to, str) and (to := end_of(to) or to) not in ("begin", "end"):
+            raise ConfigError(f"to={to!r} is neither 'begin', 'end' nor a time in ms")
         if offset is not None and queue_id is None:
             raise ConfigError("an offset belongs to one queue: name it")
         await self._check_names(name, topic)

@@ -1,5 +1,8 @@
 """Errors on the command line: one line of text, and an exit code that a script can branch on."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from rmqpy.cli.escapes import printable_text
 from rmqpy.errors import (
     AuthError,
@@ -42,6 +45,24 @@ def exit_code(error: Exception) -> int | None:
     return None
 
 
+#: What errors call a setting of the client → the option of a command that sets it.
+OPTION_OF: Final[Mapping[str, str]] = {
+    "pass namesrv='host:9876' or set NAMESRV_ADDR": "give -n HOST:9876, or set NAMESRV_ADDR",
+    "give it as rmqpy.sql(": "give it as --sql (",
+    "TLS(ca=…)": "--tls-ca FILE",
+    "(ca, tls.client.trustCertPath": "(--tls-ca, tls.client.trustCertPath",
+    "(server_name)": "(--tls-server-name)",
+    "give it one (cert and key)": "give it one (--tls-cert and --tls-key)",
+    "give cert, too": "give --tls-cert, too",
+    "give this client tls": "give --tls",
+    "give the client an access key and its secret key": "give --access-key and --secret-key",
+    "or with force": "or with --force",
+}
+
+
 def error_line(error: Exception) -> str:
-    """The error in one line, with its hint."""
-    return printable_text(" ".join(str(error).split())) or type(error).__name__
+    """The error in one line, with its hint, which names options where others would name a client's arguments."""
+    text = " ".join(str(error).split())
+    for argument, option in OPTION_OF.items():
+        text = text.replace(argument, option)
+    return printable_text(text) or type(error).__name__

@@ -33,6 +33,13 @@ _SECRET_KEY: Final = "rmqpy.secret_key"
 _TLS: Final = "rmqpy.tls."
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
+#: Options of TLS that have a value: `--tls-` before the name.
+_TLS_OPTIONS: Final = (
+    ("ca", "FILE", "Authorities that vouch for servers, PEM. [default: those of the system]"),
+    ("cert", "FILE", "Certificate of this client, PEM."),
+    ("key", "FILE", "Its key. [default: in the file of the certificate]"),
+    ("server-name", "NAME", "Name that servers' certificates are for, whatever their addresses."),
+)
 POSITIVE: Final = click.FloatRange(min=0, min_open=True)
 
 
@@ -69,6 +76,16 @@ def global_options(command: _Command) -> _Command:
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
         click.option("--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="Timeout of one request."),
         click.option("--namespace", metavar="NAME", **wait, help="Namespace of all topics and groups."),
+        click.option("--access-key", metavar="NAME", **wait, help="User that signs the requests."),
+        click.option("--secret-key", metavar="SECRET", **wait, help="Its secret."),
+        click.option("--tls/--no-tls", default=None, **wait, help="Encrypt connections."),
+        *(
+            click.option(f"--tls-{name}", metavar=metavar, **wait, help=text.partition(" [")[0])
+            for name, metavar, text in _TLS_OPTIONS
+        ),
+        click.option(
+            "--tls-insecure", is_flag=True, default=None, **wait, help="Do not check who the servers are."
+        ),
         click.option(
             "-o",
             "--output",
@@ -164,12 +181,7 @@ def cluster_options(command: _Command) -> _Command:
                 metavar=metavar,
                 help=text,
             )
-            for name, metavar, text in (
-                ("ca", "FILE", "Authorities that vouch for servers, PEM. [default: those of the system]"),
-                ("cert", "FILE", "Certificate of this client, PEM."),
-                ("key", "FILE", "Its key. [default: in the file of the certificate]"),
-                ("server-name", "NAME", "Name that servers' certificates are for, whatever their addresses."),
-            )
+            for name, metavar, text in _TLS_OPTIONS
         ),
         click.option(
             "--tls-insecure",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import click
 
+from rmqpy.config.ends import end_of
+
 if TYPE_CHECKING:
     from rmqpy.message import MessageQueue
 
@@ -22,14 +24,14 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def place(value: str) -> Literal["begin", "end"] | int | datetime:
-    """A place in a topic to begin at: `begin`, `end`, an offset, a time, or an age like `10m`."""
-    match value:
-        case "begin" | "end":
-            return value
-        case _ if value.isascii() and value.isdigit():
-            if len(value) > _DIGITS_MAX:
-                raise click.BadParameter(f"{_shown(value)} is larger than any offset")
-            return int(value)
+    """A place in a topic to begin at: `begin` or `earliest`, `end` or `latest`, an offset, a time, or an age like
+    `10m`."""
+    if (end := end_of(value)) is not None:
+        return end
+    if value.isascii() and value.isdigit():
+        if len(value) > _DIGITS_MAX:
+            raise click.BadParameter(f"{_shown(value)} is larger than any offset")
+        return int(value)
     try:
         if (age := _span(value)) is not None:
             return datetime.now(UTC) - age

@@ -7,6 +7,8 @@ import re
 from datetime import datetime
 from typing import Final
 
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.config.ends import end_of
 from rmqpy.errors import ConfigError
 from rmqpy.message import Filter
 from rmqpy.protocol import names
@@ -36,11 +38,14 @@ def check_group(group: str) -> None:
         raise ConfigError(f"group {group!r}: {fault}", hint=hint)
 
 
-def check_start(start_from: object) -> None:
-    """Raise `ConfigError` for a begin that is neither an end of the queues nor a time."""
-    if start_from not in ("earliest", "latest") and not isinstance(start_from, datetime):
-        meant = {"begin": "earliest", "end": "latest"}.get(str(start_from))
-        raise ConfigError(
-            f"start_from={start_from!r} is neither 'earliest', 'latest' nor a datetime",
-            hint=f"did you mean {meant!r}?" if meant else None,
-        )
+def check_start(start_from: object) -> StartFrom:
+    """The begin of a group, `earliest` for `begin` and `latest` for `end`. Raises `ConfigError` for a begin that is
+    neither an end of the queues nor a time."""
+    if isinstance(start_from, datetime):
+        return start_from
+    match end_of(start_from):
+        case "begin":
+            return "earliest"
+        case "end":
+            return "latest"
+    raise ConfigError(f"start_from={start_from!r} is neither 'earliest', 'latest' nor a datetime")

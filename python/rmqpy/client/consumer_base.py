@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,12 @@ from rmqpy.client.checks import check_group, check_start
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor
 from rmqpy.client.group.follower import Follower, Notify
-from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.observers import EVERYWHERE, ReceiveObserver
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig
+from rmqpy.config.ends import End
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import Caller
 
@@ -36,7 +37,7 @@ class PullConsumerBase(Lifetime, ABC):
         namesrv: Address | ClientConfig | None = None,
         *,
         auto_commit: bool | float = AUTO_COMMIT_S,
-        start_from: StartFrom = "latest",
+        start_from: End | datetime = "latest",
         max_batch: int = MAX_BATCH,
         trace: bool | str = False,
     ) -> None:
@@ -47,7 +48,7 @@ class PullConsumerBase(Lifetime, ABC):
         )
         check_types(trace=(trace, bool | str))
         check_group(group)
-        check_start(start_from)
+        start_from = check_start(start_from)
         super().__init__(namesrv)
         self.group = group
         self._auto_commit = auto_commit

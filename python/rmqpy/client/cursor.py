@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
@@ -29,6 +29,7 @@ from rmqpy.client.observers import ReceiveObserver, tell_received
 from rmqpy.client.routes import Route
 from rmqpy.config.arguments import RANGES, check_types
 from rmqpy.config.client import seconds
+from rmqpy.config.ends import End, end_of
 from rmqpy.message import Filter, MessageQueue
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.remoting.client import Caller, check_transport
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 MAX_BATCH: Final = 256
 AUTO_COMMIT_S: Final = 5.0
 
-Place = int | Literal["begin", "end"] | datetime
+Place = int | End | datetime
 
 
 class _Commit(NamedTuple):
@@ -207,10 +208,8 @@ class Cursor:
         check_types(queue=(queue, MessageQueue))
         if isinstance(offset, datetime):
             at = await self.offset_at(queue, offset)
-        elif offset == "begin":
-            at = await self._places.find(queue, "earliest")
-        elif offset == "end":
-            at = await self._places.find(queue, "latest")
+        elif (end := end_of(offset)) is not None:
+            at = await self._places.find(queue, "earliest" if end == "begin" else "latest")
         elif isinstance(offset, int) and RANGES["offset"].fault(offset) is None:
             at = offset
         else:

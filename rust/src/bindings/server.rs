@@ -217,8 +217,8 @@ impl PyServer {
         (rows.collect(), refused.more)
     }
 
-    /// Clients of other protocols that were closed since the last call, each address once a minute: `ip:port`, and what
-    /// they speak.
+    /// Clients of other protocols that were closed since the last call, each address once a minute: `ip:port`, and
+    /// what they speak.
     fn take_foreign_clients(&self) -> Vec<(String, &'static str)> {
         let server = self.server.lock();
         let clients = server.as_ref().map(Server::take_foreign_clients).unwrap_or_default();

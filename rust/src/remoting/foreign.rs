@@ -50,16 +50,22 @@ impl fmt::Display for ForeignProtocol {
     }
 }
 
-/// What a client that called a server speaks, as an operator reads it.
+/// How requests of HTTP begin.
+const METHODS: [&[u8]; 8] =
+    [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT "];
+
+/// What a client that called a server speaks, as an operator reads it. Of a method the first bytes may have come alone.
 fn called_with(bytes: &[u8]) -> &'static str {
+    let is_http = METHODS.iter().any(|method| {
+        let size = method.len().min(bytes.len());
+        size >= METHOD_BYTES_MIN && method.get(..size) == bytes.get(..size)
+    });
     match bytes {
+        _ if is_http => "HTTP: health and metrics are at httpPort",
         // HTTP/2 begins with a request that no HTTP/1 server takes.
         [b'P', b'R', b'I', b' ', ..] => {
             "HTTP/2, as gRPC clients do: there is no gRPC here, give it a remoting client"
         }
-        [b'G', b'E', b'T', b' ', ..] | [b'P', b'U', b'T', b' ', ..] => HTTP,
-        [b'P', b'O', b'S', b'T', ..] | [b'H', b'E', b'A', b'D', ..] | [b'D', b'E', b'L', b'E', ..] => HTTP,
-        [b'O', b'P', b'T', b'I', ..] | [b'P', b'A', b'T', b'C', ..] | [b'C', b'O', b'N', b'N', ..] => HTTP,
         [0x15 | 0x16, 3, ..] => {
             "TLS, and this port has no certificate: set tls.server.certPath, or give the client no TLS"
         }
@@ -68,10 +74,11 @@ fn called_with(bytes: &[u8]) -> &'static str {
     }
 }
 
-const HTTP: &str = "HTTP: health and metrics are at httpPort";
+/// Bytes of a method that tell it: those of a length word, which a server reads at least.
+const METHOD_BYTES_MIN: usize = 4;
 
 /// How long the same address is not noted again.
-const QUIET: Duration = Duration::from_mins(1);
+const QUIET: Duration = Duration::from_secs(60);
 /// Rows that wait to be taken, and addresses that are remembered.
 const NOTES_MAX: usize = 16;
 const ADDRESSES_MAX: usize = 1024;

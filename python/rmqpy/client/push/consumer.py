@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 from rmqpy.client.allocation import Allocate, strategy
 from rmqpy.client.checks import check_group, check_start
 from rmqpy.client.group.offset_store import OffsetStore
-from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.interceptors import ConsumerInterceptor, around
 from rmqpy.client.lifetime import Lifetime
@@ -33,6 +32,7 @@ from rmqpy.client.push.reply import REPLY_S, Reply
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
+from rmqpy.config.ends import End
 from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class PushConsumerBase(Lifetime, ABC):
         *,
         ordered: bool = False,
         broadcast: bool = False,
-        start_from: StartFrom = "latest",
+        start_from: End | datetime = "latest",
         workers: int = 8,
         batch_size: int = 1,
         max_attempts: int | None = None,
@@ -101,7 +101,7 @@ class PushConsumerBase(Lifetime, ABC):
             trace=(trace, bool | str),
         )
         check_group(group)
-        check_start(start_from)
+        start_from = check_start(start_from)
         if on_rebalance is not None:
             check_callback(on_rebalance, "the Rebalance", may_await=self._MAY_AWAIT)
         super().__init__(namesrv)

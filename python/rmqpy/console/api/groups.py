@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from rmqpy.admin.backlogs import GroupSummary
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.admin.groups import Member, Move, Place, Progress, disagreements
+from rmqpy.config.ends import End
 from rmqpy.console.endpoints import change, rows, value
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
@@ -52,7 +53,6 @@ class Stack(NamedTuple):
     text: str
 
 
-End = Literal["begin", "end"]
 #: Groups of one page that are asked about at once.
 _AT_ONCE: Final = 8
 

@@ -9,6 +9,10 @@ pub(super) const DEPTH_MAX: usize = 64;
 /// Different properties that one expression may name.
 pub const SQL_NAMES_MAX: usize = 32;
 
+/// What an error about an operator ends with.
+pub(super) const OPERATORS: &str = "operators are = <> < <= > >=, AND, OR, NOT, BETWEEN, IN, IS NULL, CONTAINS, \
+                                    STARTSWITH and ENDSWITH";
+
 /// Why an expression cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlError {

@@ -1,6 +1,6 @@
 //! Lexer: the words, literals and signs of an expression.
 
-use super::error::SqlError;
+use super::error::{OPERATORS, SqlError};
 
 /// A word with a meaning; in any case of its letters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ impl<'t> Lexer<'t> {
 
     fn unknown(&self) -> SqlError {
         let sign = self.text[self.at..].chars().next().unwrap_or_default();
-        SqlError::new(self.at, format!("{sign:?} means nothing here"))
+        SqlError::new(self.at, format!("{sign:?} means nothing here; {OPERATORS}"))
     }
 
     /// Moves behind white space and comments.

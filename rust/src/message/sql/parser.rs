@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use memchr::memmem::Finder;
 
-use super::error::{DEPTH_MAX, SQL_NAMES_MAX, SqlError};
+use super::error::{DEPTH_MAX, OPERATORS, SQL_NAMES_MAX, SqlError};
 use super::expression::{Comparison, Constant, Node, Part};
 use super::lexer::{Keyword, Lexer, Token};
 
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str, is_strict: bool) -> Result<Parsed<'_>, SqlError>
     let term = parser.or()?;
     if is_strict && parser.token != Token::End {
         let reason = "the expression is complete before this, and what follows would be ignored";
-        return Err(parser.error(reason));
+        return Err(parser.error(format!("{reason}; {OPERATORS}")));
     }
     let root = parser.boolean(term)?.node;
     Ok(Parsed { root, names: parser.names, nodes: parser.nodes })
@@ -159,7 +159,7 @@ impl<'t> Parser<'t> {
     }
 
     fn no_predicate(&self) -> SqlError {
-        self.error("expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
+        self.error(format!("expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT; {OPERATORS}"))
     }
 
     fn between(&mut self, left: Term, is_negated: bool) -> Result<Term, SqlError> {
@@ -249,7 +249,10 @@ impl<'t> Parser<'t> {
                 self.expect(Token::Close, ")")?;
                 return Ok(term);
             }
-            _ => return Err(self.error("expected a property, a value or an expression in parentheses")),
+            _ => {
+                let reason = "expected a property, a value or an expression in parentheses";
+                return Err(self.error(format!("{reason}; {OPERATORS}")));
+            }
         };
         self.advance()?;
         self.above(Node::Constant(constant), 0)

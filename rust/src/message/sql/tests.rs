@@ -282,3 +282,11 @@ fn bytes_that_are_no_text_are_values_like_others() {
 fn the_last_of_two_properties_of_one_name_counts() {
     check("a = '2'", &["a=1", "a=2"], true);
 }
+
+#[test]
+fn an_operator_that_does_not_exist_is_answered_with_those_that_do() {
+    for text in ["a != 1", "a == 1", "a LIKE 'x%'", "a NOT LIKE 'x%'", "a = 1 && b = 2", "a = 1 || b = 2"] {
+        let error = SqlFilter::parse(text, true).expect_err(text).to_string();
+        assert!(error.contains("operators are = <> < <= > >=, AND, OR"), "{text}: {error}");
+    }
+}
