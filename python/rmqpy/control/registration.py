@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -39,6 +40,8 @@ R = TypeVar("R")
 CHANGES_MAX: Final = 16
 #: First wait after a failure; it doubles up to the registration period.
 RETRY_SECONDS_MIN: Final = 1.0
+#: Pause after the end of a connection, by chance.
+LOST_SECONDS: Final = (0.2, 1.0)
 #: The longest one while no connection to a name server can be made.
 AWAY_SECONDS_MAX: Final = 4.0
 #: A topic that is made again within that time after its deletion is told again after these.
@@ -266,7 +269,8 @@ class _NameServer:
     def lost(self) -> None:
         if self.is_known:
             self.is_known = False
-            self.wake()
+            # Not all brokers at the same moment, and not in a circle where it ends each connection.
+            asyncio.get_running_loop().call_later(random.uniform(*LOST_SECONDS), self.wake)
 
     async def abandon(self) -> None:
         task, self._task = self._task, None
