@@ -148,6 +148,7 @@ class Broker(Service):
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
+        await _check_ports(config)
         http_port = await self._claim_http(config)
         context = await self._prepare(config)
         if await give_way(
@@ -370,3 +371,15 @@ class Broker(Service):
                 ) from None
             exporter = OtlpExporter(to.otlp_endpoint, name=config.name, role="broker")
             periodic.every(to.otlp_interval_ms / 1_000, MetricsPush(metrics.figures, exporter).run)
+
+
+async def _check_ports(config: BrokerConfig) -> None:
+    """Find out before the recovery of a store whether a port that was chosen is taken. Raises `AddressError`."""
+    host, replication = config.listen_host, config.replication
+    ports = [("listenPort", host, config.listen_port, 0), ("listenPort", host, config.listen_port, VIP_BELOW)]
+    if not replication.is_slave:
+        ports.append(("haListenPort", replication.listen_host, replication.listen_port, 0))
+    for key, host, port, below in ports:
+        if port:
+            with listening(key, host, port, below=below):
+                (await claim(host, port - below)).close()

@@ -54,8 +54,7 @@ async def test_a_taken_port_is_named_by_its_setting_and_nothing_is_registered(
     assert f"sport = :{taken}" in text
     async with await Peer.connect(namesrv) as peer:
         assert not (await peer.ask(GetClusterInfo())).broker_addr_table
-    if key == "httpPort":
-        assert not (tmp_path / "store" / "commitlog").exists(), "it is found out before the store is opened"
+    assert not (tmp_path / "store" / "commitlog").exists(), "it is found out before the store is opened"
 
 
 @pytest.mark.parametrize("key", ["listen_port", "http_port"])
