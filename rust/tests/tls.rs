@@ -347,3 +347,56 @@ fn ciphers_that_do_not_go_with_the_key_are_refused_at_the_start() {
     let refusal = ServerTls::new(true, own, ClientCertificates::Ignored, &rsa).unwrap_err();
     assert!(refusal.to_string().contains("the server's key, which is ECDSA"), "{refusal}");
 }
+
+/// The first `bytes` of a record with a hello that claims to have `claimed`.
+fn part_of_a_hello(claimed: usize, bytes: usize) -> Vec<u8> {
+    let mut hello = vec![1, (claimed >> 16) as u8, (claimed >> 8) as u8, claimed as u8, 3, 3];
+    hello.resize(bytes, 0);
+    let record = |part: &[u8]| {
+        let length = (part.len() as u16).to_be_bytes();
+        [&[22, 3, 1, length[0], length[1]], part].concat()
+    };
+    hello.chunks(4 << 10).flat_map(record).collect()
+}
+
+#[test]
+fn handshakes_that_do_not_come_on_have_a_share_of_the_buffers_and_the_oldest_give_way() {
+    let by = authority("ours");
+    let options = ServerOptions { buffers_bytes_max: 4 << 20, io_threads: 1, ..ServerOptions::default() };
+    let share = options.buffers_bytes_max / 4;
+    let (server, address) = start(&serving(true, &by, ClientCertificates::Ignored), options);
+    let hello = part_of_a_hello(7 << 10, 6 << 10);
+    let connected: Vec<TcpStream> = (0..400)
+        .map(|_| {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(&hello).unwrap();
+            socket
+        })
+        .collect();
+    eventually("the oldest are closed", || server.statistics().closed_slow > 300);
+    assert!(server.statistics().buffers_bytes <= share, "{} bytes", server.statistics().buffers_bytes);
+    // Who shakes hands at once is served, and the youngest handshakes may still go on.
+    assert_eq!(echoed(&client(trusting(&by), None), address, b"served").unwrap(), b"served");
+    let still_open = |mut socket: &TcpStream| {
+        socket.set_nonblocking(true).unwrap();
+        socket.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    assert!(!still_open(&connected[0]));
+    assert!(still_open(&connected[399]));
+    drop(connected);
+    eventually("all is given back", || server.statistics().buffers_bytes < 64 << 10);
+}
+
+#[test]
+fn a_hello_has_a_bound() {
+    let by = authority("ours");
+    let tls = serving(true, &by, ClientCertificates::Ignored);
+    let (_server, address) = start(&tls, ServerOptions::default());
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket.write_all(&part_of_a_hello(60 << 10, 12 << 10)).unwrap();
+    assert_eq!(socket.read(&mut [0]).unwrap_or_default(), 0);
+    eventually("it is said", || {
+        tls.take_failures().rows.iter().any(|(_, why)| why.contains("the hello has more"))
+    });
+}

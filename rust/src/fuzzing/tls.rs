@@ -60,7 +60,7 @@ pub fn tls_hello(bytes: &[u8]) -> bool {
         let (mut client, server) = pair();
         client.write_all(bytes).await.expect("there is room");
         client.shutdown().await.expect("it is open");
-        let welcomed = ENDS.server.welcome(server, PEER).await;
+        let welcomed = ENDS.server.welcome(server, PEER, |_| ()).await;
         let is_hello = bytes.first() == Some(&HELLO);
         let failures = ENDS.server.take_failures().rows;
         match welcomed {
@@ -95,7 +95,7 @@ pub fn tls_session(text: &[u8], repeats: usize, edits: &[(u16, u8)], read_bytes:
 /// What the server reads, and whether it ended well.
 async fn receive(socket: TcpStream, read_bytes: usize) -> (Vec<u8>, bool) {
     let mut received = Vec::new();
-    let Ok(mut stream) = ENDS.server.welcome(socket, PEER).await else { return (received, false) };
+    let Ok(mut stream) = ENDS.server.welcome(socket, PEER, |_| ()).await else { return (received, false) };
     if matches!(stream, Stream::Plain(_)) {
         // The first byte was changed: what follows is for the reader of frames.
         return (received, false);

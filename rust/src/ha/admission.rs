@@ -163,7 +163,7 @@ pub(super) async fn introduced(
     let introducing = async {
         let mut stream = match tls {
             Some(tls) => {
-                let welcomed = timeout(WELCOME_MAX, tls.welcome(socket, address)).await;
+                let welcomed = timeout(WELCOME_MAX, tls.welcome(socket, address, |_| ())).await;
                 welcomed.map_err(|_| Ended::Mute)?.map_err(Ended::Io)?
             }
             None => Stream::Plain(socket),

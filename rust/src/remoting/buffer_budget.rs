@@ -54,6 +54,10 @@ impl BufferShare {
         self.bytes = bytes;
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn is_spent(&self) -> bool {
         self.budget.is_spent()
     }

@@ -2,13 +2,14 @@
 //!
 //! The first byte tells a hello of TLS from a frame. Until the handshake is done the connection has no session of the service
 //! and no inbox; its time is the one that its first frame has. Handshakes cost a signature each, so that a crowd passes the
-//! turnstile, and requests are served in between.
+//! turnstile, and requests are served in between. What they hold meanwhile is bounded (`handshakes`).
 //!
 //! Threads: the I/O thread the connection was dealt to.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Context;
 
 use tokio::io::ReadBuf;
@@ -24,8 +25,8 @@ use super::service::{Close, Service};
 /// The stream of a connection, ready for frames.
 pub(super) async fn greet<S: Service>(
     thread: &Rc<IoThread<S>>,
-    link: &Link<S::Event>,
-    tracker: &IdleTracker,
+    link: &Arc<Link<S::Event>>,
+    tracker: &Rc<IdleTracker>,
     socket: TcpStream,
 ) -> Result<Stream, Close> {
     let Some(tls) = &thread.options.tls else { return Ok(Stream::Plain(socket)) };
@@ -38,7 +39,8 @@ pub(super) async fn greet<S: Service>(
     if first.await? == HELLO {
         thread.turnstile.pass().await;
     }
-    let mut welcome = pin!(tls.welcome(socket, link.peer()));
+    let handshake = thread.handshakes.begin(link, tracker);
+    let mut welcome = pin!(tls.welcome(socket, link.peer(), |bytes| handshake.holds(bytes)));
     let stream = poll_fn(|cx| {
         poll_end(thread, link, tracker, cx)?;
         welcome.as_mut().poll(cx).map(|stream| stream.map_err(|_| Close::Protocol("no handshake")))

@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout
 
 use super::connection::Connection;
 use super::greeting::greet;
+use super::handshakes::Handshakes;
 use super::idle_tracker::{IdleAction, IdleTracker, Timeouts};
 use super::io_thread::{Arrival, ConnectionEntry, IoThread, ThreadCommand};
 use super::limits::{ACCEPT_PAUSE, ServerOptions};
@@ -36,6 +37,7 @@ pub(super) fn run<S: Service>(
     threads: Vec<UnboundedSender<ThreadCommand>>,
     commands: UnboundedReceiver<ThreadCommand>,
 ) {
+    let handshakes = Handshakes::new(&options, shared.buffers.clone());
     let thread = Rc::new(IoThread {
         service,
         options,
@@ -44,6 +46,7 @@ pub(super) fn run<S: Service>(
         connections: RefCell::new(HashMap::new()),
         acceptors: RefCell::new(Vec::new()),
         turnstile: Turnstile::new(),
+        handshakes,
         round: Round::default(),
         tick: Cell::new(0),
         deadline: Cell::new(None),

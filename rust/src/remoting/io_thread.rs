@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::handshakes::Handshakes;
 use super::idle_tracker::IdleTracker;
 use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
@@ -58,6 +59,7 @@ pub(super) struct IoThread<S: Service> {
     pub(super) acceptors: RefCell<Vec<AbortHandle>>,
     /// For connections that end, or shake hands.
     pub(super) turnstile: Turnstile,
+    pub(super) handshakes: Handshakes<S::Event>,
     pub(super) round: Round,
     pub(super) tick: Cell<u32>,
     pub(super) deadline: Cell<Option<Instant>>,

@@ -15,13 +15,15 @@ pub(super) const READ_BYTES_MAX: usize = 256 << 10;
 /// and whoever sends such frames is in less of a hurry than others.
 pub(super) const LARGE_READ_BYTES_MAX: usize = 64 << 10;
 /// Frames of one turn.
-pub(super) const TURN_FRAMES_MAX: usize = 64;
+pub const TURN_FRAMES_MAX: usize = 64;
 /// Read buffer of an idle connection: 10,000 of them cost 40 MiB.
 pub(super) const INBOX_BYTES_IDLE: usize = 4 << 10;
 /// Read buffer of a busy connection. Only a frame larger than this makes it grow further, on the shared budget.
 pub(super) const INBOX_BYTES_HOT: usize = 256 << 10;
 /// The same while all buffers together have more than `ServerOptions::buffers_bytes_max`: the usual requests fit.
 pub(super) const INBOX_BYTES_SPENT: usize = 16 << 10;
+/// One part in so many of `ServerOptions::buffers_bytes_max` is what connections may have before they have shaken hands.
+pub(super) const HANDSHAKES_SHARE: usize = 4;
 /// What the session of a connection may keep from one burst to the next; all goes when the connection is idle.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Replies of a turn that are worth a write before the turn ends.

@@ -5,8 +5,8 @@
 //!
 //! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` finds out whether
 //! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`, which are answered in a
-//! `round`; `link` reaches one of them from any thread, through a bounded `mailbox`. `buffer_budget` and `large_frames` bound
-//! the memory of all together; its `idle_tracker` tells a connection to give memory back, and what has not come in time.
+//! `round`; `link` reaches one of them from any thread, through a bounded `mailbox`. `buffer_budget`, `large_frames` and
+//! `handshakes` bound the memory of all together; its `idle_tracker` tells a connection to give memory back, and what has not come in time.
 //! An `io_thread` asks for a short `time_slice`.
 //! `client` is the calling end: a `peer` for each address, whose `peer_task` writes requests and ends `call`s.
 //!
@@ -24,6 +24,7 @@ mod client_thread;
 mod connection;
 mod foreign;
 mod greeting;
+mod handshakes;
 mod idle_tracker;
 mod inbox;
 mod io_loop;
@@ -48,7 +49,7 @@ pub use client_thread::Requests;
 pub use error::{FrameError, HeaderError};
 pub use foreign::ForeignClient;
 pub use frame::{Encoding, Frame, FrameLimits};
-pub use limits::{BURST_FRAMES_MAX, ClientOptions, ServerOptions};
+pub use limits::{BURST_FRAMES_MAX, ClientOptions, ServerOptions, TURN_FRAMES_MAX};
 pub use link::{Link, LinkId, Owed};
 pub use outbox::Outbox;
 pub use peer::Peer;

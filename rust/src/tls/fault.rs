@@ -33,6 +33,13 @@ pub(super) fn unanswered() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
+/// The other side sends more than a handshake takes.
+pub(super) fn too_long(has_hello: bool, bytes_max: usize) -> io::Error {
+    let what = if has_hello { "the handshake" } else { "the hello" };
+    let why = format!("TLS: {what} has more than {bytes_max} bytes, which no usual client sends");
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
 /// The other side says nothing in the middle of the handshake.
 pub(super) fn silent() -> io::Error {
     io::Error::new(

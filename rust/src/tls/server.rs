@@ -88,21 +88,32 @@ impl ServerTls {
     }
 
     /// Looks at the first byte of a connection, and shakes hands where it is that of a hello. Takes as long as the peer
-    /// does: its caller sets a limit.
+    /// does: its caller sets a limit. `holds` is called with the memory of the handshake, whenever that may have changed.
     ///
     /// # Errors
     /// The connection is of no use; the text says why, and is kept for `take_failures`.
-    pub async fn welcome(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Stream> {
+    pub async fn welcome(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        holds: impl Fn(usize),
+    ) -> io::Result<Stream> {
         let mut first = [0];
         let count = socket.peek(&mut first).await?;
         if count > 0 && first == [HELLO] {
             let session = ServerConnection::new(self.config.load_full()).map_err(|error| broken(&error))?;
             let mut stream = Stream::through(socket, session.into());
-            let shaken = poll_fn(|cx| stream.poll_handshake(cx)).await;
+            let shaken = poll_fn(|cx| {
+                let polled = stream.poll_handshake(cx);
+                holds(stream.handshake_bytes());
+                polled
+            });
+            let shaken = shaken.await;
             return match shaken {
                 Ok(()) => Ok(stream),
                 Err(error) => {
                     self.failed(peer, error.to_string());
+                    holds(0);
                     see_off(stream.into_socket()).await;
                     Err(error)
                 }

@@ -16,11 +16,18 @@ use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::fault::{broken, unanswered};
+use super::fault::{broken, too_long, unanswered};
 use super::names::common_name;
 
 /// What one read may bring beyond what there is room for: less than two records, so that neither is kept for long.
 pub(super) const RECORD_BYTES_MAX: usize = 16_640;
+/// Longest hello, with the records around it: those of usual clients have less than one KiB, and two with keys against
+/// quantum computers.
+const HELLO_BYTES_MAX: usize = 8 << 10;
+/// Most that a handshake may take: two chains of certificates of the usual length.
+const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// What a session and its buffer have in a handshake, besides what it has received: measured, with its connection.
+const SESSION_BYTES: usize = 12 << 10;
 /// Most that is read at once; the buffer is shared by the connections of a thread.
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Most that is encrypted before the socket takes some of it.
@@ -46,6 +53,8 @@ pub struct TlsStream {
     kept: Vec<u8>,
     /// Encrypted since the session had nothing to send.
     unsent: usize,
+    /// Received in the handshake, of which the session may keep all.
+    greeted: usize,
     /// The peer sends nothing more.
     is_over: bool,
 }
@@ -54,8 +63,8 @@ impl Stream {
     /// A connection whose bytes this session encrypts.
     pub(super) fn through(socket: TcpStream, mut session: Connection) -> Self {
         session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        let (kept, unsent, is_over) = (Vec::new(), 0, false);
-        Self::Tls(Box::new(TlsStream { socket, session, kept, unsent, is_over }))
+        let (kept, unsent, greeted, is_over) = (Vec::new(), 0, 0, false);
+        Self::Tls(Box::new(TlsStream { socket, session, kept, unsent, greeted, is_over }))
     }
 
     /// Shakes hands; at once where there is no TLS.
@@ -94,6 +103,14 @@ impl Stream {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(stream) => stream.kept.capacity() + stream.unsent,
+        }
+    }
+
+    /// Memory of the session while it shakes hands.
+    pub fn handshake_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(stream) => SESSION_BYTES + stream.greeted,
         }
     }
 
@@ -137,8 +154,15 @@ impl TlsStream {
                 return Poll::Ready(Ok(()));
             }
             // No room for plain text: what comes behind the handshake waits.
-            if ready!(self.poll_receive(cx, &mut ReadBuf::new(&mut [])))? == 0 {
+            let count = ready!(self.poll_receive(cx, &mut ReadBuf::new(&mut [])))?;
+            if count == 0 {
                 return Poll::Ready(Err(unanswered()));
+            }
+            self.greeted += count;
+            let has_hello = self.session.protocol_version().is_some();
+            let bytes_max = if has_hello { HANDSHAKE_BYTES_MAX } else { HELLO_BYTES_MAX };
+            if self.greeted > bytes_max && self.session.is_handshaking() {
+                return Poll::Ready(Err(too_long(has_hello, bytes_max)));
             }
         }
     }
