@@ -2,7 +2,9 @@
 
 import json
 import socket
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,8 @@ from .test_send_back import records
 TOPIC = "priced"
 EXPRESSION = "price > 10 AND region IN ('EU', 'UK')"
 ON = {"enablePropertyFilter": "true"}
+#: One connection is served in order: when this is answered, all pulls before it are parked.
+MARKER = Frame(30, opaque=-1, ext={"topic": "hot", "queueId": "0"}).pack()
 
 
 def sql(expression: str, **changes: str) -> dict[str, str]:
@@ -138,13 +142,41 @@ def test_a_pull_whose_time_is_up_goes_on_behind_what_did_not_match(server: Stand
     assert (int(answer.ext["nextBeginOffset"]), answer.body) == (offset + 3, b"")
 
 
+def test_costly_expressions_of_one_connection_hold_up_no_other(server: Standalone) -> None:
+    pulls, offset = 1_000, first_offset(server)
+    with connect(server) as waiting, connect(server) as producer, connect(server) as other:
+        costly = " OR ".join(["a CONTAINS 'xy'"] * 200)
+        frames = [
+            parked_pull(offset, number, 60_000, **sql(f"{costly} OR a = '{number}' OR TAGS = 'wanted'"))
+            for number in range(pulls)
+        ]
+        exchange(waiting, b"".join(frames) + MARKER, 1)
+        unwanted = Frame.unpack(tagged_send("other")[4:])
+        assert unwanted.ext is not None
+        unwanted.ext["i"] += f"a\x01{'x' * 8_000}\x02"
+        probe = Frame(14, ext={"consumerGroup": "readers", "topic": "hot", "queueId": "0"}).pack()
+        exchange(other, probe, 1)
+        begin = time.monotonic()
+        exchange(producer, unwanted.pack(), 1)
+        exchange(producer, tagged_send("wanted"), 1)
+        with ThreadPoolExecutor(1) as reading:
+            all_answered = reading.submit(answers, waiting, pulls)
+            longest = time.monotonic() - begin
+            while not all_answered.done():
+                asked = time.monotonic()
+                exchange(other, probe, 1)
+                longest = max(longest, time.monotonic() - asked)
+            took = time.monotonic() - begin
+        assert Counter(frame.code for frame in all_answered.result()) == {0: pulls}
+    # All evaluations in one go would be all of the time; the bound of a turn is a small part of it.
+    assert longest < took / 4, f"{longest:.3f} s of {took:.3f} s"
+
+
 def park(peer: socket.socket, offset: int, count: int, suspend_ms: int = 60_000) -> None:
     """As many pulls on this connection that wait for a message with the tag `wanted`, by SQL."""
     wanted = sql("TAGS = 'wanted'")
     pulls = [parked_pull(offset, opaque, suspend_ms, **wanted) for opaque in range(count)]
-    marker = Frame(30, opaque=-1, ext={"topic": "hot", "queueId": "0"})
-    # One connection is served in order: after this answer all of them are parked.
-    assert Frame.unpack(exchange(peer, b"".join(pulls) + marker.pack(), 1)[0]).opaque == -1
+    assert Frame.unpack(exchange(peer, b"".join(pulls) + MARKER, 1)[0]).opaque == -1
 
 
 async def test_a_member_that_carries_no_filter_gets_what_its_heartbeat_asked_for(start: Start) -> None:

@@ -18,7 +18,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::filter::{Filter, SqlSupport, UnservedFilter};
+use super::filter::{Filter, SharedFilters, SqlSupport, UnservedFilter};
 use super::role::{CopyRules, Role, SlaveReads};
 use crate::message::MessageType;
 use crate::store::{ConsumeQueue, Store, StoreError};
@@ -242,6 +242,7 @@ pub struct Metadata {
     transaction_timeout_ms: AtomicI64,
     checks_message_types: AtomicBool,
     role: AtomicU8,
+    filters: SharedFilters,
 }
 
 impl Metadata {
@@ -260,6 +261,7 @@ impl Metadata {
             transaction_timeout_ms: AtomicI64::new(0),
             checks_message_types: AtomicBool::new(false),
             role: AtomicU8::new(Role::Master as u8),
+            filters: SharedFilters::default(),
         }
     }
 
@@ -285,7 +287,7 @@ impl Metadata {
         expression_type: &str,
         expression: &str,
     ) -> Result<Arc<Filter>, UnservedFilter> {
-        Filter::parse(self.identity.sql, expression_type, expression).map(Arc::new)
+        self.filters.parse(self.identity.sql, expression_type, expression)
     }
 
     pub(super) fn permission(&self) -> u8 {

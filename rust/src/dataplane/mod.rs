@@ -53,6 +53,7 @@ mod reply;
 pub(crate) mod request;
 mod resume_transaction;
 pub mod role;
+mod scanned_ranges;
 mod send;
 mod send_back;
 mod session;

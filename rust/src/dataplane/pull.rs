@@ -159,10 +159,18 @@ impl Broker {
             self.finish(session, pull, out);
             return;
         }
+        // Others of this connection may have looked at the same messages through the same filter.
+        pull.get.offset = session.scanned.until(&pull.filter, &pull.queue, pull.get.offset);
+        if pull.get.offset == pull.queue.max() {
+            self.park(session, pull, left, out);
+            return;
+        }
         match self.execute(session, &pull, Parking::WithoutMatches, out) {
             Executed::Answered => {}
             Executed::NothingYet => {
-                pull.get.offset = session.found.next_begin;
+                let (from, until) = (pull.get.offset, session.found.next_begin);
+                session.scanned.note(&pull.filter, &pull.queue, from, until);
+                pull.get.offset = until;
                 self.park(session, pull, left, out);
             }
             Executed::Cold => self.read_later(session, pull, out),
@@ -201,7 +209,8 @@ impl Broker {
         let bytes = get.messages_max as usize * size_of::<Bytes>() + filter.bytes();
         let is_taken = self.read_first(&session.link, bytes, move |store| {
             let mut found = GetResult::default();
-            let read = filter.read(|filter| store.get_filtered(&queue, &get, filter, &mut found));
+            let mut spent = 0;
+            let read = filter.read(&mut spent, |filter| store.get_filtered(&queue, &get, filter, &mut found));
             // Touched here, its pages are in memory when the other thread writes them to the socket.
             for page in found.slices.iter().flat_map(|slice| slice.chunks(PAGE_BYTES)) {
                 std::hint::black_box(page.first());
@@ -281,7 +290,7 @@ impl Broker {
     ) -> Executed {
         let found = &mut session.found;
         let read = |filter: &mut ReadFilter<'_>| self.store.get_hot(&pull.queue, &pull.get, filter, found);
-        match pull.filter.read(read) {
+        match pull.filter.read(&mut session.filter_cost, read) {
             Ok(true) => {}
             Ok(false) => return Executed::Cold,
             Err(error) => {

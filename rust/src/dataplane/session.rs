@@ -19,6 +19,7 @@ use super::latency::LatencyBuffer;
 use super::metadata::{Group, Topic};
 use super::principal::{Principal, Waiter};
 use super::request::{OwnedFrame, RequestContext};
+use super::scanned_ranges::ScannedRanges;
 use crate::remoting::frame::{Encoding, Frame};
 use crate::remoting::header::Header;
 use crate::store::{ConsumeQueue, Get, GetResult};
@@ -75,6 +76,9 @@ pub struct Session {
     pub(super) next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
     pub(super) filter: Option<(Box<str>, Arc<Filter>)>,
+    pub(super) scanned: ScannedRanges,
+    /// What evaluations of filters have cost since the service was asked for it.
+    pub(super) filter_cost: usize,
     pub(super) deliveries: KeptDeliveries,
     pub(super) latency: LatencyBuffer,
     pub(super) held: HeldReplies,
@@ -122,6 +126,8 @@ impl Session {
             parked_sends: ParkedSends::default(),
             next_token: 0,
             filter: None,
+            scanned: ScannedRanges::default(),
+            filter_cost: 0,
             deliveries: KeptDeliveries::default(),
             latency: LatencyBuffer::default(),
             held: HeldReplies::default(),
@@ -166,6 +172,7 @@ impl Session {
         self.deliveries.shrink();
         self.principal.shrink();
         self.filter = None;
+        self.scanned.clear();
     }
 
     /// Something goes up to Python, which hears of the connection's end from now on.

@@ -14,6 +14,7 @@ use super::admission::too_large;
 use super::cold_requests::{refuse_unknown, upcall};
 use super::data_plane::DataPlane;
 use super::event::{Event, Link};
+use super::filter;
 use super::rejection::{ErrorReply, Rejection};
 use super::request::is_send;
 use super::send::{Burst, StagedSend};
@@ -130,6 +131,10 @@ impl Service for DataPlane {
             session.is_held = self.upcalls.holds(&session.link);
         }
         Ok(())
+    }
+
+    fn take_cost(&self, session: &mut Session) -> usize {
+        filter::frames_of(std::mem::take(&mut session.filter_cost))
     }
 
     fn event(&self, session: &mut Session, event: Event, out: &mut Outbox) -> Result<(), Close> {

@@ -250,13 +250,16 @@ impl<S: Service> Connection<S> {
         if has_worked {
             guarded(|| self.thread.service.signalled(&mut self.session, &mut self.outbox))?;
         }
-        while !self.is_congested()
+        // A crowd of them has its turns as frames have: the other connections are served in between.
+        while budget.frames > 0
+            && !self.is_congested()
             && let Some(Posted { event, room }) = self.events.pop_front()
         {
             // What it leads to may need room in turn.
             drop(room);
             guarded(|| self.thread.service.event(&mut self.session, event, &mut self.outbox))?;
-            budget.frames = budget.frames.saturating_sub(1);
+            let cost = 1 + self.thread.service.take_cost(&mut self.session);
+            budget.frames = budget.frames.saturating_sub(cost);
             has_worked = true;
         }
         Ok(has_worked)
@@ -287,6 +290,8 @@ impl<S: Service> Connection<S> {
             budget.frames = budget.frames.saturating_sub(frames.len());
             self.tracker.frames_received();
             guarded(|| self.thread.service.burst(&mut self.session, &frames, &mut self.outbox))?;
+            let cost = self.thread.service.take_cost(&mut self.session);
+            budget.frames = budget.frames.saturating_sub(cost);
         }
         drop(frames);
         self.inbox.handled(extent);

@@ -36,6 +36,12 @@ pub trait Service: Send + Sync + 'static {
     /// As `burst`.
     fn event(&self, session: &mut Self::Session, event: Self::Event, out: &mut Outbox) -> Result<(), Close>;
 
+    /// What bursts and events have cost since the last call, beyond the usual: so many frames are taken from the turn.
+    fn take_cost(&self, session: &mut Self::Session) -> usize {
+        let _ = session;
+        0
+    }
+
     /// The frame of `head` was not read, because there was no memory for it in time. Its body is not in `head`.
     ///
     /// # Errors
