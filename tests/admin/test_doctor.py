@@ -17,9 +17,11 @@ from benchmarks.processes import free_ports
 from certificates import Authority
 from commandline import Run, runner
 from rmqpy._native import Client
+from rmqpy.admin import exposure
 from rmqpy.broker import Broker
 from rmqpy.clock import SystemClock
 from rmqpy.config import broker as broker_config
+from rmqpy.config import namesrv as namesrv_config
 from rmqpy.protocol.requests.registration import RegisterBroker
 from rmqpy.remoting.client import BlockingCaller
 from rmqpy.remoting.client import run as run_blocking
@@ -334,3 +336,53 @@ def test_a_certificate_that_expires_within_a_month_is_warned_of(run: Run, conf: 
             of_file = findings("-c", conf(**settings), "-n", server.namesrv, "--tls-insecure")
             own = of_file.get(f"certificate {files.cert}")
             assert own is None if level is None else own is not None and own[0] == level
+
+
+ACCESS = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+CERTIFICATE = {"tls.server.certPath": "cert.pem", "tls.server.keyPath": "key.pem"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "at_broker", "at_name_server"),
+    [
+        ({}, ["no access control"], ["no access control"]),
+        ({"bindAddress": "127.0.0.1"}, [], []),
+        (ACCESS, ["not encrypted"], ["not encrypted"]),
+        (ACCESS | CERTIFICATE, [], []),
+        (ACCESS | CERTIFICATE | {"tls.server.mode": "permissive"}, ["permissive"], ["permissive"]),
+        (ACCESS | CERTIFICATE | {"tls.server.mode": "disabled"}, ["not encrypted"], ["not encrypted"]),
+        ({"aclEnable": "true", "rocketmqHome": "/none"}, ["not encrypted"], ["not encrypted"]),
+        (
+            {"authenticationEnabled": "true", **CERTIFICATE},
+            ["authorizationEnabled is off"],
+            [],
+        ),
+    ],
+)
+def test_an_open_port_is_told_who_gets_in_and_who_may_listen(
+    settings: dict[str, str], at_broker: list[str], at_name_server: list[str]
+) -> None:
+    given = {"bindAddress": "0.0.0.0", **settings}
+    of_broker = broker_config.read({"brokerName": "broker-a", **given}).config.write()
+    of_name_server = namesrv_config.read(given).config.write()
+    found = list(exposure.of_broker("10.0.0.7:10911", of_broker))
+    assert [word in each.found for word, each in zip(at_broker, found, strict=True)] == [True] * len(found)
+    found = list(exposure.of_name_server("10.0.0.7:9876", of_name_server))
+    assert [word in each.found for word, each in zip(at_name_server, found, strict=True)] == [True] * len(
+        found
+    )
+    unsigned = namesrv_config.read(given | {"registrationAuthenticationEnabled": "false"}).config.write()
+    if "authenticationEnabled" in settings:
+        assert "register and remove" in next(exposure.of_name_server("10.0.0.7:9876", unsigned)).found
+
+
+def test_a_broker_with_access_control_and_an_open_port_is_asked_for_tls(run: Run, tmp_path: Path) -> None:
+    first = {"initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"})}
+    opened = {"bindAddress": "0.0.0.0", "brokerIP1": "127.0.0.1"}
+    with Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL, **ACCESS, **first, **opened) as server:
+        keys = ("--access-key", "root", "--secret-key", "root-secret")
+        _, out, _ = run("doctor", "--disk-free-min", "0", "-n", server.namesrv, *keys, "-o", "json")
+        rows = {row["check"]: row for row in json.loads(out)}
+        assert "not encrypted" in rows["door of broker-a"]["found"]
+        assert "docs/tls.md" in rows["door of broker-a"]["advice"]
+        assert f"door of name server {server.namesrv}" not in rows

@@ -87,6 +87,36 @@ async def test_what_was_changed_on_its_way_is_refused(guarded: Guarded) -> None:
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, ext)).code != NO_PERMISSION
 
 
+@pytest.mark.parametrize("encoding", [0, BINARY])
+async def test_a_part_of_a_value_is_not_moved_into_a_field_that_nobody_reads(
+    guarded: Guarded, encoding: int
+) -> None:
+    """A signature is over values alone, so that it does not show this."""
+    for topic in ("orders", "orders-archive"):
+        assert (await send(guarded.root, topic)).code == 0
+    sent = {
+        "a": "producers", "b": "orders-archive", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000",
+        "h": "0", "i": UNIQUE, "j": "0", "k": "false", "m": "false", "n": "broker-a", "AccessKey": "root",
+    }  # fmt: skip
+    pulled = {
+        "consumerGroup": "billing", "topic": "orders-archive", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1",
+        "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG", "requestSource": "-1", "bname": "broker-a", "OnsChannel": "ALIYUN",
+        "AccessKey": "root",
+    }  # fmt: skip
+    async with await Peer.connect(guarded.address, encoding=encoding) as peer:
+        for code, ext, name, body in (
+            (RequestCode.SEND_MESSAGE_V2, sent, "b", b"hello"),
+            (RequestCode.PULL_MESSAGE, pulled, "topic", b""),
+        ):
+            ext["Signature"] = signature("root-secret", ext, body)
+            assert (await peer.call(code, ext, body)).code != NO_PERMISSION
+            moved = ext | {name: "orders", f"{name}Rest": "-archive"}
+            assert signature("root-secret", moved, body) == ext["Signature"]
+            answer = await peer.call(code, moved, body)
+            assert (answer.code, f"{name}Rest" in (answer.remark or "")) == (NO_PERMISSION, True)
+
+
 async def test_users_do_what_their_policies_say_and_a_refusal_names_the_rule(guarded: Guarded) -> None:
     await add_user(guarded.root, "alice", entry("Topic:orders", "Pub"), entry("Topic:bill*", "Sub"))
     await allow(

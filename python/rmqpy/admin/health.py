@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Final
 
-from rmqpy.admin import certificates, machine
+from rmqpy.admin import certificates, exposure, machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
 from rmqpy.admin.cluster import free_bytes
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
-from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, is_loopback, parse
+from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, parse
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.replication import SLAVE
 from rmqpy.errors import (
@@ -55,6 +55,7 @@ class Health(Part):
         checks += _agreement(views)
         checks += await self._duplicates(views)
         checks += await self._acting(views)
+        checks += await self._exposed_name_servers(views)
         brokers = {
             (name, broker_id): address
             for view in views.values()
@@ -198,6 +199,18 @@ class Health(Part):
                 checks.append(CheckResult(f"acting masters at {address}", "warn", found, advice))
         return checks
 
+    async def _exposed_name_servers(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
+        """Name servers at which strangers may do something."""
+        checks = []
+        for address in sorted(views):
+            try:
+                settings = properties.parse(await self._cluster.ask(address, GetNameServerConfig()))
+            except (RocketMQError, properties.PropertiesError):
+                continue
+            for found, advice in exposure.of_name_server(address, settings):
+                checks.append(CheckResult(f"door of name server {address}", "warn", found, advice))
+        return checks
+
     async def _broker(
         self, name: str, address: str, disk_free_min: int
     ) -> tuple[list[CheckResult], dict[str, str]]:
@@ -255,9 +268,8 @@ def _broker_checks(
     if not own and (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
         yield CheckResult(f"disk of {name}", "bad", fault, advice)
-    if (fault := _open_door(address, settings)) is not None:
-        advice = "let it ask who they are: docs/security.md; or let it listen on loopback alone"
-        yield CheckResult(f"door of {name}", "warn", fault, advice)
+    for found, advice in exposure.of_broker(address, settings):
+        yield CheckResult(f"door of {name}", "warn", found, advice)
     permission = settings.get("brokerPermission", "6")
     for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
         if permission.isdigit() and not int(permission) & bit:
@@ -368,19 +380,6 @@ def _is_loopback(address: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _open_door(address: str, settings: dict[str, str]) -> str | None:
-    """Who may do what without being known, at a broker that others can connect to."""
-    bound = settings.get("bindAddress") or parse(address).host
-    if is_loopback(bound) or settings.get("aclEnable") == "true":
-        return None
-    on = [settings.get(key) == "true" for key in ("authenticationEnabled", "authorizationEnabled")]
-    if not any(on):
-        return "whoever can connect may do everything: it has no access control"
-    if not on[0]:
-        return "users are not asked to prove who they are: authenticationEnabled is off"
-    return None if on[1] else "whoever has a key may do everything: authorizationEnabled is off"
 
 
 def _clock(runtime: dict[str, str]) -> float | None:

@@ -47,6 +47,14 @@ pub enum Refusal {
     /// Too many of its header fields to be signed.
     #[error("the request has too many header fields to be checked")]
     TooManyFields,
+    /// It is signed, and has a field into which the end of another one may have been moved.
+    #[error(
+        "the signed request has the field {field}, which no client sends: it may have been changed on its way"
+    )]
+    Undeclared {
+        /// Its name.
+        field: Box<str>,
+    },
     /// Its connection has just failed to authenticate, and waits.
     #[error("too many requests from {source_address} could not be authenticated")]
     Guessing {

@@ -1,8 +1,8 @@
 //! Signatures: Base64 of an HMAC-SHA1, with the user's secret, over what a request says.
 //!
 //! Signed are the values of all header fields but `Signature`, in the order of their names and with nothing between
-//! them, and then the body. Code, number and flags are not signed, so that a recorded request can be sent again by
-//! whoever recorded it: what keeps it secret on its way is TLS.
+//! them, and then the body. Names, the borders between values, code, number and flags are not signed, so that a recorded
+//! request can be sent again, or with a part of one value moved into the next field: what keeps it as it was is TLS.
 //!
 //! The secret's key schedule is made once (`SigningKey`); a request costs its own bytes. Signatures are compared in
 //! constant time.

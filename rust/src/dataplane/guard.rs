@@ -25,13 +25,13 @@ use super::session::Session;
 use crate::access::failures::Failures;
 use crate::access::limits::{Limits, UserConnection};
 use crate::access::policy::Needed;
-use crate::access::refusal::{Refusal, RefusalKind};
+use crate::access::refusal::{Refusal, RefusalKind, shown};
 use crate::access::rules::{Checks, Rules, Sender, Signed, User};
 use crate::access::signature::{ACCESS_KEY, SIGNATURE};
 use crate::clock::SharedClock;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
-use crate::requests::needs;
+use crate::requests::{fields, needs};
 
 /// Requests that were refused since the start.
 #[derive(Debug, Default)]
@@ -149,6 +149,11 @@ impl Guard {
         };
         let found = rules.authenticate(signed, principal.user.as_ref(), header.ext());
         let Sender { user, is_trusted } = found.map_err(|refusal| self.refuse(code, peer, refusal))?;
+        let is_signed =
+            !is_trusted && user.is_some() && header.get(ACCESS_KEY).is_some_and(|key| !key.is_empty());
+        if is_signed && let Some(field) = fields::undeclared(header) {
+            return Err(self.refuse(code, peer, Refusal::Undeclared { field: shown(field) }));
+        }
         let is_same = match (&principal.user, &user) {
             (Some(before), Some(now)) => Arc::ptr_eq(before, now),
             (None, None) => true,

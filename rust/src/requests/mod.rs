@@ -4,12 +4,14 @@
 //! and the load generator send them. Decoders borrow from the header, in one pass; encoders write straight into the
 //! frame. Fields that only other brokers look at are written and not read.
 //!
-//! `needs` is what each of them needs of `access`; `credentials` sign any request.
+//! `needs` is what each of them needs of `access`; `credentials` sign any request, `fields` has all names that those of the
+//! hottest may have.
 //!
 //! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
 
 pub(crate) mod credentials;
 pub(crate) mod end_transaction;
+pub(crate) mod fields;
 pub(crate) mod needs;
 pub(crate) mod pull;
 pub(crate) mod recall;
