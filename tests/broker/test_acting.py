@@ -14,8 +14,10 @@ from broker.conftest import made_broker
 from broker.replicas import made_slave, until
 from broker.talk import beat, heartbeat, pull, pushed, send
 from broker.test_send_back import arrival, records
+from rmqpy._native import StoppedStore
 from rmqpy.broker import Broker
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.store import StoreConfig
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
@@ -146,6 +148,25 @@ async def test_offsets_that_were_committed_at_the_slave_are_the_masters_before_i
             assert refused.code == 2
             assert (await send(back, "orders", b"after")).code == 0
             await follows(slave, master)
+
+
+async def test_a_master_that_has_lost_its_end_takes_no_progress_over_that_speaks_of_it(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.hand_over.FOLLOW_SECONDS", 0.2)
+    commit = UpdateConsumerOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2)
+    async with orphaned(tmp_path, namesrv, ACTS, "", "") as slave, await Peer.connect(slave.address) as peer:
+        await peer.ask(commit)
+        end = (await peer.ask(GetBrokerHaStatus())).ha_client_runtime_info.max_offset
+        # Two messages of one size, of which a power loss left the first.
+        store = StoppedStore(StoreConfig(root=str(tmp_path / "store")), exclusive=True)
+        store.cut(end // 2)
+        store.release()
+        async with made_broker(tmp_path, namesrv, ACTS) as master, await Peer.connect(master.address) as back:
+            assert "is not taken over" in caplog.text
+            assert await offset(back) in (None, 0)
+            assert (await send(back, "orders", b"after")).code == 0
+            assert await bodies(back) == [b"body 0", b"after"]
 
 
 async def test_the_smallest_id_acts_and_the_next_one_after_it(tmp_path: Path, namesrv: str) -> None:
