@@ -635,8 +635,9 @@ class Replication:
         """What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
         own log, milliseconds since the master said something, why there is no connection, whether the logs do not fit
         together."""
-    def refused(self) -> list[tuple[str, str]]:
-        """Why slaves were refused whose logs do not fit that of this master: address and reason."""
+    def refused(self) -> list[tuple[str, str, bool]]:
+        """Slaves that were refused: address, reason, and whether it is that they showed no ticket; otherwise their logs
+        do not fit that of this master."""
     def epochs(self) -> list[tuple[int, int]]:
         """The epochs of the log, oldest first: number and begin."""
     def range(self) -> tuple[int, int]:

@@ -167,6 +167,15 @@ def diverged(fault: str) -> Finding:
     )
 
 
+def no_ticket(address: str) -> Finding:
+    """What spoke as a slave to a master with access control, and did not show who it is."""
+    return Finding(
+        f"something at {address} asked for the log without a ticket, and was refused",
+        "a slave of an older release: upgrade it; an Apache slave: name its address in haTrustedAddresses of the "
+        "master; neither: keep it from the haListenPort",
+    )
+
+
 def no_room(name: str, folder: str, used_percent: float, free_bytes: int) -> Finding:
     """A disk with so little room that messages are refused; the store's own event has the same words.
 

@@ -188,7 +188,8 @@ fn with_access_control_a_stranger_gets_nothing_and_counts_for_nothing() {
     assert!(begun.elapsed() < Duration::from_secs(10), "it has a second to say who it is");
     assert!(listener.slaves().is_empty());
     assert_eq!(listener.refused().len(), 1, "what spoke as a slave is told");
-    assert!(listener.refused()[0].1.contains("haTrustedAddresses"));
+    assert!(listener.refused()[0].reason.contains("haTrustedAddresses"));
+    assert!(listener.refused()[0].lacks_ticket, "nothing is known of its log");
 
     let mut slave = begin(&listener, &[&introduction(&TICKET)[..], &end].concat());
     let mut answer = [0; 8];
@@ -286,7 +287,7 @@ fn a_slave_that_was_ahead_is_refused_when_its_master_has_grown_past_it() {
     fill(&master, &[LARGE]);
     assert_eq!(begin(&listener, &report).read(&mut [0]).expect("its end"), 0);
     wait_until("it is told", || {
-        listener.refused().iter().any(|(_, why)| why.contains("when this master's was shorter"))
+        listener.refused().iter().any(|slave| slave.reason.contains("when this master's was shorter"))
     });
     wait_until("its connection is forgotten", || listener.slaves().is_empty());
 
@@ -360,7 +361,7 @@ fn a_peer_that_speaks_another_protocol_is_closed_and_counts_as_no_slave() {
     let controlled = [1_u32.to_be_bytes(), [0; 4], [0; 4], 2_u32.to_be_bytes()].concat();
     assert_eq!(begin(&listener, &controlled).read(&mut [0]).unwrap_or(0), 0);
     wait_until("it is told", || !listener.refused().is_empty());
-    assert!(listener.refused()[0].1.contains("enableControllerMode"));
+    assert!(listener.refused()[0].reason.contains("enableControllerMode"));
 
     let slave = store(&SimDisk::new(), Durability::PageCache, true);
     let _connector = follow(&slave, &listener);

@@ -14,6 +14,7 @@ from broker.replicas import made_slave, until
 from broker.signing import SignedPeer, add_user, entry, signed
 from broker.talk import send
 from rmqpy.broker import Broker
+from rmqpy.protocol.replica_findings import of_master
 from rmqpy.protocol.requests.replicas import (
     ExchangeBrokerHaInfo,
     GetBrokerHaStatus,
@@ -75,6 +76,9 @@ async def test_a_stranger_is_no_copy_where_access_control_is_on(tmp_path: Path, 
         told = await until(lambda: status(root), lambda told: bool(told.refused_slaves))
         assert (told.in_sync_slave_nums, told.ha_connection_info) == (0, [])
         assert "haTrustedAddresses" in str(told.refused_slaves)
+        checks = {trouble.check: trouble for trouble in of_master("broker-a", told)}
+        assert "haTrustedAddresses" in str(checks["port for slaves of broker-a"].finding)
+        assert "log of broker-a" not in checks, "nothing is known of its log"
 
 
 async def test_a_connection_has_a_second_to_say_that_it_is_a_slave(tmp_path: Path, namesrv: str) -> None:

@@ -103,9 +103,8 @@ def _found(
         replicas, wanted = 1 + told.in_sync_slave_nums, told.copies_wanted or 1
         in_sync = replicas >= wanted if wanted > 1 else None
         end, slaves = told.master_commit_log_max_offset, len(told.ha_connection_info)
-        state = ReplicaState(
-            *place, end, None, None, in_sync, None, slaves, None, None, bool(told.refused_slaves)
-        )
+        is_diverged = any(not slave.lacks_ticket for slave in told.refused_slaves or ())
+        state = ReplicaState(*place, end, None, None, in_sync, None, slaves, None, None, is_diverged)
         return Found(state._replace(fault=_fault(troubles)), troubles)
     own = told.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)

@@ -39,7 +39,10 @@ def of_master(name: str, told: HaStatus) -> Iterator[Trouble]:
     if told.copies_before is not None:
         yield Trouble(f"promise of {name}", "warn", findings.weaker_promise(name, wanted, told.copies_before))
     for slave in told.refused_slaves or ():
-        yield Trouble(f"log of {name}", "bad", findings.diverged(f"{slave.addr}: {slave.reason}"))
+        if slave.lacks_ticket:
+            yield Trouble(f"port for slaves of {name}", "warn", findings.no_ticket(slave.addr))
+        else:
+            yield Trouble(f"log of {name}", "bad", findings.diverged(f"{slave.addr}: {slave.reason}"))
 
 
 def of_slave(

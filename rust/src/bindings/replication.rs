@@ -197,10 +197,12 @@ impl PyReplication {
         Some((address, is_connected, end.0, silent_ms, fault, is_diverged))
     }
 
-    /// Why slaves were refused whose logs do not fit that of this master: address and reason.
-    fn refused(&self) -> Vec<(String, String)> {
+    /// Slaves that were refused: address, reason, and whether it is that they showed no ticket; otherwise their logs do
+    /// not fit that of this master.
+    fn refused(&self) -> Vec<(String, String, bool)> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
-        listener.refused().into_iter().map(|(address, reason)| (address.to_string(), reason)).collect()
+        let refused = listener.refused().into_iter();
+        refused.map(|slave| (slave.address.to_string(), slave.reason, slave.lacks_ticket)).collect()
     }
 
     /// The epochs of the log, oldest first: number and begin.

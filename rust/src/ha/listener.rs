@@ -4,7 +4,7 @@
 //! Threads: its own, and one of senders for slaves that have caught up (`transfers`); `slaves` and `take_notes` from any.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::admission::{Admission, introduced};
 use super::ended::Ended;
 use super::notes::Note;
 use super::runtime::HaThread;
-use super::slaves::{ListenerOptions, SlaveStatus, Slaves};
+use super::slaves::{ListenerOptions, RefusedSlave, SlaveStatus, Slaves};
 use super::transfers::Transfers;
 
 /// Pause after a connection could not be accepted, as when there is no descriptor left.
@@ -89,9 +89,9 @@ impl Listener {
         self.slaves.status()
     }
 
-    /// Why slaves were refused that do not fit this log, by address; one that comes back and does is not among them.
+    /// Slaves that were refused, one of each address; one that comes back and is let in is not among them.
     #[must_use]
-    pub fn refused(&self) -> Vec<(IpAddr, String)> {
+    pub fn refused(&self) -> Vec<RefusedSlave> {
         self.slaves.refused()
     }
 
@@ -142,7 +142,7 @@ async fn serve(
         Ok(joined) => joined,
         Err(ended) => {
             if matches!(ended, Ended::NoTicket) {
-                slaves.fits(address.ip(), Some(ended.to_string()));
+                slaves.lacks_ticket(address.ip(), ended.to_string());
             }
             let is_slave = matches!(ended, Ended::Distrust(_) | Ended::Full(_));
             if slaves.admission.is_news(address.ip(), is_slave) {

@@ -30,7 +30,7 @@ pub use admission::{Admission, AdmissionRules};
 pub use connector::{Connector, ConnectorOptions, MasterStatus, Proposal};
 pub use handshake::{Agreement, Refusal};
 pub use listener::Listener;
-pub use slaves::{ListenerOptions, SlaveStatus};
+pub use slaves::{ListenerOptions, RefusedSlave, SlaveStatus};
 
 /// The epochs of the log of a broker that leads from now on: `epoch` where that was agreed with others, and one of its own
 /// where there was none.

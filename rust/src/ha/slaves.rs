@@ -60,6 +60,17 @@ pub struct SlaveStatus {
     pub silent_for: Duration,
 }
 
+/// A slave that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedSlave {
+    /// Where it has connected from.
+    pub address: IpAddr,
+    /// Why.
+    pub reason: String,
+    /// It showed no ticket, and may be no slave at all; otherwise its log does not fit this one.
+    pub lacks_ticket: bool,
+}
+
 /// The slaves that are connected to a master.
 #[derive(Debug)]
 pub(super) struct Slaves {
@@ -67,8 +78,8 @@ pub(super) struct Slaves {
     pub(super) options: ListenerOptions,
     pub(super) core: Mutex<Master>,
     connected: Mutex<BTreeMap<ConnectionId, Connected>>,
-    /// Why those were refused that do not fit this log, until they do; the oldest are forgotten.
-    refused: Mutex<VecDeque<(IpAddr, String)>>,
+    /// Those that were refused, until they are let in; the oldest are forgotten.
+    refused: Mutex<VecDeque<RefusedSlave>>,
     /// Ends of slaves' logs behind the end of this one; the oldest are forgotten. Nothing but its end says of an Apache
     /// slave what it has, so that one of these is known by that when this log has grown past it.
     ahead: Mutex<VecDeque<(IpAddr, PhysicalOffset)>>,
@@ -215,9 +226,17 @@ impl Slaves {
     /// Keeps why the slave at an address does not fit this log; `None`: it does.
     pub(super) fn fits(&self, address: IpAddr, mismatch: Option<String>) {
         let mut refused = self.refused.lock();
-        refused.retain(|(refused, _)| *refused != address);
+        refused.retain(|refused| refused.address != address);
         if let Some(mismatch) = mismatch {
-            self.remember(&mut refused, (address, mismatch));
+            self.remember(&mut refused, RefusedSlave { address, reason: mismatch, lacks_ticket: false });
+        }
+    }
+
+    /// Keeps that what came from an address showed no ticket, unless a log from there is known not to fit.
+    pub(super) fn lacks_ticket(&self, address: IpAddr, reason: String) {
+        let mut refused = self.refused.lock();
+        if !refused.iter().any(|refused| refused.address == address) {
+            self.remember(&mut refused, RefusedSlave { address, reason, lacks_ticket: true });
         }
     }
 
@@ -229,8 +248,8 @@ impl Slaves {
         list.push_back(one);
     }
 
-    /// Why slaves were refused that do not fit this log.
-    pub(super) fn refused(&self) -> Vec<(IpAddr, String)> {
+    /// Those that were refused.
+    pub(super) fn refused(&self) -> Vec<RefusedSlave> {
         self.refused.lock().iter().cloned().collect()
     }
 

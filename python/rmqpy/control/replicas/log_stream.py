@@ -122,7 +122,7 @@ class LogStream:
         """As `Replication.digest`."""
         return self._native.digest(begin, end)
 
-    def refused(self) -> list[tuple[str, str]]:
+    def refused(self) -> list[tuple[str, str, bool]]:
         """As `Replication.refused`."""
         return self._native.refused()
 

@@ -83,7 +83,8 @@ class ReplicaStatus:
                 copies_before=self._leadership.copies_before(self._config.replication),
                 ha_connection_info=slaves,
                 refused_slaves=[
-                    RefusedSlave(addr=address, reason=reason) for address, reason in self._stream.refused()
+                    RefusedSlave(addr=address, reason=reason, lacks_ticket=lacks_ticket or None)
+                    for address, reason, lacks_ticket in self._stream.refused()
                 ]
                 or None,
             )

@@ -128,10 +128,11 @@ class MasterConnection:
 
 @record
 class RefusedSlave:
-    """A slave that was refused since its log does not fit the master's."""
+    """A slave that was refused: its log does not fit the master's, or it showed no ticket and may be no slave."""
 
     addr: str = ""
     reason: str = ""
+    lacks_ticket: bool | None = None
 
 
 @record
