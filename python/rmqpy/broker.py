@@ -15,6 +15,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,7 @@ from rmqpy.control.startup.services import Services, make_services
 from rmqpy.control.startup.slave import start_as_slave
 from rmqpy.control.statistics.metrics import Metrics
 from rmqpy.control.store.cut import cut_log
+from rmqpy.control.tables.full_disk import unless_full
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import pages
@@ -295,12 +297,12 @@ class Broker(Service):
         undo.push_async_callback(services.duties.save)
         for counts in (services.timer_counts, services.transaction_counts):
             await asyncio.to_thread(counts.load)
-            undo.push_async_callback(counts.save)
+            undo.push_async_callback(unless_full(counts.save))
         undo.push_async_callback(endpoint.stop)
         undo.callback(recovered.topics.end_waits)
         undo.callback(recovered.groups.end_waits)
         # While the groups are still there.
-        undo.push_async_callback(recovered.filter_file.save, services.consumers.groups)
+        undo.push_async_callback(unless_full(partial(recovered.filter_file.save, services.consumers.groups)))
         periodic = PeriodicTasks()
         undo.push_async_callback(periodic.stop)
         undo.push_async_callback(replicas.stream.stop)

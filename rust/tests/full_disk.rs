@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmqpy::clock::ManualClock;
-use rmqpy::store::disk::simulated::SimDisk;
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Space};
 use rmqpy::store::{Event, Options, PutError, Retention, Store};
 use store_model::{SEGMENT_BYTES, Sample, bytes_of, clock, open, put, read_all, sample};
@@ -173,4 +173,72 @@ fn a_damaged_record_does_not_keep_old_files_for_ever() {
         rounds(&store, &clock);
         assert!(store.range().0.0 >= SEGMENT_BYTES, "{later_files} later files: {:?}", store.range());
     }
+}
+
+/// Method: one folder after the other takes no byte more, over stops and kills; then all of them do again.
+#[test]
+fn a_start_and_a_stop_need_no_room_for_what_can_be_computed_from_the_log() {
+    const PLACES: [&str; 6] = [
+        "/store/consumequeue",
+        "/store/index",
+        "/store/rmqpy/checksums",
+        "/store/rmqpy/manifest",
+        "/store/checkpoint",
+        "/store/abort",
+    ];
+    for place in PLACES {
+        for is_killed in [false, true, false] {
+            let full = Some((place, ErrorKind::StorageFull));
+            let mut disk = SimDisk::new();
+            let (store, clock) = started(&disk);
+            put(&store, &[TINY, HALF], false)[1].expect("room");
+            rounds(&store, &clock);
+            disk.set_broken(full);
+            put(&store, &[TINY, TINY], false)[1].expect("room");
+            for _ in 0..2 {
+                match is_killed {
+                    true => disk = disk.crash(Survival::Everything, 0),
+                    false => store.close().unwrap_or_else(|error| panic!("{place}: {error}")),
+                }
+                disk.set_broken(full);
+                let store = open(disk.shared(), options(), clock.clone());
+                let store = store.unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert_eq!(read_all(&store, "tiny", 0).len(), 3, "{place}");
+                store.abandon();
+            }
+            disk.set_broken(None);
+            let store = open(disk.shared(), options(), clock.clone()).expect("opens");
+            put(&store, &[TINY], false)[0].expect("room");
+            rounds(&store, &clock);
+            store.close().expect("a clean stop");
+            assert!(!files(&disk, "/store").iter().any(|(name, _)| name == "abort"), "{place}: it was clean");
+            let store = open(disk.shared(), options(), clock.clone()).expect("opens");
+            assert_eq!(store.events(), [], "{place}");
+            assert_eq!(read_all(&store, "tiny", 0).len(), 4, "{place}");
+        }
+    }
+}
+
+/// Method: a killed copy whose log ends where a file does finds the next one there, though there is no room for another.
+#[test]
+fn a_copy_that_was_killed_between_two_files_of_its_log_needs_no_room_to_start() {
+    let disk = SimDisk::new();
+    let master = open(SimDisk::new().shared(), options(), clock()).expect("opens");
+    put(&master, &[HALF, HALF], false)[1].expect("room in the next file");
+    let copy_options = || Options { is_replica: true, ..options() };
+    let copy = open(disk.shared(), copy_options(), clock()).expect("opens");
+    let mut replica = copy.replica().expect("a copy");
+    let mut at = replica.end();
+    while at.0 < SEGMENT_BYTES {
+        let bytes = master.log_bytes(at, (SEGMENT_BYTES - at.0) as usize).expect("bytes of the master");
+        drop(copy.maintain());
+        replica.append(at, &bytes).expect("it is taken");
+        at.0 += bytes.len() as u64;
+    }
+    assert_eq!(copy.range().1.0, SEGMENT_BYTES);
+    let disk = disk.crash(Survival::Everything, 0);
+    set_free(&disk, 0);
+    let copy = open(disk.shared(), copy_options(), clock()).expect("opens");
+    assert_eq!(copy.range().1.0, SEGMENT_BYTES);
+    assert_eq!(read_all(&copy, "bulk", 0).len(), 1);
 }

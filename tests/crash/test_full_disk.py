@@ -1,5 +1,7 @@
 """A broker whose disk is full refuses messages, goes on reading, and takes messages again by itself when there is room.
 
+It also starts and stops in order then: nothing that can be computed from the log decides about that.
+
 The store lies on a tmpfs of its own, which something else fills: first to less than the broker leaves free, then to the
 last byte. Nothing that was acknowledged is lost. Needs root.
 """
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from crash.eater import eat
 from crash.killable import Broker
 from crash.traffic import QUEUES, Acknowledged, AcknowledgedMessage, audit, send_header
 from wire import Peer
@@ -78,9 +81,7 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
     acknowledged: Acknowledged = {}
     broker = Broker.start(disk / "data", f"flushDiskType={flush}", "maxHashSlotNum=10000")
     try:
-        async with await Peer.connect(broker.address) as peer:
-            for number in range(200):
-                assert await send(peer, number, acknowledged) == OK
+        await send_some(broker.address, acknowledged)
         filler = disk / "filler"
         fill(filler, LEFT_BYTES)
         refused = await send_until(SERVICE_NOT_AVAILABLE, broker.address, acknowledged)
@@ -99,3 +100,50 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
         end="",
     )
     print(f"{len(acknowledged)} acknowledged, {count} stored")
+
+
+@pytest.mark.parametrize(
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=spool"]
+)
+async def test_a_broker_starts_and_stops_in_order_without_a_free_byte(disk: Path, setting: str) -> None:
+    """Another program takes every byte, whatever the broker gives back; what was sent last is in no derived file."""
+    acknowledged: Acknowledged = {}
+    settings = (setting, "maxHashSlotNum=10000", "commitLogSpoolBytes=20000000")
+    filler = disk / "filler"
+    broker = Broker.start(disk / "data", *settings)
+    try:
+        await send_some(broker.address, acknowledged)
+        for is_killed in (False, True, True, False):
+            fill_up(filler)
+            if is_killed:
+                broker.kill()
+            else:
+                broker.stop()
+            fill_up(filler)
+            broker = Broker.start(disk / "data", *settings)
+            assert await audit(broker.address, TOPIC, acknowledged) == len(acknowledged)
+            if is_killed:
+                filler.unlink()
+                await send_until(OK, broker.address, acknowledged)
+                await send_some(broker.address, acknowledged)
+        filler.unlink()
+        await send_until(OK, broker.address, acknowledged)
+        broker.stop()
+        assert not (disk / "data" / "store" / "abort").exists()
+        broker = Broker.start(disk / "data", *settings)
+        assert await audit(broker.address, TOPIC, acknowledged) == len(acknowledged)
+    finally:
+        broker.kill()
+
+
+def fill_up(file: Path) -> None:
+    """Leave no byte, though others write meanwhile."""
+    with file.open("ab") as filler:
+        while os.statvfs(file.parent).f_bavail:
+            eat(filler.fileno(), 0)
+
+
+async def send_some(address: str, acknowledged: Acknowledged) -> None:
+    async with await Peer.connect(address) as peer:
+        for number in range(200):
+            assert await send(peer, number, acknowledged) == OK

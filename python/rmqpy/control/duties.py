@@ -15,6 +15,7 @@ from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, Transaction
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.transaction_checks import CheckFile
+from rmqpy.control.tables.full_disk import unless_full
 
 
 class MasterDuties:
@@ -54,11 +55,14 @@ class MasterDuties:
         periodic.every(config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(self._due.save))
 
     async def save(self) -> None:
-        """Save once more: when the server has stopped, and the store has not. Raises `StoreError`."""
+        """Save once more: when the server has stopped, and the store has not.
+
+        Raises `StoreError`, but not for a full disk.
+        """
         try:
-            await asyncio.to_thread(self._due.save)
+            await unless_full(lambda: asyncio.to_thread(self._due.save))()
         finally:
             try:
-                await self._check_file.save()
+                await unless_full(self._check_file.save)()
             finally:
-                await self._delay_file.save()
+                await unless_full(self._delay_file.save)()

@@ -1,6 +1,7 @@
 //! `Store`: a message store directory, opened by one process.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -293,6 +294,11 @@ impl PyStore {
 
 impl From<StoreError> for PyErr {
     fn from(error: StoreError) -> Self {
-        raise("StoreError", &error.to_string())
+        let raised = raise("StoreError", &error.to_string());
+        // What a full disk has refused is told from what is broken.
+        if let Some(errno) = error.errno() {
+            Python::attach(|py| raised.set_cause(py, Some(io::Error::from_raw_os_error(errno).into())));
+        }
+        raised
     }
 }

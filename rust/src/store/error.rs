@@ -44,6 +44,15 @@ impl StoreError {
         move |source| Self::Io { path: path.to_owned(), action, source }
     }
 
+    /// The number of the I/O error, if it is one.
+    #[cfg(feature = "python")]
+    pub(crate) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
     /// What kind of I/O error it is, if it is one.
     pub(super) fn kind(&self) -> Option<io::ErrorKind> {
         match self {
@@ -56,6 +65,14 @@ impl StoreError {
     /// Whether it is over as soon as there is room on the disk.
     pub(super) fn is_lack_of_space(&self) -> bool {
         matches!(self.kind(), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+/// What is missing where a step had no room on the disk. Other errors stay errors.
+pub(super) fn unless_full(outcome: Result<(), StoreError>) -> Result<Option<StoreError>, StoreError> {
+    match outcome {
+        Err(error) if error.is_lack_of_space() => Ok(Some(error)),
+        outcome => outcome.map(|()| None),
     }
 }
 

@@ -84,6 +84,10 @@ pub enum Event {
     },
     /// All of them are.
     IndexComplete,
+    /// Queues, or what is noted of a start or stop, have no room on the disk: the next start reads more of the log.
+    NotNoted {
+        error: String,
+    },
     /// What a killed process had left in the spool is in the log.
     SpoolDrained {
         bytes: u64,
@@ -152,6 +156,7 @@ impl Event {
             | Self::LevelGone { .. }
             | Self::Held { at: Some(_), .. }
             | Self::IndexIncomplete { .. }
+            | Self::NotNoted { .. }
             | Self::SpoolSetAside { .. }
             | Self::NoSpool { .. }
             | Self::Missed { .. }
@@ -220,6 +225,9 @@ impl fmt::Display for Event {
                 write!(out, "messages from position {from} of the log on are not all found by key: {reason}")
             }
             Self::IndexComplete => out.write_str("all messages are found by key again"),
+            Self::NotNoted { error } => {
+                write!(out, "the next start reads more of the log, for its disk has no room: {error}")
+            }
             Self::SpoolDrained { bytes } => {
                 write!(
                     out,

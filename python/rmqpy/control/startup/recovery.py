@@ -25,6 +25,7 @@ from rmqpy.control.store.events import log_events
 from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import retain
 from rmqpy.control.store.transaction_checks import CheckFile
+from rmqpy.control.tables.full_disk import unless_full
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
@@ -92,7 +93,7 @@ async def recover(
     await _read_files(recovered, folder)
     if is_cut:
         await _forget_ended_transactions(recovered)
-    context.undo.push_async_callback(recovered.offset_file.save)
+    context.undo.push_async_callback(unless_full(recovered.offset_file.save))
     return recovered
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,15 @@ from typing import Generic, Protocol, TypeVar
 from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.control.tables import unknown_fields
+from rmqpy.control.tables.full_disk import lacks_space
 from rmqpy.control.tables.unknown_fields import UnknownFields
 from rmqpy.errors import StoreError
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.topics import DataVersion
+
+log = logging.getLogger(__name__)
 
 
 class Versioned(Protocol):
@@ -137,9 +141,14 @@ class TableFile(Generic[C]):
         await asyncio.shield(self._next)
 
     def save_now(self) -> None:
-        """`save`, blocking: before the event loop runs."""
+        """`save`, blocking: before the event loop runs. On a full disk the version moves in memory alone."""
         tree, version = self._content()
-        self._write(tree)
+        try:
+            self._write(tree)
+        except StoreError as error:
+            if not lacks_space(error):
+                raise
+            log.warning("%s; it is written with the next change", error)
         self._version = version
 
     async def _write_all(self) -> None:

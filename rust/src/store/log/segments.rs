@@ -268,8 +268,9 @@ impl Segments {
     /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
     /// No slice may be held beyond `end`; recovery, the only caller, holds none.
     pub(crate) fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
+        // A file that begins there is the next one, for which a full disk may have no room once more.
         let (kept, removed): (Vec<_>, Vec<_>) =
-            self.all().iter().cloned().partition(|segment| segment.base() < end);
+            self.all().iter().cloned().partition(|segment| segment.base() <= end);
         self.list.store(Arc::new(kept.clone()));
         // From the end, so that a crash in between leaves no gap.
         for segment in removed.iter().rev() {
@@ -278,6 +279,9 @@ impl Segments {
         let Some(last) = kept.last().filter(|last| last.limit() > end) else { return Ok(None) };
         let path = last.path().to_owned();
         let used = end - last.base();
+        if used == 0 {
+            last.file().allocate(self.size).map_err(StoreError::io(&path, "allocate"))?;
+        }
         last.zero_from(used).map_err(StoreError::io(&path, "zero the end"))?;
         let (segment, appender) = self.map(Arc::clone(last.file()), last.base(), path, used)?;
         let segment = Arc::new(segment);

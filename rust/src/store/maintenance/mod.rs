@@ -25,8 +25,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::store::derived::Index;
-use crate::store::error::StoreError;
-use crate::store::events::{Events, Step};
+use crate::store::error::{StoreError, unless_full};
+use crate::store::events::{Event, Events, Step};
 use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, record_at};
 use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop, DigestBase};
 use crate::store::waiting_rooms::Waits;
@@ -69,6 +69,7 @@ pub(super) struct Maintenance {
     checkpoint_files: CheckpointFiles,
     state: Mutex<RoundState>,
     failures: Mutex<Failures>,
+    events: Arc<Events>,
     queues_written_at: Mutex<Duration>,
     interim: Interim,
     request: Mutex<MaintenanceRequest>,
@@ -109,7 +110,8 @@ impl Maintenance {
             expiry,
             checkpoint_files,
             state: Mutex::new(state),
-            failures: Mutex::new(Failures::new(events)),
+            failures: Mutex::new(Failures::new(Arc::clone(&events))),
+            events,
             queues_written_at: Mutex::new(now),
             interim: Interim::new(),
             request: Mutex::default(),
@@ -290,7 +292,7 @@ impl Maintenance {
     }
 
     /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
-    /// What is in doubt is left to recovery.
+    /// What is in doubt is left to recovery, and so is what has no room on the disk.
     pub(super) fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let durable = self.flush.flush()?;
@@ -304,9 +306,13 @@ impl Maintenance {
         if let Some(spool) = self.log.segments().spool() {
             spool.remove()?;
         }
-        self.sync_derived(&mut state)?;
-        self.note(durable.0)?;
+        // Without an entry a block is not compared, which is all.
+        unless_full(self.log.checksums().write(self.log.segments(), durable.0))?;
         let derived = self.dispatcher.derived();
+        if let Some(error) = unless_full(self.sync_derived(&mut state).and_then(|()| derived.note()))? {
+            self.leave_open(&error);
+            return Ok(());
+        }
         let (last, queues) = self.dispatcher.last();
         let (last_record, last_record_crc) = match last {
             Some(LastRecord { physical, .. }) => {
@@ -322,8 +328,16 @@ impl Maintenance {
             state.checkpoint.record = last.physical as i64;
         }
         let stop = CleanStop { log_end, last_record, last_record_crc, derived: derived.digest() };
-        self.checkpoint_files.save(&state.checkpoint, queues, Some(stop))?;
-        self.checkpoint_files.end()
+        match unless_full(self.checkpoint_files.save(&state.checkpoint, queues, Some(stop)))? {
+            Some(error) => self.leave_open(&error),
+            None => self.checkpoint_files.end()?,
+        }
+        Ok(())
+    }
+
+    /// Leaves the store as a kill would, without a reason to fail the stop: the log is on the disk.
+    fn leave_open(&self, error: &StoreError) {
+        self.events.add(Event::NotNoted { error: error.to_string() });
     }
 
     /// The thread for the time of checkpoints: what sends come to next goes on meanwhile.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::store::disk::{Disk, Open};
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, unless_full};
 
 use super::deleted_topics::DigestBase;
 
@@ -227,7 +227,11 @@ impl CheckpointFiles {
     /// The directories made so far become durable with it, whatever an earlier start left undone.
     pub(crate) fn begin(&self) -> Result<(), StoreError> {
         let process = std::process::id().to_string();
-        self.write(&self.abort, process.as_bytes(), process.len() as u64)?;
+        // An empty file says the same, and takes no space.
+        if unless_full(self.write(&self.abort, process.as_bytes(), process.len() as u64))?.is_some() {
+            let made = self.disk.open(&self.abort, Open::Create);
+            made.and_then(|file| file.sync()).map_err(StoreError::io(&self.abort, "create"))?;
+        }
         for dir in self.root.ancestors().take(2) {
             self.disk.sync_entries(dir)?;
         }

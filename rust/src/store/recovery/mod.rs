@@ -6,6 +6,9 @@
 //! whole; what follows is zeroed, durably, before anything is written. What was durable before and is broken now is
 //! rotten, not torn: it is passed over and reported, and what follows it stays.
 //!
+//! Derived files decide nothing: where the disk has no room for them, what they lack stays in memory, and the checkpoint where it
+//! is.
+//!
 //! Invariants: running it twice changes nothing the second time, also when the first was cut short; nothing of the log
 //! before its end is ever changed; when it returns, all that it found is durable.
 //! Threads: the opening one; `RecoveryProgress` may be read from any.
@@ -26,7 +29,7 @@ use crate::clock::SharedClock;
 use crate::positions::QueueKey;
 use crate::store::derived::{Derived, DerivedFiles, Index, Shape};
 use crate::store::disk::{DIRECT_BYTES, Disk, Open};
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, unless_full};
 use crate::store::events::{Event, Events};
 use crate::store::log::{
     Active, Checksums, LastRecord, Segments, Spool, TrustBoundary, WalkEnd, WritePathKind, is_whole,
@@ -182,7 +185,8 @@ impl Recovery<'_> {
         let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
         for topic in &deleted {
             queues.files().remove_topic(topic)?;
-            self.deleted.finish(topic)?;
+            // Without room for the note the next start removes them once more.
+            unless_full(self.deleted.finish(topic))?;
         }
         Ok((DerivedFiles { queues, index: options.index_enabled.then_some(index) }, folders))
     }
@@ -359,20 +363,32 @@ impl Recovery<'_> {
             None => self.segments.create()?,
         };
         self.checksums.cut(&self.segments, end);
-        derived.write()?;
-        derived.sync()?;
-        derived.note()?;
+        // What has no room stays in memory; then the checkpoint stays where it is, and a crash has this read once more.
+        let mut lacking =
+            unless_full(derived.write().and_then(|()| derived.sync()).and_then(|()| derived.note()))?;
         let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
             LastRecord::of(record, &self.deleted)
         });
         let last = last.or(before.filter(|last| last.physical < end));
-        self.checkpoint.log_timestamp_ms = last.map_or(0, |last| last.store_timestamp_ms);
-        self.checkpoint.queue_timestamp_ms = self.checkpoint.log_timestamp_ms;
-        self.checkpoint.index_timestamp_ms = derived.index.as_ref().map_or(0, Index::full_timestamp_ms);
-        self.checkpoint.record = last.map_or(0, |last| last.physical as i64);
         derived.queues.recount();
-        let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
-        self.checkpoint_files.save(&self.checkpoint, queues, None)?;
+        if lacking.is_none() {
+            let log_timestamp_ms = last.map_or(0, |last| last.store_timestamp_ms);
+            let checkpoint = Checkpoint {
+                log_timestamp_ms,
+                queue_timestamp_ms: log_timestamp_ms,
+                index_timestamp_ms: derived.index.as_ref().map_or(0, Index::full_timestamp_ms),
+                record: last.map_or(0, |last| last.physical as i64),
+                ..self.checkpoint
+            };
+            let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
+            lacking = unless_full(self.checkpoint_files.save(&checkpoint, queues, None))?;
+            if lacking.is_none() {
+                self.checkpoint = checkpoint;
+            }
+        }
+        if let Some(error) = lacking {
+            self.events.add(Event::NotNoted { error: error.to_string() });
+        }
         let Self { segments, checksums, deleted, checkpoint, .. } = self;
         Ok(Recovered { segments, checksums, active, derived, deleted, last, checkpoint })
     }

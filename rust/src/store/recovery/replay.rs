@@ -22,7 +22,7 @@ use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::{
     ConsumeQueue, Derived, DerivedFiles, DispatchRequest, Queues, UNIT_BYTES, Unit, weight_of,
 };
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, unless_full};
 use crate::store::log::{Found, LastRecord, Segments, record_at};
 
 use super::deleted_topics::DeletedTopics;
@@ -32,6 +32,8 @@ use super::progress::RecoveryProgress;
 const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
+/// Records whose units and keys stay in memory while the disk has no room: some 200 MiB.
+const RECORDS_IN_MEMORY_MAX: usize = 1 << 22;
 
 /// What the queues hold of records before those that are replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +67,8 @@ pub(crate) struct Replay<'a> {
     /// Position of the newest record.
     last: Option<u64>,
     records: usize,
+    /// How many of them are in files.
+    written: usize,
 }
 
 /// A unit, and the place in its queue that its record claims.
@@ -105,6 +109,7 @@ impl<'a> Replay<'a> {
             damage: Vec::new(),
             last: None,
             records: 0,
+            written: 0,
         }
     }
 
@@ -145,9 +150,19 @@ impl<'a> Replay<'a> {
         }
         self.records += 1;
         if self.records.is_multiple_of(RECORDS_BETWEEN_WRITES) {
-            self.derived.write()?;
+            self.write()?;
         }
         self.progress.reached(at - self.from);
+        Ok(())
+    }
+
+    /// Writes what was rebuilt. Where the disk has no room it stays in memory, as long as that is little.
+    fn write(&mut self) -> Result<(), StoreError> {
+        match unless_full(self.derived.write())? {
+            Some(error) if self.records - self.written > RECORDS_IN_MEMORY_MAX => return Err(error),
+            Some(_) => {}
+            None => self.written = self.records,
+        }
         Ok(())
     }
 
