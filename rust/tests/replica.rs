@@ -15,7 +15,7 @@ use rmqpy::store::{Durability, Options, PutError, Replica, ReplicaError, Retenti
 use store_model::workloads::{LARGE, NINE, ODD, SMALL};
 use store_model::{
     SEGMENT_BYTES, Sample, clock, index_everything, key_of, open, options_with, outlives_a_kill, put,
-    read_all,
+    read_all, sample,
 };
 
 const MASTERS: [&[&[Sample]]; 3] =
@@ -294,4 +294,24 @@ fn a_copy_that_is_killed_at_any_operation_asks_from_its_last_whole_record_and_en
             crash(&master, durability, at, *survival);
         }
     }
+}
+
+#[test]
+fn a_copy_whose_spool_is_smaller_than_its_masters_takes_records_larger_than_its_parts() {
+    const HUGE: &[Sample] = &[sample("a", 0, 200_000), sample("b", 0, 10), sample("a", 0, 300_000)];
+    let sized = |options: Options| Options { segment_bytes: 1 << 19, ..options };
+    let master =
+        open(SimDisk::new().shared(), sized(store_model::options("/store")), clock()).expect("opens");
+    fill(&master, &[SMALL, HUGE, ODD, HUGE, LARGE, HUGE, SMALL]);
+    let disk = SimDisk::new();
+    let options = sized(options_with(Durability::PageCacheSpooled, "/store"));
+    let options = Options { is_replica: true, spool_bytes: 1 << 18, ..options };
+    let copy = open(disk.shared(), options.clone(), clock()).expect("opens");
+    assert_eq!(copy.events(), [], "there is a spool");
+    let mut replica = copy.replica().expect("a copy");
+    follow(&master, &mut replica, &[70_000, 1, 400_000]).expect("it is taken");
+    assert_copy(&master, &copy, "as it came");
+    // A killed process leaves what it had not written in the larger part, too.
+    let copy = open(disk.crash(Survival::Everything, 0).shared(), options, clock()).expect("opens");
+    assert_copy(&master, &copy, "after a kill");
 }

@@ -25,6 +25,11 @@ async def half(peer: Peer, topic: str = "orders", body: bytes = b"hello", more: 
     properties = f"UNIQ_KEY\x01{KEY}\x02TAGS\x01paid\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02{more}"
     answer = await send(peer, topic, body, f="4", i=properties)
     assert answer.code == 0, answer
+    return decided_by(answer, topic)
+
+
+def decided_by(answer: Frame, topic: str = "orders") -> dict[str, str]:
+    """The header fields with which a half that was stored is decided about."""
     assert answer.ext is not None
     assert answer.ext["transactionId"] == KEY
     return {
@@ -203,3 +208,64 @@ async def saved(peer: Peer, topic: str, offset: int) -> None:
             if answer.ext is not None and answer.ext.get("offset") == str(offset):
                 return
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "waits", ["", "DELAY\x013\x02", "TIMER_DELAY_MS\x0160000\x02", "TIMER_DELAY_SEC\x0160\x02"]
+)
+async def test_a_half_is_refused_when_its_message_has_no_room_for_what_a_commit_adds(
+    cluster: Cluster, waits: str
+) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        codes = set()
+        for size in range(32_300, 32_700, 7):
+            pad = f"pad\x01{'p' * size}\x02"
+            properties = f"UNIQ_KEY\x01{KEY}\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02{waits}{pad}"
+            answer = await send(peer, "orders", f="4", i=properties)
+            codes.add(answer.code)
+            if answer.code == 0:
+                assert (await end(peer, decided_by(answer), COMMIT)).code == 0, size
+        assert codes == {0, 13}
+
+
+async def test_a_half_is_refused_when_its_message_and_its_mark_do_not_fit_into_a_file_of_the_log(
+    start: Start,
+) -> None:
+    cluster = await start(mappedFileSizeCommitLog="65536", maxMessageSize="65000")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        codes = set()
+        for size in range(64_500, 65_000, 11):
+            properties = f"UNIQ_KEY\x01{KEY}\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02"
+            answer = await send(peer, "orders", b"b" * size, f="4", i=properties)
+            codes.add(answer.code)
+            if answer.code == 0:
+                assert (await end(peer, decided_by(answer), COMMIT)).code == 0, size
+        assert codes == {0, 13}
+
+
+async def test_a_commit_whose_mark_a_crash_has_torn_off_is_not_delivered_twice(
+    start: Start, tmp_path: Path
+) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        decided = await half(peer)
+        assert (await end(peer, decided, COMMIT)).code == 0
+    await cluster.broker.stop()
+    [log] = (tmp_path / "store" / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        content = file.read()
+        # The mark is the last record, and its topic lies behind a head and a body of one byte.
+        at = content.rindex(MARKS.encode()) - 86
+        file.seek(at)
+        file.write(bytes(1_000))
+    (tmp_path / "store" / "checkpoint").unlink()
+    for _ in range(2):
+        async with (
+            made_broker(tmp_path, cluster.namesrv, {}) as again,
+            await Peer.connect(again.address) as peer,
+        ):
+            assert [record.body for record in await stored(peer, "orders")] == [b"hello"]
+            assert [mark.body for mark in await stored(peer, MARKS)] == [b"0"]
+            assert (await end(peer, decided, COMMIT)).code == 1, "it has ended"
+            # Something else ends the log.
+            assert (await send(peer, "others")).code == 0

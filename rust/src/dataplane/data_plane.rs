@@ -234,7 +234,10 @@ impl DataPlane {
     /// wait for the disk.
     pub(crate) fn recover_transactions(&self, checked: &[CheckedHalves]) -> Result<(), StoreError> {
         self.broker.as_ref().map_or(Ok(()), |broker| {
-            broker.transactions.recover(&broker.offsets, broker.metadata.transaction_timeout_ms())?;
+            let timeout_ms = broker.metadata.transaction_timeout_ms();
+            if let Some(half) = broker.transactions.recover(&broker.offsets, timeout_ms)? {
+                broker.mark_torn_commit(half)?;
+            }
             broker.transactions.restore_checks(checked);
             Ok(())
         })

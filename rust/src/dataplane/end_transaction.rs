@@ -29,7 +29,7 @@ use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::requests::end_transaction::{COMMIT, EndTransactionHeader, ROLLBACK, UNKNOWN};
 use crate::requests::needs;
-use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
+use crate::store::{ConsumeQueue, KeyHashes, Put, PutError, StoreError};
 
 /// The properties of a mark.
 const MARK_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d\x02";
@@ -214,6 +214,14 @@ impl Broker {
             return Ok((timing.queue, attributes));
         }
         Ok((queue, MessageAttributes::copied(arena, topic, half.properties(), &[])?))
+    }
+
+    /// Stores the mark of a half whose commit ends the log, before anything else is stored: a crash has torn them apart.
+    pub(super) fn mark_torn_commit(&self, half: QueueOffset) -> Result<(), StoreError> {
+        let (queue, body) = (self.store.queue_or_create(OP_HALF_TOPIC, 0)?, half.0.to_string());
+        // One that is refused, as by a slave or on a full disk, is stored by the next start: the commit still ends the log.
+        self.store.append(&mut [self.mark(queue, body.as_bytes(), false)]);
+        Ok(())
     }
 
     /// The mark on an ended half, right behind its message where there is one.

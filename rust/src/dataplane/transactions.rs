@@ -2,7 +2,8 @@
 //!
 //! A half message lies in the queue of `RMQ_SYS_TRANS_HALF_TOPIC`, where no consumer reads it. Its end is a mark in
 //! `RMQ_SYS_TRANS_OP_HALF_TOPIC`, with the offset of the half, and for a commit the message itself in front of it: both in
-//! one append, so that no crash leaves a commit that is open still. The original gathers marks for three seconds in
+//! one append. A crash that tears them apart leaves a commit as the newest record, which a start takes for the mark and
+//! completes. The original gathers marks for three seconds in
 //! memory, writes several as one, with commas, and delivers twice what was committed then. Its releases before 5.1 read
 //! one offset alone, as do later ones: that is what is written here.
 //!

@@ -254,6 +254,11 @@ impl Store {
         self.log.wait_for_room()
     }
 
+    /// Position of the newest record that consumers may see; `None` of a log without one.
+    pub(crate) fn newest_record(&self) -> Option<PhysicalOffset> {
+        self.dispatcher.last().0.map(|last| PhysicalOffset(last.physical))
+    }
+
     /// Whether senders may ask to wait until their message is on disk.
     pub(crate) fn is_sync(&self) -> bool {
         self.options.durability.promises_disk()

@@ -356,6 +356,7 @@ impl Replica {
             let Some(next) = rest.first_mut() else { break };
             match stop {
                 Some(RawStop::NoRoom(_)) => self.make_room(&mut waited)?,
+                Some(RawStop::LargerThanParts) => self.make_large_room(next.bytes.len(), &mut waited)?,
                 Some(RawStop::Refused(refusal)) => return Err(refusal.into()),
                 Some(RawStop::OutOfTurn) => self.start_over(next)?,
                 Some(RawStop::QueueGone) => {
@@ -378,6 +379,7 @@ impl Replica {
             match self.store.log.append_blank(bytes) {
                 Ok(()) => break,
                 Err(RawStop::NoRoom(NoRoom::File | NoRoom::Flush)) => self.make_room(&mut waited)?,
+                Err(RawStop::LargerThanParts) => self.make_large_room(bytes.len(), &mut waited)?,
                 Err(RawStop::Refused(refusal)) => return Err(refusal.into()),
                 Err(RawStop::OutOfTurn | RawStop::QueueGone) => return Err(PutError::Pending.into()),
             }
@@ -390,6 +392,14 @@ impl Replica {
     fn make_room(&self, waited: &mut Duration) -> Result<(), ReplicaError> {
         *waited += self.store.make_room();
         if *waited >= WAIT_MAX { Err(PutError::Busy.into()) } else { Ok(()) }
+    }
+
+    /// Likewise for bytes that no part of the spool takes, unlike the master's: one that does is made.
+    fn make_large_room(&self, bytes: usize, waited: &mut Duration) -> Result<(), ReplicaError> {
+        match self.store.log.segments().spool() {
+            Some(spool) if spool.provide(bytes)? => Ok(()),
+            _ => self.make_room(waited),
+        }
     }
 
     /// Lets the queue of a record go on with it.

@@ -9,8 +9,10 @@ use super::super::offsets::Offsets;
 use super::{NewHalf, State, Transactions, number, time_to_decide_ms};
 use crate::message::properties::name;
 use crate::message::record::{RecordView, records};
+use crate::message::sysflag;
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
-use crate::positions::QueueOffset;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::requests::end_transaction::COMMIT;
 use crate::store::{ConsumeQueue, Get, GetResult, StoreError};
 
 /// What one read takes of a queue.
@@ -21,9 +23,14 @@ const PASSED_MARKS_MAX: u64 = 65_536;
 
 impl Transactions {
     /// Finds the halves that are open after a start; before the first request. Their producers have `timeout_ms` where
-    /// they do not ask for another time. May wait for the disk.
-    pub(in crate::dataplane) fn recover(&self, offsets: &Offsets, timeout_ms: i64) -> Result<(), StoreError> {
-        let Some(halves) = self.store.queue(HALF_TOPIC, 0) else { return Ok(()) };
+    /// they do not ask for another time. Returns the half of a commit whose mark a crash has torn off: it has ended, and
+    /// its mark has to be stored. May wait for the disk.
+    pub(in crate::dataplane) fn recover(
+        &self,
+        offsets: &Offsets,
+        timeout_ms: i64,
+    ) -> Result<Option<QueueOffset>, StoreError> {
+        let Some(halves) = self.store.queue(HALF_TOPIC, 0) else { return Ok(None) };
         let saved = |topic| offsets.query(TRANSACTION_GROUP, topic, 0).unwrap_or_default();
         let (min, end) = (halves.min().0, halves.max().0);
         let from = saved(HALF_TOPIC).max(min).min(end);
@@ -82,8 +89,23 @@ impl Transactions {
                 true
             })?;
         }
+        let torn = self.torn_commit().filter(|half| found.remove(half.0).is_some());
         *self.state.lock() = found;
-        Ok(())
+        Ok(torn)
+    }
+
+    /// The half that the newest record commits. A commit and its mark are one append, so that only the end of the log can
+    /// have one without the other.
+    fn torn_commit(&self) -> Option<QueueOffset> {
+        let newest = self.store.lookup(self.store.newest_record()?)?;
+        let newest = RecordView::parse(&newest).ok()?;
+        if newest.sys_flag() & sysflag::TRANSACTION_MASK != COMMIT {
+            return None;
+        }
+        let at = u64::try_from(newest.prepared_transaction_offset()).ok()?;
+        let half = self.store.lookup(PhysicalOffset(at))?;
+        let half = RecordView::parse(&half).ok()?;
+        (half.topic() == HALF_TOPIC.as_bytes()).then(|| half.queue_offset())
     }
 
     /// Saves in the table of offsets how far both queues are done, as far as the log was durable when this was found out,

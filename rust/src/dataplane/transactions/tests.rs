@@ -7,8 +7,9 @@ use crate::clock::ManualClock;
 use crate::dataplane::metadata::{Identity, Metadata, Topic};
 use crate::dataplane::offsets::Offsets;
 use crate::dataplane::stored_record::{fields, store_record};
-use crate::message::record::RecordView;
+use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
+use crate::requests::end_transaction::COMMIT;
 use crate::store::disk::simulated::{SimDisk, Survival};
 use crate::store::{Options, RecoveryProgress};
 
@@ -66,9 +67,14 @@ fn open_offsets(transactions: &Transactions) -> Vec<u64> {
 }
 
 fn recovered(store: &Arc<Store>, offsets: &Offsets) -> Transactions {
+    recovered_with_torn(store, offsets).0
+}
+
+/// And the half of a commit that has no mark.
+fn recovered_with_torn(store: &Arc<Store>, offsets: &Offsets) -> (Transactions, Option<QueueOffset>) {
     let transactions = Transactions::new(store);
-    transactions.recover(offsets, 6_000).expect("a working disk");
-    transactions
+    let torn = transactions.recover(offsets, 6_000).expect("a working disk");
+    (transactions, torn)
 }
 
 fn metadata() -> Metadata {
@@ -347,4 +353,29 @@ fn a_half_leaves_with_its_file_and_is_due_before_that_whatever_its_producer_aske
     assert_eq!(transactions.lose_before(halves[2].1), None);
     assert_eq!((open_offsets(&transactions), transactions.counts().lost), (vec![2], 2));
     assert_eq!(transactions.first(), Some(halves[2].1));
+}
+
+#[test]
+fn a_commit_that_a_crash_has_torn_from_its_mark_ends_its_half() {
+    let store = open(&SimDisk::new());
+    let halves: Vec<_> = (0..3).map(|_| store_plain(&store, HALF_TOPIC, b"half")).collect();
+    let commit = |at: PhysicalOffset, sys_flag| RecordFields {
+        sys_flag,
+        prepared_transaction_offset: at.0 as i64,
+        ..fields("orders", 0, b"", b"half")
+    };
+    store_record(&store, commit(halves[0].1, COMMIT));
+    let (transactions, torn) = recovered_with_torn(&store, &Offsets::default());
+    assert_eq!((open_offsets(&transactions), torn), (vec![1, 2], Some(halves[0].0)));
+    // Completed, it is none any more; neither is a message that only looks so, nor a commit whose half has ended.
+    store_plain(&store, OP_HALF_TOPIC, b"0");
+    for record in [
+        commit(halves[1].1, 0),
+        commit(PhysicalOffset(halves[1].1.0 + 1), COMMIT),
+        commit(halves[0].1, COMMIT),
+    ] {
+        store_record(&store, record);
+        let (transactions, torn) = recovered_with_torn(&store, &Offsets::default());
+        assert_eq!((open_offsets(&transactions), torn), (vec![1, 2], None));
+    }
 }

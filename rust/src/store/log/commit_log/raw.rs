@@ -25,6 +25,8 @@ pub(crate) struct RawRecord<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RawStop {
     NoRoom(NoRoom),
+    /// No part of the spool takes so many bytes in one piece.
+    LargerThanParts,
     /// Its queue does not go on with its offset.
     OutOfTurn,
     /// Its queue was deleted.
@@ -63,7 +65,7 @@ impl CommitLog {
     fn place_raw(&self, writer: &mut Writer, record: &mut RawRecord<'_>) -> Result<(), RawStop> {
         self.check_open().map_err(RawStop::Refused)?;
         let size = record.bytes.len();
-        if (size + BLANK_BYTES_MIN) as u64 > writer.file_room() || size as u64 > self.group_bytes_max {
+        if (size + BLANK_BYTES_MIN) as u64 > writer.file_room() {
             return Err(RawStop::Refused(PutError::TooLarge));
         }
         if let Some(dispatch) = &record.dispatch {
@@ -74,9 +76,10 @@ impl CommitLog {
                 return Err(RawStop::OutOfTurn);
             }
         }
-        if writer.ring.len() == writer.ring.capacity() || !writer.write_path.has_room(size) {
+        if writer.ring.len() == writer.ring.capacity() {
             return Err(RawStop::NoRoom(NoRoom::Flush));
         }
+        self.check_room(writer, size)?;
         let Some(into) = writer.write_path.append(size) else {
             return Err(RawStop::NoRoom(NoRoom::Flush));
         };
@@ -92,6 +95,15 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Whether the write path takes so many bytes in one piece. A part of the spool may be smaller than what a master's takes.
+    fn check_room(&self, writer: &Writer, size: usize) -> Result<(), RawStop> {
+        match writer.write_path.has_room(size) {
+            true => Ok(()),
+            false if size as u64 > self.group_bytes_max => Err(RawStop::LargerThanParts),
+            false => Err(RawStop::NoRoom(NoRoom::Flush)),
+        }
+    }
+
     /// Ends the newest file as the master's ends, with all these bytes, and goes on in the next one.
     pub(crate) fn append_blank(&self, bytes: &[u8]) -> Result<(), RawStop> {
         let mut writer = self.writer.lock();
@@ -100,8 +112,8 @@ impl CommitLog {
         let last = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let front = bytes.get(..last.max(BLANK_BYTES_MIN)).unwrap_or(bytes);
         let is_whole_file = bytes.len() == writer.segment.size();
-        if (front.len() > BLANK_BYTES_MIN || is_whole_file) && !writer.write_path.has_room(front.len()) {
-            return Err(RawStop::NoRoom(NoRoom::Flush));
+        if front.len() > BLANK_BYTES_MIN || is_whole_file {
+            self.check_room(&writer, front.len())?;
         }
         let Some((segment, appender)) = self.next.lock().take() else {
             self.wants_next.store(true, Ordering::Release);

@@ -25,6 +25,8 @@ use super::marks::{Marks, set_end};
 
 /// Files of a spool: one is appended to, one is free, and two can still be read.
 const PARTS: u64 = 4;
+/// Larger ones that are made for records which those do not take, at most: each is twice as large as the one before.
+const LARGE_PARTS_MAX: usize = 16;
 /// Bytes written in one piece.
 const WRITE_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: u64 = DIRECT_BYTES as u64;
@@ -73,10 +75,30 @@ struct Entry {
     part: Arc<Part>,
 }
 
+impl Entry {
+    /// Whether records of `size` bytes fit into the part, which is free, behind the begin of their block.
+    fn takes(&self, size: usize) -> bool {
+        let room = self.appender.as_ref().map_or(0, SpoolAppender::room);
+        fits(size, room.saturating_sub(DIRECT_BYTES))
+    }
+}
+
 struct State {
     /// Oldest first.
     readable: VecDeque<Entry>,
     free: Vec<Entry>,
+    /// Files that were made, and what the largest takes.
+    made: u64,
+    largest: usize,
+}
+
+impl State {
+    /// The smallest free part that takes records of `size` bytes.
+    fn free_for(&self, size: usize) -> Option<usize> {
+        let taking = self.free.iter().enumerate().rev().filter(|(_, entry)| entry.takes(size));
+        let room = |entry: &Entry| entry.appender.as_ref().map_or(0, SpoolAppender::room);
+        taking.min_by_key(|(_, entry)| room(entry)).map(|(index, _)| index)
+    }
 }
 
 /// How far the flush is.
@@ -124,14 +146,20 @@ impl Spool {
         let group_bytes = (bytes / PARTS).min(segment_bytes);
         let size = MARKS_BYTES as u64 + group_bytes + 2 * BLOCK_BYTES;
         let free = (0..PARTS).map(|index| make_part(&**disk, &dir.join(index.to_string()), size));
-        let free = free.collect::<Result<Vec<_>, _>>()?;
+        let mut free = free.collect::<Result<Vec<_>, _>>()?;
+        free.reserve_exact(LARGE_PARTS_MAX);
         Ok(Self {
             disk: Arc::clone(disk),
             dir,
             boot,
             group_bytes,
             free: AtomicUsize::new(free.len()),
-            state: Mutex::new(State { readable: VecDeque::with_capacity(free.len()), free }),
+            state: Mutex::new(State {
+                readable: VecDeque::with_capacity(LARGE_PARTS_MAX + free.len()),
+                free,
+                made: PARTS,
+                largest: group_bytes as usize,
+            }),
             begin: AtomicU64::new(u64::MAX),
             in_files: AtomicU64::new(0),
             written: Mutex::new(Written { end: 0, settled: 0, file: None }),
@@ -177,16 +205,49 @@ impl Spool {
         self.free.load(Ordering::Acquire) > 0
     }
 
-    /// Takes a free part for the log from `first` on, in the file that begins at `file_base`. `carry` are the bytes before
-    /// it in its block.
+    /// Whether a free part takes records of `size` bytes, which may be more than every part does.
+    pub(super) fn has_free_for(&self, size: usize) -> bool {
+        match size as u64 <= self.group_bytes {
+            true => self.has_free(),
+            false => self.state.lock().free_for(size).is_some(),
+        }
+    }
+
+    /// Sees to a free part that takes `size` bytes in one piece, which is more than every part does; makes one where there
+    /// is none. Whether it is free: else it waits for the flush or a reader. For a replica, whose master's spool may be
+    /// larger; one at a time.
+    pub(crate) fn provide(&self, size: usize) -> Result<bool, StoreError> {
+        let (made, largest) = {
+            let mut state = self.state.lock();
+            while state.free_for(size).is_none() && self.recycle_oldest(&mut state) {}
+            self.free.store(state.free.len(), Ordering::Release);
+            if state.free_for(size).is_some() || size <= state.largest {
+                return Ok(state.free_for(size).is_some());
+            }
+            (state.made, size.next_power_of_two())
+        };
+        // Readers go on meanwhile.
+        let bytes = MARKS_BYTES + largest + 2 * DIRECT_BYTES;
+        let part = make_part(&*self.disk, &self.dir.join(made.to_string()), bytes as u64)?;
+        let mut state = self.state.lock();
+        state.free.push(part);
+        (state.made, state.largest) = (made + 1, largest);
+        self.free.store(state.free.len(), Ordering::Release);
+        Ok(true)
+    }
+
+    /// Takes a free part for the log from `first` on, in the file that begins at `file_base`, with room for `size` bytes.
+    /// `carry` are the bytes before it in its block.
     pub(super) fn activate(
         &self,
         file_base: u64,
         first: u64,
         carry: &[u8],
+        size: usize,
     ) -> Option<(SpoolAppender, Arc<Part>)> {
         let mut state = self.state.lock();
-        let Entry { appender, mut part } = state.free.pop()?;
+        let index = state.free_for(size)?;
+        let Entry { appender, mut part } = state.free.swap_remove(index);
         self.free.store(state.free.len(), Ordering::Release);
         let mut appender = appender?;
         let base = first - carry.len() as u64;
@@ -216,23 +277,27 @@ impl Spool {
     /// Sees to a free part: the oldest one begins anew if it may. Whether there is one.
     pub(crate) fn recycle(&self) -> bool {
         let mut state = self.state.lock();
-        if state.free.is_empty()
-            && let Some(Entry { appender: Some(appender), part }) = state.readable.front_mut()
-            && part.end() <= self.in_files()
-            && let Some(part) = Arc::get_mut(part)
-        {
-            set_end(appender, 0);
-            // Nobody can come to hold it meanwhile: it is found under the lock alone.
-            if appender.restart(&mut part.reader)
-                && let Some(entry) = state.readable.pop_front()
-            {
-                let begin = state.readable.front().map_or(u64::MAX, |entry| entry.part.first);
-                self.begin.store(begin, Ordering::Release);
-                state.free.push(entry);
-            }
+        if state.free.is_empty() {
+            self.recycle_oldest(&mut state);
         }
         self.free.store(state.free.len(), Ordering::Release);
         !state.free.is_empty()
+    }
+
+    /// Lets the oldest part begin anew if it may; whether it did.
+    fn recycle_oldest(&self, state: &mut State) -> bool {
+        let Some(Entry { appender: Some(appender), part }) = state.readable.front_mut() else { return false };
+        let part = if part.end() <= self.in_files() { Arc::get_mut(part) } else { None };
+        let Some(part) = part else { return false };
+        set_end(appender, 0);
+        // Nobody can come to hold it meanwhile: it is found under the lock alone.
+        if !appender.restart(&mut part.reader) {
+            return false;
+        }
+        state.free.extend(state.readable.pop_front());
+        let begin = state.readable.front().map_or(u64::MAX, |entry| entry.part.first);
+        self.begin.store(begin, Ordering::Release);
+        true
     }
 
     /// Clears the marks of the parts that lie before `end` and are in the log's files: what is deleted there is not to be

@@ -27,7 +27,7 @@ impl SpoolWriter {
     /// begin of their block.
     pub(crate) fn new(spool: Arc<Spool>, file_base: u64, end: u64, carry: &[u8]) -> Self {
         spool.start(end);
-        let active = spool.activate(file_base, end, carry);
+        let active = spool.activate(file_base, end, carry, 0);
         Self { spool, active, file_base, end }
     }
 
@@ -36,9 +36,9 @@ impl SpoolWriter {
         block_begin(file_base, at)
     }
 
-    /// Goes on in the next free part.
-    fn go_on(&mut self) {
-        if !self.spool.has_free() {
+    /// Goes on in the next free part that takes `size` bytes.
+    fn go_on(&mut self, size: usize) {
+        if !self.spool.has_free_for(size) {
             return;
         }
         self.commit();
@@ -47,20 +47,20 @@ impl SpoolWriter {
             part
         });
         let carry = before.as_ref().map_or(&[][..], |part| part.last_block());
-        self.active = self.spool.activate(self.file_base, self.end, carry);
+        self.active = self.spool.activate(self.file_base, self.end, carry, size);
     }
 }
 
 impl WritePath for SpoolWriter {
     fn has_room(&self, size: usize) -> bool {
         let is_in_active = self.active.as_ref().is_some_and(|(active, _)| fits(size, active.room()));
-        is_in_active || (size as u64 <= self.spool.group_bytes() && self.spool.has_free())
+        is_in_active || self.spool.has_free_for(size)
     }
 
     fn append(&mut self, size: usize) -> Option<&mut [u8]> {
         let is_in_active = self.active.as_ref().is_some_and(|(active, _)| fits(size, active.room()));
         if !is_in_active {
-            self.go_on();
+            self.go_on(size);
         }
         let (active, _) = self.active.as_mut()?;
         if !fits(size, active.room()) {
@@ -107,7 +107,7 @@ impl WritePath for SpoolWriter {
         }
         (self.file_base, self.end) = (base, base);
         self.spool.start(base);
-        self.active = self.spool.activate(base, base, &[]);
+        self.active = self.spool.activate(base, base, &[], 0);
     }
 
     fn take(&mut self, _into: &mut Unwritten) {}
