@@ -602,7 +602,7 @@ class Replication:
         slaves_max: int,
         copies_last_file: bool = False,
         needs_ticket: bool = False,
-        trusted: Sequence[str] = (),
+        trusted: Sequence[str] | None = None,
         server_tls: ServerTls | None = None,
         client_tls: ClientTls | None = None,
     ) -> Self:
@@ -1315,9 +1315,9 @@ class Rows:
     """An Arrow batch, or table, as messages to send, one for each row.
 
     Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text
-    that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties`
-    (map of strings), `queueId`,
-    `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
+    that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string),
+    `properties` (map of strings), `queueId`, `delayLevel`, `flag` (int), `deliverTimestamp` (bigint,
+    milliseconds). Others are not looked at.
     """
 
     def __new__(

@@ -161,7 +161,7 @@ def test_where_nobody_can_answer_the_question_is_a_mistake_of_usage(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     code, _, told = run("topic", "delete", "kept")
     assert code == 2
-    assert told.splitlines()[1:] == ["Error: nobody is there to answer: give --yes"]
+    assert told.splitlines()[1:] == ["Error: no answer was given: give --yes"]
 
 
 def test_a_topic_that_exists_is_not_made_again(run: Any, cluster: Cluster) -> None:

@@ -59,7 +59,7 @@ pub struct PyReplication {
 impl PyReplication {
     #[new]
     #[pyo3(signature = (store, *, heartbeat_interval_ms, silence_ms_max, transfer_bytes_max, gap_bytes_max, copies,
-                        slaves_max, copies_last_file=false, needs_ticket=false, trusted=Vec::new(), server_tls=None,
+                        slaves_max, copies_last_file=false, needs_ticket=false, trusted=None, server_tls=None,
                         client_tls=None))]
     fn new(
         store: &PyStore,
@@ -71,14 +71,15 @@ impl PyReplication {
         slaves_max: usize,
         copies_last_file: bool,
         needs_ticket: bool,
-        trusted: Vec<String>,
+        trusted: Option<Vec<String>>,
         server_tls: Option<&PyServerTls>,
         client_tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
         let heartbeat_interval = Duration::from_millis(heartbeat_interval_ms);
         let silence_max = Duration::from_millis(silence_ms_max);
         let copy_from = if copies_last_file { CopyFrom::LastFile } else { CopyFrom::First };
-        let trusted: Result<Vec<IpAddr>, _> = trusted.iter().map(|address| address.parse()).collect();
+        let trusted: Result<Vec<IpAddr>, _> =
+            trusted.unwrap_or_default().iter().map(|address| address.parse()).collect();
         let trusted =
             trusted.map_err(|error| PyValueError::new_err(format!("no addresses of slaves: {error}")))?;
         Ok(Self {
@@ -197,8 +198,8 @@ impl PyReplication {
         Some((address, is_connected, end.0, silent_ms, fault, is_diverged))
     }
 
-    /// Slaves that were refused: address, reason, and whether it is that they showed no ticket; otherwise their logs do
-    /// not fit that of this master.
+    /// Slaves that were refused: address, reason, and whether it is that they showed no ticket; otherwise their logs
+    /// do not fit that of this master.
     fn refused(&self) -> Vec<(String, String, bool)> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let refused = listener.refused().into_iter();
@@ -249,8 +250,8 @@ impl PyReplication {
         })
     }
 
-    /// Answer a question: follow a master of these epochs, none where they are not known, which lets in by the ticket
-    /// that it gave. Without one the question comes again once there is a connection.
+    /// Answer a question: follow a master of these epochs, none where they are not known, which lets in by the
+    /// ticket that it gave. Without one the question comes again once there is a connection.
     #[pyo3(signature = (question, epochs, ticket=None))]
     fn accept(
         &self,

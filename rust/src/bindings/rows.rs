@@ -14,8 +14,8 @@ use crate::client::rows::{Identity, Limits, Placement, QueueChoice};
 ///
 /// Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text
 /// that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string),
-/// `properties` (map of strings), `queueId`,
-/// `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
+/// `properties` (map of strings), `queueId`, `delayLevel`, `flag` (int), `deliverTimestamp` (bigint,
+/// milliseconds). Others are not looked at.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {
     parts: Vec<core::Rows>,

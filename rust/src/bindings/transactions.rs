@@ -81,8 +81,8 @@ impl Transactions {
     }
 
     /// Half messages whose producers are to be asked now, or that are `expiry_ms` old, at most `limit`, and after
-    /// `interval_ms` again: offset, position in the log, how often a producer was asked and answered, the connection that
-    /// the half came on, store time, producer group, unique key, message id, record as it was sent.
+    /// `interval_ms` again: offset, position in the log, how often a producer was asked and answered, the connection
+    /// that the half came on, store time, producer group, unique key, message id, record as it was sent.
     fn due<'py>(
         &self,
         py: Python<'py>,
