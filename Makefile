@@ -94,7 +94,9 @@ test-python: build ## the Python tests, without Spark and foreign clients
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python-servers python-clients
 
 python-servers: build ## those of them about servers, which mostly wait; both halves may run side by side
-	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-servers $(PYTHON_SERVERS)
+	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-brokers $(wildcard tests/broker/test_[a-o]*.py)
+	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-servers $(wildcard tests/broker/test_[p-z]*.py) \
+		$(filter-out tests/broker,$(PYTHON_SERVERS))
 
 python-clients: build ## those about clients and tools
 	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-clients tests $(PYTHON_SERVERS:%=--ignore=%) --ignore tests/interop --ignore tests/spark

@@ -52,7 +52,7 @@ def test_bytes_that_are_not_utf8_are_latin1() -> None:
     ],
 )
 def test_a_change_leaves_the_other_lines_alone(text: str, changes: dict[str, str], expected: str) -> None:
-    assert properties.replace(text, changes) == expected
+    assert properties.replace(text.encode(), changes) == expected.encode()
 
 
 @pytest.mark.parametrize("value", ["", " x", "a\\b", "line\nbreak", "你好=#!", "tab\t"])

@@ -270,7 +270,7 @@ def test_connections_find_a_table_of_descriptors_that_need_not_grow(tmp_path: Pa
 
 def test_refused_connections_are_written_down_once(caplog: pytest.LogCaptureFixture) -> None:
     counts = {"refused_connections": 3, "refused_of_address": 0}
-    refusals = Refusals(ConnectionLimits(100, 50, 7_500), lambda: counts)
+    refusals = Refusals(ConnectionLimits(100, 50, 7_500), lambda: counts, list)
     refusals.log()
     refusals.log()
     counts["refused_connections"] = 5

@@ -12,7 +12,7 @@ import pytest
 
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.monitor import application
-from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import Page
 from rmqpy.namesrv import NameServer
 from rmqpy.server import Standalone, Thread
@@ -79,7 +79,7 @@ class Slow(Service):
         return Page("ok\n")
 
     async def start(self) -> None:
-        self.address = "{}:{}".format(*await self._http.start("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._http.start(await claim("127.0.0.1", 0)))
 
     async def stop(self) -> None:
         await self._http.stop()

@@ -91,7 +91,7 @@ class Catalog:
         for topic in topics:
             try:
                 found += self._route(topic).readable
-            except errors.TopicNotFound:
+            except (errors.TopicNotFound, errors.NoBrokerRegistered):
                 if not skip_missing:
                     raise
         return found

@@ -72,8 +72,9 @@ def _replace(
 def _written(path: Path, pieces: Iterable[bytes], before: os.stat_result | None, *, is_secret: bool) -> Path:
     """A file beside `path` with these pieces, on the disk, and as accessible as the one it will replace."""
     fresh = _beside(path, ".tmp")
-    # One that an unfinished write has left may have any mode and owner.
-    fresh.unlink(missing_ok=True)
+    if is_secret:
+        # One that an unfinished write has left may be anybody's.
+        fresh.unlink(missing_ok=True)
     with open(fresh, "wb", opener=_owners if is_secret or before is not None else None) as file:
         if before is not None:
             _keep_access(file.fileno(), path, before, is_secret=is_secret)
