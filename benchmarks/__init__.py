@@ -1,1 +1,2 @@
-"""rmqpy beside Apache RocketMQ, on one machine, in one run: `make bench-compare`. README.md has the method."""
+"""Benchmarks: compares rmqpy with Apache RocketMQ, on one machine, in one run: `make bench-compare`. README.md has
+the method."""

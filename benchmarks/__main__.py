@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: run the comparison, cell by cell, and write the report.
+"""Comparison command: runs the comparison cell by cell and writes the report (`python -m benchmarks`).
 
-The report file is the state: each cell is written to it as it ends, so that an interrupted run goes on with --resume,
-and --cells replaces single ones.
+The report file is the state: each cell is saved when it ends. After an interruption continue with --resume; --cells
+replaces single cells.
 """
 
 import json
@@ -32,14 +32,14 @@ HERE = Path(__file__).parent
 @click.option(
     "--quick",
     is_flag=True,
-    help="Two short pairs of each cell, into target/benchmarks/: to see that it works.",
+    help="Two short pairs of each cell into target/benchmarks/, as a smoke test.",
 )
 @click.option("--cells", default="", metavar="NAME,…", help="Only these.")
-@click.option("--resume", is_flag=True, help="Only cells that are not in the report yet.")
+@click.option("--resume", is_flag=True, help="Run only the cells missing in the report.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given.",
+    help="Folder of the stores; /tmp by default.",
 )
 @click.option("--list", "is_list", is_flag=True, help="Name the cells and their bars.")
 def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bool) -> None:
@@ -48,7 +48,7 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
         chosen = named(cells)
     except KeyError as error:
         raise click.BadParameter(
-            f"no cell {error}; there are {', '.join(cell.name for cell in CELLS)}"
+            f"no cell {error}; choose from {', '.join(cell.name for cell in CELLS)}"
         ) from None
     if is_list:
         for cell in chosen:
@@ -71,6 +71,10 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
             )
             memory.fill(Path(place))
             whole["cells"][cell.name] = _measure(cell, Path(place), lib, pace)
+            if cell.kind == "produce":
+                click.echo(f"  {cell.name} on cold memory")
+                memory.make("cold", Path(place))
+                whole.setdefault("cold", {})[cell.name] = _measure(cell, Path(place), lib, pace)
             whole["about"] = _about(quick)
             _write(state, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
     _write(out / "report.md", report.document(whole))
@@ -81,7 +85,7 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
 
 def _measure(cell: Cell, place: Path, lib: Path, pace: Pace) -> dict[str, Any]:
     sides = Rmqpy(place), Apache(place, lib)
-    # The place of the stores means nothing to other readers.
+    # Replace the path of the stores, which is meaningless to readers.
     settings = {
         side.name: side.settings(cell.is_sync_flush).replace(str(side.folder.parent), "FOLDER")
         for side in sides

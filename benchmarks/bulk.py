@@ -1,9 +1,8 @@
-"""`python -m benchmarks.bulk`: large batches for a minute, beside Apache's broker, the floor, and a plain writer.
+"""Sustained bulk: large batches for a minute, at each side and with a plain writer (`python -m benchmarks.bulk`).
 
-The load of the cell *bulk* in its sustained form: long enough that the disk has to keep up. Each side has the machine
-to itself, with a new store that goes before the next one starts; the plain writer (`sequential_writer`) says what the
-disk takes from a program that does nothing but write. What is left to write when the load ends is waited for (`sync`),
-and counts in the second rate.
+The load of the cell *bulk*, long enough that the disk must keep up. Each side has the machine to itself, with a new
+store that is removed before the next one starts. The plain writer (`sequential_writer`) shows the disk's limit for a
+program that only writes. The second rate includes the time of a final `sync`.
 """
 
 import json
@@ -24,20 +23,20 @@ from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import QUICK, bench, warm
 from benchmarks.processes import exit_on_sigterm
-from benchmarks.servers import ROOT, Apache, Floor, Rmqpy, Side, SpooledRmqpy
+from benchmarks.servers import ROOT, Apache, Floor, RingRmqpy, Rmqpy, Side
 from rmqpy.load import machine
 from rmqpy.load.report import broker_cpu_us, duration
 
 OUT = ROOT / "target" / "benchmarks"
 NAMES = {
     "rmqpy": "rmqpy, mapping",
-    "rmqpy-spooled": "rmqpy, spool",
+    "rmqpy-ring": "rmqpy, write ring",
     "apache": "Apache 5.5.0",
     "floor": "floor, in memory",
     "writer": "plain writer",
 }
-COLUMNS = ("", "MB/s", "MB/s until on the disk", "p50", "p99", "processor time a MB")
-#: Room that a second of the load may take: more than any side has written here.
+COLUMNS = ("", "MB/s", "MB/s until on the disk", "p50", "p99", "processor time per MB")
+#: Maximum disk space per second of load; no side has written more here.
 _BYTES_A_SECOND = 1_000_000_000
 _SECONDS, _TURNS = 60.0, 2
 _SECONDS_QUICK = 2.0
@@ -47,18 +46,20 @@ Runs = Mapping[str, Sequence[RunMetrics]]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One short run of each: to see that it works.")
-@click.option("--seconds", type=click.FloatRange(min=0.5), help=f"Of one run; {_SECONDS:g} if not given.")
+@click.option("--quick", is_flag=True, help="One short run of each, as a smoke test.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.5), help=f"Duration of one run; {_SECONDS:g} by default."
+)
 @click.option(
     "--turns", type=click.IntRange(1, 10), default=_TURNS, show_default=True, help="Runs of each side."
 )
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk.",
+    help="Folder of the stores, on a real disk; /tmp by default.",
 )
 def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) -> None:
-    """Batches of 1,000 × 1,000 B for a minute: rmqpy, Apache's broker, the floor, and a program that only writes."""
+    """Batches of 1,000 × 1,000 B for a minute: rmqpy, Apache's broker, the floor, and a plain writer."""
     seconds = seconds or (_SECONDS_QUICK if quick else _SECONDS)
     lib = java.jars("apache")
     exit_on_sigterm()
@@ -71,7 +72,7 @@ def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) ->
         if not quick:
             memory.fill(place)
         for turn in range(1 if quick else turns):
-            for side in (Rmqpy(place), SpooledRmqpy(place), Apache(place, lib), Floor(place)):
+            for side in (Rmqpy(place), RingRmqpy(place), Apache(place, lib), Floor(place)):
                 runs[side.name].append(_load(side, cell, seconds))
                 click.echo(f"  {turn + 1} {side.name:7} {runs[side.name][-1]['mb_s']:,.0f} MB/s")
             runs["writer"].append(writer(place, seconds))
@@ -83,7 +84,7 @@ def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) ->
 
 
 def _load(side: Side, cell: Cell, seconds: float) -> RunMetrics:
-    """One run against a new store."""
+    """One run with a new store."""
     try:
         side.start()
         warm(side, cell, QUICK, lambda text: None)
@@ -120,7 +121,7 @@ def writer(folder: Path, seconds: float) -> RunMetrics:
 
 
 def table(runs: Runs) -> str:
-    """Medians in Markdown, in brackets the smallest and the largest run."""
+    """Format medians as Markdown, with the smallest and largest run in brackets."""
     names = {"mb_s": "{:,.0f}".format, "mb_s_synced": "{:,.0f}".format}
     times = dict.fromkeys(("p50_us", "p99_us", "cpu_us"), duration)
     rows = []

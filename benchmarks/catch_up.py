@@ -1,7 +1,7 @@
-"""`python -m benchmarks.catch_up`: a new slave and a master with gigabytes, ours beside Apache's.
+"""Catch-up: times how a new slave copies a master's gigabytes, rmqpy and Apache's (`python -m benchmarks.catch_up`).
 
-Each pair has the machine to itself. What is timed: from the start of the slave until its queues have what its master's
-have, and the processor time that both took meanwhile.
+Each pair has the machine to itself. Measured are the time from the start of the slave until its queues equal its
+master's, and the processor time of both.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from rmqpy.load import machine
 
 OUT = ROOT / "target" / "benchmarks"
 NAMES = {"rmqpy": "rmqpy", "apache": "Apache 5.5.0"}
-COLUMNS = ("", "seconds", "MB/s", "master, ms of CPU a MB", "slave, ms of CPU a MB")
+COLUMNS = ("", "seconds", "MB/s", "master, ms of CPU per MB", "slave, ms of CPU per MB")
 _BODY_BYTES = 1_000
 _SECONDS_MAX = 600.0
 _LOOK_SECONDS = 0.02
@@ -34,15 +34,15 @@ Runs = Mapping[str, Sequence[RunMetrics]]
 
 
 @click.command()
-@click.option("--gigabytes", default=5.0, show_default=True, help="Of bodies, each of 1,000 bytes.")
+@click.option("--gigabytes", default=5.0, show_default=True, help="Message bodies to copy, 1,000 bytes each.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk with room for three times as much.",
+    help="Folder of the stores, on a real disk with room for three times as much; /tmp by default.",
 )
 def main(gigabytes: float, rounds: int, folder: Path | None) -> None:
-    """How long a slave takes that begins with nothing."""
+    """Measure how long a new slave takes to copy its master."""
     lib = java.jars("apache")
     exit_on_sigterm()
     runs: dict[str, list[RunMetrics]] = {name: [] for name in NAMES}
@@ -64,14 +64,14 @@ def main(gigabytes: float, rounds: int, folder: Path | None) -> None:
 
 
 def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
-    """One run, of new stores."""
+    """One run with new stores."""
     slave.follow(master)
     try:
         master.start()
         fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BODY_BYTES))
         filled = bench(master, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
         megabytes = filled["bytes"] / 1e6
-        # Apache's broker dispatches behind its answers.
+        # Apache's broker dispatches after it responds.
         stored = _ends(master, lambda ends: sum(ends) >= messages)
         before, began = cpu_seconds(master.pid), time.monotonic()
         slave.start_broker()
@@ -89,7 +89,7 @@ def _caught_up(master: Side, slave: Slave, messages: int) -> RunMetrics:
 
 
 def _ends(broker: Side, has_all: Callable[[Sequence[int]], bool]) -> Sequence[int]:
-    """Where the queues of the topic end, once all messages are in them; none of them is empty then."""
+    """Wait for all messages; return the end of each queue of the topic, none of which is empty."""
     began = time.monotonic()
     while True:
         each = (wire.max_offset(broker.address, TOPIC, queue) for queue in itertools.count())
@@ -113,7 +113,7 @@ def _cells(metrics: RunMetrics) -> list[str]:
 
 
 def table(runs: Runs) -> str:
-    """Medians in Markdown."""
+    """Format the medians as Markdown."""
     rows = [
         [NAMES[side], *_cells({name: statistics.median(run[name] for run in metrics) for name in metrics[0]})]
         for side, metrics in runs.items()

@@ -1,7 +1,7 @@
-"""Cells of the comparison, and the bars each has to meet: the table of contents of the report.
+"""Cells: the parts of the comparison, with the bars each must meet.
 
-A bar is a ratio, rmqpy's result to Apache's of the same round, or to the floor's: what the same sends cost a thread
-that only appends and answers. Absolute values move with the machine.
+A bar is a ratio of rmqpy's result to Apache's in the same round, or to the floor's: the cost of the same sends for a
+thread that only appends and responds. Absolute values depend on the machine.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ METRICS: dict[Metric, str] = {
     "throughput": "messages/s",
     "p50": "p50",
     "p99": "p99",
-    "cpu": "broker CPU a message",
-    "floor": "broker CPU a message, over the floor's",
+    "cpu": "broker CPU per message",
+    "floor": "broker CPU per message, over the floor's",
     "start": "start to first accepted send",
     "memory": "private memory at rest",
 }
@@ -24,7 +24,7 @@ HIGHER_IS_BETTER: frozenset[Metric] = frozenset({"throughput"})
 
 @dataclass(frozen=True)
 class Bar:
-    """A ratio to Apache's result: at least so much where more is better, else at most."""
+    """A ratio to Apache's result: a minimum if more is better, otherwise a maximum."""
 
     metric: Metric
     ratio: float
@@ -50,20 +50,20 @@ class Cell:
     options: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()
     is_sync_flush: bool = False
-    #: Ends after so many messages instead of by time: a burst that the page cache holds.
+    #: Ends after this many messages instead of by time: a burst that the page cache holds.
     count: int | None = None
-    #: Longer than the others, by this factor.
+    #: A factor on the duration.
     longer: float = 1.0
 
     @property
     def body_bytes(self) -> int:
-        """Of one message."""
+        """The body size of one message."""
         at = self.options.index("-s") + 1 if "-s" in self.options else None
         return 128 if at is None else int(self.options[at])
 
     @property
     def has_floor(self) -> bool:
-        """Whether the floor is measured, too: sends that no disk is waited for."""
+        """Whether the floor is measured, too: for sends that do not wait for a disk."""
         return self.kind == "produce" and not self.is_sync_flush
 
 
@@ -144,11 +144,11 @@ CELLS: tuple[Cell, ...] = (
         ("-w", "64", "-s", "128"),
         _at_least(1.7),
     ),
-    Cell("python-client", "the Python client, beside Java's producer", "client", (), _at_least(1)),
+    Cell("python-client", "the Python client, with Java's producer", "client", (), _at_least(1)),
 )
 
 
 def named(names: str) -> tuple[Cell, ...]:
-    """The cells of a list of names with commas; all for an empty one. Raises `KeyError` for a name there is not."""
+    """Select cells by comma-separated names; all for an empty list. Raises `KeyError` for an unknown name."""
     by_name = {cell.name: cell for cell in CELLS}
     return tuple(by_name[name.strip()] for name in names.split(",")) if names else CELLS

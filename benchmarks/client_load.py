@@ -1,4 +1,4 @@
-"""The verbs of our Python client, each for some seconds, written as a user would write it."""
+"""Client load: the verbs of our Python client, each for some seconds, written as a user would."""
 
 import asyncio
 import importlib
@@ -22,7 +22,7 @@ POLL_MESSAGES = 500
 UNDER_WAY_MAX = 1024
 TASKS = 64
 WAITING_CONSUMERS = 16
-#: Until the memory of consumers has come to rest.
+#: Time until the memory of consumers is stable.
 REST_SECONDS = 2.0
 
 
@@ -36,7 +36,7 @@ def send(namesrv: str, topic: str, seconds: float) -> RunMetrics:
 
 
 def submit(namesrv: str, topic: str, seconds: float) -> RunMetrics:
-    """Pipelined: results are looked at later."""
+    """Pipelined: results are read later."""
     under_way: deque[Any] = deque()
     with rmqpy.Producer(namesrv) as producer:
 
@@ -56,7 +56,7 @@ def submit(namesrv: str, topic: str, seconds: float) -> RunMetrics:
 def awaited(
     run: Callable[[Coroutine[Any, Any, int]], int], namesrv: str, topic: str, seconds: float
 ) -> RunMetrics:
-    """Tasks of one event loop, each of which awaits its send before the next."""
+    """Tasks of one event loop, each awaiting its send before the next."""
     interval = Interval()
 
     async def sends() -> int:
@@ -90,7 +90,7 @@ def send_batch(namesrv: str, topic: str, seconds: float) -> RunMetrics:
 
 
 def poll(namesrv: str, topic: str, seconds: float) -> RunMetrics:
-    """Everything the topic holds, again and again; every body is looked at."""
+    """Read the whole topic repeatedly, touching every body."""
     taken = 0
     with rmqpy.PullConsumer("bench-poll", namesrv, start_from="earliest", auto_commit=False) as consumer:
         queues = consumer.queues(topic)
@@ -106,7 +106,7 @@ def poll(namesrv: str, topic: str, seconds: float) -> RunMetrics:
 
 
 def push(groups: int, namesrv: str, topic: str, seconds: float) -> RunMetrics:
-    """Handlers that count, of so many groups in one process; each group gets everything the topic holds."""
+    """Counting handlers of several groups in one process; each group gets the whole topic."""
     handled = [0] * groups
     begun = [threading.Event() for _ in range(groups)]
 
@@ -117,7 +117,7 @@ def push(groups: int, namesrv: str, topic: str, seconds: float) -> RunMetrics:
     with ExitStack() as consumers:
         for number in range(groups):
             group = f"bench-push-{number}-{time.time_ns()}"
-            # One worker: what is counted is not shared between threads.
+            # One worker, so that threads share no counter.
             consumer = rmqpy.PushConsumer(group, namesrv, start_from="earliest", workers=1)
             consumer.on(topic, handler=partial(handle, number))
             consumers.enter_context(consumer)
@@ -131,7 +131,7 @@ def push(groups: int, namesrv: str, topic: str, seconds: float) -> RunMetrics:
 
 
 def waiting(namesrv: str, topic: str, seconds: float) -> RunMetrics:
-    """Private memory of one more push consumer that waits for messages."""
+    """Private memory of one more waiting push consumer."""
 
     def private_bytes() -> int:
         time.sleep(max(seconds, REST_SECONDS))
@@ -164,5 +164,5 @@ VERBS: dict[str, Verb] = {
 if find_spec("uvloop"):
     VERBS[f"await on uvloop, {TASKS} tasks"] = partial(awaited, importlib.import_module("uvloop").run)
 
-#: Of which no throughput is told.
+#: Verbs without a throughput.
 WAITING = "waiting"

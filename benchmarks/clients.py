@@ -1,5 +1,6 @@
-"""The Python client's verbs against our broker, Java's producer with one thread beside the first of them, and then the
-clients of Kafka and NATS against brokers of theirs, where these are installed.
+"""Client comparison: the verbs of Python clients against brokers.
+
+Ours and Java's producer run against our broker, the clients of Kafka and NATS against their brokers, if installed.
 """
 
 import json
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 def run_clients(
     cell: Cell, sides: tuple[Rmqpy, Apache], pace: Pace, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """`send` in turn with Java's producer, both at our broker; then all verbs, and those of the peers."""
+    """Run `send` in turn with Java's producer at our broker, then all verbs and those of the peers."""
     side = sides[0]
     try:
         side.start()

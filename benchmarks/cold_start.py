@@ -1,7 +1,7 @@
-"""Start-up time of a command that has next to nothing to do, beside a bare interpreter: `make cold-start`.
+"""Cold start: start-up time of trivial commands, compared with a bare interpreter (`make bench NAME=cold-start`).
 
-Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Printed are the
-medians of wall time and of processor time, which depends less on who else runs.
+Commands start in turns, so that other load affects all of them. It prints medians of wall time and of processor time,
+which depends less on other load.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rmqpy.testing import broker
 
 
 def commands(namesrv: str) -> Mapping[str, Sequence[str]]:
-    """Commands to start, by the name they have in the table."""
+    """Commands to start, by their name in the table."""
     rmqpy = str(Path(sys.executable).with_name("rmqpy"))
     return {
         "python -c pass": [sys.executable, "-c", "pass"],
@@ -32,7 +32,7 @@ def commands(namesrv: str) -> Mapping[str, Sequence[str]]:
 
 
 def once(command: Sequence[str]) -> tuple[float, float]:
-    """Milliseconds of wall time and of processor time that one run takes. Raises `CalledProcessError`."""
+    """Milliseconds of wall time and processor time of one run. Raises `CalledProcessError`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=60)
@@ -53,7 +53,7 @@ def main() -> None:
         for number in range(runs + 1):
             for name, command in lines.items():
                 measured = once(command)
-                # The first round finds files that are not in memory yet.
+                # The first round reads files that are not in memory yet.
                 if number:
                     taken[name].append(measured)
     print(f"medians of {runs}, in ms; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

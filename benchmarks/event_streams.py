@@ -1,9 +1,10 @@
-"""`python -m benchmarks.event_streams`: what the console's streams of events cost a broker that is under load.
+"""Event streams: the cost of the console's event streams to a broker under load (`python -m
+benchmarks.event_streams`).
 
-Method: one broker with a console; the same load of sends, 4 connections with 64 under way each, in pairs: without, and
-with ten streams of `/api/v1/overview/events` open, each read by a client that does nothing else. Which of a pair comes
-first changes, so that what else the machine does meets both. Processor time is the broker's by message sent; the median
-of the pairs' differences counts.
+Method: one broker with a console and a load of sends, 4 connections with 64 in flight each, measured in pairs:
+without streams, and with ten open streams of `/api/v1/overview/events`, each read by an idle client. The order within
+a pair alternates, so that other load affects both. The result is the median of the pairs' differences in the broker's
+processor time per message.
 """
 
 import json
@@ -46,7 +47,7 @@ class Shown(Rmqpy):
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """One stream of events, read as they come; it has begun when this is entered."""
+        """Read one event stream; it has begun when this is entered."""
         ask = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{self.http_port}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", self.http_port), timeout=WAIT_S) as stream:
             stream.sendall(ask.encode())
@@ -69,7 +70,7 @@ class Shown(Rmqpy):
                 reader.join()
 
     def load(self, seconds: float, streams: int) -> dict[str, Any]:
-        """What one load beside so many streams has measured."""
+        """The results of one load with this many streams."""
         with ExitStack() as stack:
             for _ in range(streams):
                 stack.enter_context(self.stream())
@@ -80,7 +81,7 @@ class Shown(Rmqpy):
         return measured
 
     def cost(self, seconds: float, streams: int) -> float:
-        """Microseconds of the broker for each message of such a load."""
+        """Microseconds of the broker per message of such a load."""
         measured = self.load(seconds, streams)
         return 1e6 * float(sum(measured["cpu"]["watched_s"])) / int(measured["messages"])
 
@@ -89,25 +90,25 @@ class Shown(Rmqpy):
 @click.option("--pairs", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.5), default=10.0, show_default=True, help="Of each load.")
 def main(pairs: int, seconds: float) -> None:
-    """Measure what ten open streams of events cost a broker for each message."""
+    """Measure the cost of ten open event streams per message."""
     without: list[float] = []
-    beside: list[float] = []
+    loaded: list[float] = []
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-") as folder:
         side = Shown(Path(folder))
         side.start()
         try:
-            # The first load makes the topic, the first stream imports the console.
+            # The first load creates the topic, and the first stream imports the console.
             side.load(1.0, 1)
             for pair in range(pairs):
                 for streams in (0, STREAMS) if pair % 2 else (STREAMS, 0):
-                    (beside if streams else without).append(side.cost(seconds, streams))
+                    (loaded if streams else without).append(side.cost(seconds, streams))
         finally:
             side.stop()
-    more = statistics.median(100 * (two / one - 1) for one, two in zip(without, beside, strict=True))
+    more = statistics.median(100 * (two / one - 1) for one, two in zip(without, loaded, strict=True))
     click.echo(
-        f"broker's processor time a message, medians of {pairs} pairs of {seconds:g} s at 4 x 64; load average "
+        f"broker's processor time per message, medians of {pairs} pairs of {seconds:g} s at 4 x 64; load average "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n"
-        f"without {statistics.median(without):.2f} µs, beside {STREAMS} streams {statistics.median(beside):.2f} µs: "
+        f"without {statistics.median(without):.2f} µs, with {STREAMS} streams {statistics.median(loaded):.2f} µs: "
         f"{more:+.1f} % (median of the pairs)"
     )
 

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.features`: what signed requests, TLS and a slave that confirms cost, at rmqpy and at Apache's
-broker, each beside the same broker without.
+"""Feature costs: signed requests, TLS and a confirming slave, at rmqpy and at Apache's broker (`python -m
+benchmarks.features`).
 
 Four sides take turns: both brokers without the feature and with it. A broker's *share* is its throughput with the
-feature over that without, in the same round; the last column is one over the other: above 1 the feature costs Apache's
-broker more.
+feature over that without, in the same round. The last column is the ratio of the shares: above 1 the feature costs
+Apache's broker more.
 """
 
 import json
@@ -30,7 +30,7 @@ OUT: Final = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
 ROOT_USER: Final = rmqpy.Credentials("root", "root-secret")
 USER: Final = rmqpy.Credentials("bench", "bench-secret")
 _COPYING_SECONDS_MAX: Final = 60.0
-COLUMNS: Final = ("", "", "without", "with", "share", "broker CPU a message", "p99", "share over Apache's")
+COLUMNS: Final = ("", "", "without", "with", "share", "broker CPU per message", "p99", "share over Apache's")
 
 METRICS: Final = ("throughput", "cpu_us", "p99_us")
 
@@ -40,13 +40,13 @@ Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
 
 @dataclass(frozen=True)
 class Feature:
-    """Settings of servers and options of a load; without them, the broker beside which it is measured."""
+    """Settings of servers and options of a load for one feature."""
 
     title: str
     cells: tuple[str, ...]
-    #: Of both brokers.
+    #: Settings of both brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: Of one kind alone, name server included where `of_both_servers`.
+    #: Settings of one kind, including the name server with `of_both_servers`.
     ours: Mapping[str, str] = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
     of_both_servers: bool = False
@@ -76,7 +76,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
         options=("--access-key", USER.access_key, "--secret-key", USER.secret_key),
         has_users=True,
     ),
-    # Apache's servers have a certificate of their own making unless they are told otherwise.
+    # Apache's servers generate their certificate by default.
     "tls": Feature(
         "TLS",
         ("64x1", "4x64"),
@@ -100,7 +100,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
 
 
 class _Featured(Side):
-    """A side with a feature: put before `Rmqpy` or `Apache`."""
+    """A side with a feature: a mixin before `Rmqpy` or `Apache`."""
 
     feature: Feature
     only: Mapping[str, str]
@@ -133,7 +133,7 @@ class _Featured(Side):
         super().settle()
         if self.slave is not None and self.slave.pids:
             assert self._broker is not None
-            # Stored at both: without the slave the answer is that there is none.
+            # Send until both store the message: without the slave the response is an error.
             self._broker.wait_until(lambda: wire.is_accepted(self.address, "copied"), _COPYING_SECONDS_MAX)
 
     def _make_user(self) -> None:
@@ -181,14 +181,14 @@ def _lines(settings: Mapping[str, str]) -> str:
 
 @click.command()
 @click.argument("features", nargs=-1, type=click.Choice(list(FEATURES)))
-@click.option("--quick", is_flag=True, help="Two short runs of each: to see that it works.")
+@click.option("--quick", is_flag=True, help="Two short runs of each, as a smoke test.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk.",
+    help="Folder of the stores, on a real disk; /tmp by default.",
 )
 def main(features: Sequence[str], quick: bool, folder: Path | None) -> None:
-    """What each of these features costs, or all of them, beside Apache's broker."""
+    """Measure the cost of these features, or all of them, and compare with Apache's broker."""
     lib = java.jars("apache")
     exit_on_sigterm()
     by_name = {cell.name: cell for cell in CELLS}
@@ -229,7 +229,7 @@ def _measured(
 
 
 def table(results: Results) -> str:
-    """Medians in Markdown; shares are medians of those of the rounds."""
+    """Format medians as Markdown; shares are medians over the rounds."""
     rows: list[tuple[str, ...]] = [COLUMNS, tuple("---" for _ in COLUMNS)]
     for title, sides in results.items():
         shares = {

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.filters`: what filters cost a broker, beside none.
+"""Filter costs: a broker's processor time per message by kind of filter (`python -m benchmarks.filters`).
 
-Method: one broker, one topic, messages with the properties of an order. Every reader asks for all of them from the
-first on, again and again: with no filter, by tag, and by SQL92 that matches all, or none. Readers take turns, round
-after round, so that what else the machine does meets all of them. Processor time is the broker's; a message counts
-where the broker looked at it, whether it was sent or not.
+Method: one broker and one topic, whose messages have the properties of an order. Each reader reads the whole topic
+repeatedly: without a filter, by tag, and by SQL92 that matches all messages or none. Readers take turns, so that
+other load on the machine affects all of them. Processor time is the broker's; a message counts if the broker examined
+it, whether it was delivered or not.
 """
 
 import json
@@ -25,7 +25,7 @@ OUT: Final = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
 TOPIC: Final = "orders"
 BATCH: Final = 500
 
-#: What each message says of itself.
+#: The properties of each message.
 PROPERTIES: Final = {"region": "EU", "price": "120", "customer": "c-4711", "channel": "web", "coupon": "X1"}
 
 READERS: Final[dict[str, Filter]] = {
@@ -44,7 +44,7 @@ READERS: Final[dict[str, Filter]] = {
 
 
 class _Filtering(Rmqpy):
-    """Ours, with filters by properties."""
+    """Our broker, with property filters enabled."""
 
     def settings(self, is_sync_flush: bool) -> str:
         return super().settings(is_sync_flush) + "enablePropertyFilter=true\n"
@@ -54,7 +54,7 @@ class _Filtering(Rmqpy):
 @click.option("--messages", type=click.IntRange(BATCH), default=200_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
 def main(messages: int, rounds: int) -> None:
-    """Measure what each filter costs the broker a message it looks at."""
+    """Measure the cost of each filter per examined message."""
     messages -= messages % BATCH
     results: dict[str, list[float]] = {name: [] for name in READERS}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-") as folder:
@@ -77,9 +77,9 @@ def main(messages: int, rounds: int) -> None:
 
 
 def table(results: dict[str, list[float]]) -> str:
-    """Medians in Markdown, in brackets the smallest and the largest round."""
+    """Format medians as Markdown, with the smallest and largest round in brackets."""
     none = statistics.median(results["none"])
-    lines = ["| filter | broker CPU a message, µs | more than with none |", "|---|---|---|"]
+    lines = ["| filter | broker CPU per message, µs | more than without |", "|---|---|---|"]
     for name, runs in results.items():
         median = statistics.median(runs)
         more = "" if name == "none" else f"{median - none:+.2f}"
@@ -97,7 +97,7 @@ def _fill(namesrv: str, messages: int) -> None:
 
 
 def _read(side: Rmqpy, wanted: Filter, messages: int) -> float:
-    """Read all of the topic once; the processor time of the broker, in microseconds."""
+    """Read the whole topic once; return the broker's processor time in microseconds."""
     queues: Sequence[rmqpy.MessageQueue]
     with rmqpy.Catalog(side.namesrv) as catalog:
         queues = catalog.queues(TOPIC)
@@ -110,7 +110,7 @@ def _read(side: Rmqpy, wanted: Filter, messages: int) -> float:
 
 
 def _cpu_us(pid: int) -> float:
-    """Processor time of a process by the scheduler's clock: that of `stat` goes in steps of 10 ms."""
+    """A process's processor time by the scheduler's clock; that of `stat` has steps of 10 ms."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1_000
 

@@ -1,8 +1,8 @@
-"""Costs of being seen: processor time that message trace and OpenTelemetry take per message, beside a client without.
+"""Instrumentation: the processor time of message trace and OpenTelemetry per message.
 
-`python -m benchmarks.instrumentation`. One process sends and consumes, in turns, so that a machine that is busy for a
-while is so for all; the broker has a process of its own, whose time is not in the figures. It prints medians, and the
-difference to the client without. OpenTelemetry has an SDK whose exporter drops everything.
+`python -m benchmarks.instrumentation`. One process sends and consumes with each kind in turn, so that other load
+affects all of them; the broker is a separate process, whose time is not counted. It prints medians, and the
+difference to a client without instrumentation. OpenTelemetry uses an SDK whose exporter drops everything.
 """
 
 import argparse
@@ -37,7 +37,7 @@ KINDS = {
 
 @contextmanager
 def telemetry(is_on: bool) -> Iterator[None]:
-    """Spans and metrics of clients made inside, for nobody."""
+    """Spans and metrics of clients created inside, dropped on export."""
     if not is_on:
         yield
         return
@@ -58,7 +58,7 @@ def measured(count: int, work: Callable[[], None]) -> float:
 
 
 def sends(namesrv: str, count: int, *, trace: bool) -> float:
-    """Of single sends, each waited for; notes that are on their way at the end are waited for, too."""
+    """Single sends, each waited for; includes waiting for pending traces at the end."""
     producer = rmqpy.Producer(namesrv, group="shop", trace=trace)
     producer.send(TOPIC, BODY)
 
@@ -71,7 +71,7 @@ def sends(namesrv: str, count: int, *, trace: bool) -> float:
 
 
 def submits(namesrv: str, count: int, *, trace: bool) -> float:
-    """Of sends that are under way together."""
+    """Pipelined sends."""
     producer = rmqpy.Producer(namesrv, group="shop", trace=trace)
     producer.send(TOPIC, BODY)
 
@@ -84,7 +84,7 @@ def submits(namesrv: str, count: int, *, trace: bool) -> float:
 
 
 def handlers(namesrv: str, count: int, *, trace: bool) -> float:
-    """Of messages that are there, and a handler that does nothing."""
+    """Stored messages, consumed by a handler that does nothing."""
     group = f"readers-{time.time_ns()}"
     done, handled = threading.Event(), iter(range(count))
 

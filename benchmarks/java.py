@@ -1,4 +1,4 @@
-"""Jars of other brokers, fetched by Maven into `.tools/benchmarks/`, once."""
+"""Jars: fetches those of other brokers by Maven into `.tools/benchmarks/`, once."""
 
 import hashlib
 import shutil
@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 CACHE = HERE.parent / ".tools" / "benchmarks"
 _FETCH_SECONDS_MAX = 600
 
-#: The broker's heap and collector as agreed; the rest is what the broker's own start script opens on Java 17.
+#: The broker's agreed heap and collector; the rest are the options of its start script for Java 17.
 BROKER_OPTIONS = (
     "-Xms2g",
     "-Xmx2g",
@@ -24,11 +24,11 @@ BROKER_OPTIONS = (
 
 
 class Missing(click.ClickException):
-    """A tool is not on this machine; the text, with which a command ends, names the package that brings it."""
+    """A tool is missing; the text names the package that installs it."""
 
 
 def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:
-    """A folder of jars: RocketMQ's name server, broker and benchmark producer; Kafka's broker; Spark's source of it."""
+    """A folder of jars: RocketMQ's name server, broker and benchmark producer; Kafka's broker; Spark's Kafka source."""
     for tool, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Missing(f"{tool} not found; run: apt-get install {package}")
@@ -53,12 +53,12 @@ def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:
 
 
 def command(lib: Path, home: Path, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-    """Start class `main`."""
+    """Return the command that runs `main`."""
     places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
     return ["java", *options, *places, "-cp", f"{lib}/*", main, *arguments]
 
 
 def version() -> str:
-    """Version of `java` on this machine, in one line."""
+    """The version of `java` on this machine, in one line."""
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=True)
     return done.stderr.splitlines()[-1] if done.stderr else ""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.kinds`: transactions, and a burst of timed messages, at rmqpy and at Apache's broker in turn.
+"""Message kinds: transactions, and a burst of timed messages, at both brokers in turn (`python -m benchmarks.kinds`).
 
-A transaction is a half message and its commit. The burst is sent ahead, and all of it is due within one second: how
-fast it is accepted and how fast it is delivered are two metrics, and so is the broker's processor time for either.
+A transaction is a half message and its commit. The burst is sent ahead and due within one second; its acceptance and
+its delivery are measured separately, each with the broker's processor time.
 """
 
 import statistics
@@ -26,14 +26,14 @@ TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
     "64 × 1": ("-c", "64", "-w", "1"),
     "4 × 64": ("-c", "4", "-w", "64"),
 }
-#: Seconds from the first send of a burst to the second in which all of it is due, and of one that only warms up,
-#: which a cold Java process may take 6 s to accept.
+#: Seconds from the first send of a burst to the second in which all of it is due; the second value is for a warm-up
+# burst, which a cold Java process may take 6 s to accept.
 LEAD_S, WARM_LEAD_S = 30.0, 15.0
 WARM_TIMERS = 20_000
-#: A burst takes a minute: fewer rounds than of what takes seconds.
+#: Few rounds, because a burst takes a minute.
 BURST_ROUNDS = 3
 DELIVERED = "delivered "
-COLUMNS = ("", "", "messages/s", "p99", "broker CPU a message", "of Apache's")
+COLUMNS = ("", "", "messages/s", "p99", "broker CPU per message", "ratio to Apache's")
 
 Rounds = Sequence[Sequence[RunMetrics]]
 """Round → side, in the order of `SIDES`, → its metrics."""
@@ -41,14 +41,14 @@ Rounds = Sequence[Sequence[RunMetrics]]
 
 @click.command()
 @click.option("--timers", default=500_000, show_default=True, help="Timed messages of the burst.")
-@click.option("--quick", is_flag=True, help="Two short runs of each: to see that it works.")
+@click.option("--quick", is_flag=True, help="Two short runs of each, as a smoke test.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk.",
+    help="Folder of the stores, on a real disk; /tmp by default.",
 )
 def main(timers: int, quick: bool, folder: Path | None) -> None:
-    """Transactions and timed messages beside Apache's broker."""
+    """Transactions and timed messages, compared with Apache's broker."""
     lib = java.jars("apache")
     exit_on_sigterm()
     pace = QUICK if quick else FULL
@@ -77,7 +77,7 @@ def main(timers: int, quick: bool, folder: Path | None) -> None:
 
 def _transactions(sides: Sequence[Side], options: Sequence[str], pace: Pace) -> Rounds:
     def run(side: Side, seconds: float) -> RunMetrics:
-        return _metrics(
+        return metrics(
             bench(side, "transaction", *options, "-d", str(seconds), "--warm-up", str(pace.warm_up))
         )
 
@@ -96,11 +96,11 @@ def _timers(sides: Sequence[Side], count: int, pace: Pace) -> Rounds:
         delivery = result["delivery"]
         delivered = {
             "throughput": delivery["messages_per_s"],
-            # When the last one was there: of a burst that says more than a percentile.
+            # The delivery time of the last message, which describes a burst better than a percentile.
             "p99_us": delivery["last_s"] * 1e6,
             "cpu_us": (delivery["brokers_cpu_s"] or 0.0) / delivery["messages"] * 1e6,
         }
-        return _metrics(result) | {f"{DELIVERED}{name}": value for name, value in delivered.items()}
+        return metrics(result) | {f"{DELIVERED}{name}": value for name, value in delivered.items()}
 
     def prepare(side: Side) -> None:
         side.start()
@@ -110,7 +110,8 @@ def _timers(sides: Sequence[Side], count: int, pace: Pace) -> Rounds:
     return take_turns(sides, prepare, lambda side: run(side, count, LEAD_S), pace, click.echo)
 
 
-def _metrics(result: Mapping[str, Any]) -> RunMetrics:
+def metrics(result: Mapping[str, Any]) -> RunMetrics:
+    """Throughput, latency and processor time of one load."""
     return {
         "throughput": result["messages_per_s"],
         "p99_us": result["latency_us"]["p99"],
@@ -120,8 +121,8 @@ def _metrics(result: Mapping[str, Any]) -> RunMetrics:
 
 
 def table(results: Mapping[str, Rounds]) -> str:
-    """Medians in Markdown; in the last column that of the rounds' ratios. Of what is delivered the time of the last
-    message stands in the place of a p99."""
+    """Format medians as Markdown, with the median ratio of the rounds in the last column. For deliveries the last
+    message's time replaces the p99."""
     rows: list[tuple[str, ...]] = [COLUMNS, tuple("---" for _ in COLUMNS)]
     for title, rounds in results.items():
         ratio = statistics.median(ours["throughput"] / theirs["throughput"] for ours, theirs in rounds)

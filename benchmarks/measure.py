@@ -1,8 +1,8 @@
-"""One cell: its sides started, loaded in turn, stopped; every metric of every run kept.
+"""Measuring: runs one cell, starting its sides, loading them in turn, and keeping every metric of every run.
 
-Invariant: at no time are two sides at work. The others stay up and are suspended: what an idle broker does by the clock
-wakes a processor that the one under load waits for. Between two runs what the last one wrote goes to the disk, so that
-neither pays for the other's writes. A round in which something else was busy is measured again.
+Invariant: two sides never work at the same time. The others stay up and are suspended, because timers of an idle
+broker wake a processor that the loaded one needs. Between runs the disk is synced, so that no run pays for another's
+writes. A round disturbed by other processes is measured again.
 """
 
 import json
@@ -26,9 +26,9 @@ TOPIC = "bench"
 _FILL_MESSAGES = 200_000
 _REST_SECONDS = 2.0
 _ACCEPTED_SECONDS_MAX = 60.0
-#: What everything but a broker and its load may take while one is measured.
+#: Maximum processor time of other processes during a run.
 OTHER_CORES_MAX = 0.1
-#: So often is a round measured at most; where all had company, the one that had least of it counts.
+#: Maximum attempts of a round; if all were disturbed, the least disturbed one counts.
 _ATTEMPTS_MAX = 4
 
 
@@ -41,22 +41,22 @@ class Pace:
     seconds: float
     #: Load before each run.
     warm_up: float
-    #: Of one run before the first that counts.
+    #: Of one run of the warm-up.
     ramp: float
-    #: So many of them at most: they end when a side has stopped getting faster.
+    #: Maximum warm-up runs; the warm-up ends when a side stops getting faster.
     ramps_max: int
-    #: The part of a counted burst that is sent.
+    #: The measured fraction of a counted burst.
     burst: float
 
 
 FULL = Pace(pairs=5, seconds=2.0, warm_up=0.5, ramp=2.0, ramps_max=6, burst=1.0)
 QUICK = Pace(pairs=2, seconds=1.0, warm_up=0.3, ramp=1.5, ramps_max=4, burst=0.15)
-#: A run this much faster than all before says that a side is not warm yet: Java's compiler takes its time.
+#: A run this much faster than all before means that a side is still warming up: Java's compiler takes its time.
 _STILL_RISING = 1.05
 
 
-class Loaded(Protocol):
-    """Interface that a load needs of a broker, ours or any other."""
+class TurnTaker(Protocol):
+    """The interface of a broker that `take_turns` needs, ours or any other."""
 
     @property
     def name(self) -> str: ...
@@ -66,23 +66,27 @@ class Loaded(Protocol):
         """Its processes."""
         ...
 
-    def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
-        """Command that loads it and prints the result of `rmqpy bench`."""
-        ...
-
     def settle(self) -> None:
-        """Wait until it serves again, after it stood still."""
+        """Wait until it serves again after a pause."""
         ...
 
     def stop(self) -> None: ...
 
 
-_Broker = TypeVar("_Broker", bound=Loaded)
+class Loaded(TurnTaker, Protocol):
+    """The interface of a broker that `rmqpy bench` loads."""
+
+    def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
+        """The command that loads it and prints the result of `rmqpy bench`."""
+        ...
+
+
+_Broker = TypeVar("_Broker", bound=TurnTaker)
 
 
 @dataclass(frozen=True)
 class Round:
-    """Runs one behind the other."""
+    """Consecutive runs."""
 
     rmqpy: RunMetrics
     apache: RunMetrics
@@ -100,7 +104,7 @@ def run_cell(
 def run_in_turn(
     cell: Cell, sides: Sequence[Side], pace: Pace, tell: Callable[[str], None]
 ) -> list[list[RunMetrics]]:
-    """Every round of a cell: one run of each side, in their order."""
+    """Every round of a cell: one run of each side, in order."""
 
     def prepare(side: Side) -> None:
         if cell.kind == "start":
@@ -119,13 +123,16 @@ def take_turns(
     measure: Callable[[_Broker], RunMetrics],
     pace: Pace,
     tell: Callable[[str], None],
+    *,
+    attempts_max: int = _ATTEMPTS_MAX,
 ) -> list[list[RunMetrics]]:
-    """All are prepared, then measured round by round, in their order; all are stopped."""
+    """Prepare all brokers, measure round by round, and stop all."""
     try:
         for broker in brokers:
             prepare(broker)
         return [
-            _quiet_round(brokers, measure, f"{number + 1}/{pace.pairs}", tell) for number in range(pace.pairs)
+            _quiet_round(brokers, measure, f"{number + 1}/{pace.pairs}", tell, attempts_max)
+            for number in range(pace.pairs)
         ]
     finally:
         for broker in brokers:
@@ -137,10 +144,11 @@ def _quiet_round(
     measure: Callable[[_Broker], RunMetrics],
     number: str,
     tell: Callable[[str], None],
+    attempts_max: int,
 ) -> list[RunMetrics]:
-    """One run of each broker, again while others work beside one of them."""
+    """One run of each broker, repeated while other processes disturb one of them."""
     quietest: tuple[float, list[RunMetrics]] | None = None
-    for _ in range(_ATTEMPTS_MAX):
+    for _ in range(attempts_max):
         runs = []
         for broker in brokers:
             with suspended(pid for other in brokers if other is not broker for pid in other.pids):
@@ -154,15 +162,15 @@ def _quiet_round(
             quietest = (others, runs)
         if others <= OTHER_CORES_MAX:
             break
-        tell(f"  {number} does not count: others took {others:.2f} cores")
+        tell(f"  {number} is discarded: other processes took {others:.2f} cores")
     else:
         assert quietest is not None
-        tell(f"  {number} is the quietest of {_ATTEMPTS_MAX}: others took {quietest[0]:.2f} cores")
+        tell(f"  {number} is the quietest of {attempts_max}: others took {quietest[0]:.2f} cores")
     return quietest[1]
 
 
 def record(rounds: Sequence[Round]) -> dict[str, Any]:
-    """Rounds as the report keeps them: every run, medians, and the median of the ratios of the rounds."""
+    """The rounds as the report keeps them: every run, medians, and the median ratio over the rounds."""
     sides = {"rmqpy": [one.rmqpy for one in rounds], "apache": [one.apache for one in rounds]}
     ratios = _ratios(sides["rmqpy"], sides["apache"])
     floors = [one.floor for one in rounds if one.floor is not None]
@@ -190,7 +198,7 @@ def _ratios(ours: Sequence[RunMetrics], theirs: Sequence[RunMetrics]) -> dict[st
 
 
 def bench(broker: Loaded, work: str, *options: str) -> dict[str, Any]:
-    """The load in a process of its own, against one broker."""
+    """The load in a separate process, against one broker."""
     command = broker.load_command(work, TOPIC, *options)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -201,7 +209,7 @@ def bench(broker: Loaded, work: str, *options: str) -> dict[str, Any]:
 
 
 def warm(broker: Loaded, cell: Cell, pace: Pace, tell: Callable[[str], None]) -> None:
-    """The topic and what a pull finds in it; then the cell's own load until it gets no faster."""
+    """Create the topic and fill it for pulls; then repeat the cell's load until it gets no faster."""
     work = "consume" if cell.kind == "consume" else "produce"
     fill = ("--queues", str(QUEUES), "--count", str(_FILL_MESSAGES), "-d", "60", "--warm-up", "0")
     bench(broker, "produce", *fill)
@@ -217,7 +225,7 @@ def warm(broker: Loaded, cell: Cell, pace: Pace, tell: Callable[[str], None]) ->
 
 
 def load(broker: Loaded, cell: Cell, pace: Pace) -> RunMetrics:
-    """One run of the native load generator."""
+    """Run the native load generator once."""
     how_long = ["-d", str(pace.seconds * cell.longer), "--warm-up", str(pace.warm_up)]
     if cell.count is not None:
         how_long = ["-d", "60", "--warm-up", "0", "--count", str(round(cell.count * pace.burst))]
@@ -244,7 +252,7 @@ def load(broker: Loaded, cell: Cell, pace: Pace) -> RunMetrics:
 
 
 def _start(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
-    """A broker with an empty store: milliseconds until it has accepted a message, bytes when it has come to rest."""
+    """Start a broker with an empty store: milliseconds until it has accepted a message, stable memory in bytes."""
     accepted_ms = seconds_to_accepted(side, side.start_broker, _ACCEPTED_SECONDS_MAX) * 1000
     time.sleep(_REST_SECONDS)
     private_bytes = side.private_bytes()
@@ -253,7 +261,7 @@ def _start(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
 
 
 def seconds_to_accepted(side: Side, start: Callable[[], None], seconds_max: float) -> float:
-    """From the start of a broker's process to the first send it accepts."""
+    """Time from process start to the first accepted send."""
     began = time.perf_counter()
     start()
     while not wire.is_accepted(side.address, "start"):
@@ -269,7 +277,7 @@ def _java_producer(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
 
 
 def _without_rate(options: Sequence[str]) -> list[str]:
-    """The same load as fast as answers come."""
+    """The same load in a closed loop."""
     kept = list(options)
     if "--rate" in kept:
         at = kept.index("--rate")

@@ -1,8 +1,8 @@
-"""Puts the machine's memory to use before anything is measured.
+"""Memory: fills the machine's memory with file pages before a measurement.
 
-On a server that has run for hours nearly all memory holds files that were read once, and a process that needs memory
-gets it by dropping these. Unused memory is another matter on a virtual machine, whose host has to find it first, and
-takes it back when it is free again: that would be measured instead of the broker.
+On a server that has run for hours, nearly all memory holds file pages, and a process gets memory by evicting them. On
+a virtual machine, unused memory must first be found by the host, which takes it back when it is free: that would be
+measured instead of the broker.
 """
 
 import time
@@ -13,12 +13,12 @@ from rmqpy.load import machine
 
 State = Literal["warm", "cold"]
 _PIECE = bytearray(1 << 20)
-#: So long a host may need until it has taken back what is free.
+#: Time a host may need to take back free memory.
 _TAKEN_BACK_SECONDS = 10.0
 
 
 def make(state: State, folder: Path) -> None:
-    """Memory as on a server that has run for hours, or as one finds it where a program that used it all is gone."""
+    """Fill the memory as on a long-running server, or leave it as after a program that used it all has ended."""
     fill(folder)
     if state == "cold":
         _holes(folder).unlink()
@@ -26,7 +26,7 @@ def make(state: State, folder: Path) -> None:
 
 
 def fill(folder: Path) -> None:
-    """Read a file of holes as large as the memory. It takes no room on the disk; what it held last time is kept."""
+    """Read a sparse file as large as the memory. It takes no disk space; its last content is kept."""
     file = _holes(folder)
     with file.open("ab") as holes:
         holes.truncate(machine.memory_bytes())

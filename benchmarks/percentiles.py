@@ -1,8 +1,8 @@
-"""Percentiles of sends drawn from a broker's histogram in /metrics, beside those that the load itself measured.
+"""Percentiles: compares those from a broker's histogram in /metrics with those the load measured.
 
-`python -m benchmarks.percentiles`. A load of a steady rate is sent; the buckets of `rocketmq_rpc_latency` before and
-after tell what the broker saw of it. The load measures more: the way there and back, and in a rate of its own what a
-message waited to be sent. It prints both, the difference, and the bucket that the broker's percentile lies in.
+`python -m benchmarks.percentiles`. It sends at a steady rate and reads the buckets of `rocketmq_rpc_latency` before
+and after. The load's latency also includes the network and the time a message waited to be sent. It prints both, the
+difference, and the bucket of the broker's percentile.
 """
 
 import argparse
@@ -23,12 +23,12 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _SENDS = {"request_code": "SEND_MESSAGE_V2", "response_code": "SUCCESS"}
 _SHARES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
-#: Upper end of a bucket in microseconds → answers up to it.
+#: Upper end of a bucket in microseconds → responses up to it.
 Buckets = dict[float, float]
 
 
 class Watched(Rmqpy):
-    """A broker with figures."""
+    """A broker with metrics."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -38,7 +38,7 @@ class Watched(Rmqpy):
         return super().settings(is_sync_flush) + f"httpPort={self.http_port}\n"
 
     def buckets(self) -> Buckets:
-        """Of sends, since the start."""
+        """The buckets of sends since the start."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         found: Buckets = {}
@@ -50,7 +50,7 @@ class Watched(Rmqpy):
 
 
 def quantile(buckets: Buckets, share: float) -> tuple[float, float, float]:
-    """As Prometheus draws it, and the ends of its bucket."""
+    """The percentile as Prometheus computes it, and the ends of its bucket."""
     ordered = sorted(buckets.items())
     wanted = share * ordered[-1][1]
     for (begin, below), (end, upto) in pairwise([(0.0, 0.0), *ordered]):
@@ -75,7 +75,7 @@ def main() -> None:
         try:
             options = ["-c", arguments.connections, "-w", "8", "--rate", arguments.rate]
             command = side.load_command("latency", "percentiles", *options, "-d", arguments.seconds)
-            # The first load makes the topic.
+            # The first load creates the topic.
             subprocess.run([*command, "--warm-up", "0", "--count", "1"], check=True, stdout=subprocess.PIPE)
             before = side.buckets()
             done = subprocess.run([*command, "--warm-up", "0"], check=True, stdout=subprocess.PIPE)

@@ -1,8 +1,7 @@
-"""Child processes of comparisons and of tests with other brokers: started in a folder of their own, watched, and ended
-by their process id; and ports for them.
+"""Child processes: starts, watches and ends servers for comparisons and interop tests, and allocates ports.
 
-Owns the children and their log files. A child that still runs when its owner is done with it is ended; one that ends
-early is reported with the end of its log. Called from one thread.
+Owns the children and their log files. A child that outlives its owner is ended, and an early end is reported with
+the end of its log. Called from one thread.
 """
 
 import os
@@ -29,16 +28,16 @@ _PORTS = (15_000, 32_000)
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time and memory of a process when they were last read."""
+    """Processor time and memory of a process when last read."""
 
     cpu_seconds: float
     private_bytes: int
 
 
 class Child:
-    """One child process; what it prints goes to a file, or its output to a pipe and its errors to the file.
+    """One child process. Its output goes to a file, or to a pipe with its errors in the file.
 
-    It sees nothing of the user's own servers; logs of Java programs go below `folder`. `env` wins.
+    It does not see the user's servers; Java programs log below `folder`. `env` wins.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Child:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        #: As it was just before the end.
+        #: The value just before the end.
         self.usage: Usage | None = None
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -76,7 +75,7 @@ class Child:
         return self._process.stdout
 
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
-        """Ask again and again; raise with the end of the log when the child ends or time is up."""
+        """Poll until ready; raise with the end of the log when the child ends or the time is up."""
         deadline = time.monotonic() + seconds
         while not is_ready():
             if self._process.poll() is not None:
@@ -92,21 +91,21 @@ class Child:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def log_tail(self) -> str:
-        """The end of that."""
+        """The end of its output."""
         return self.printed()[-_LOG_CHARS_SHOWN:]
 
     def wait(self, seconds: float) -> int:
-        """Until it ends by itself; the exit code. Raises `subprocess.TimeoutExpired`."""
+        """Wait until it ends by itself; return the exit code. Raises `subprocess.TimeoutExpired`."""
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would. The quick way, too: an orderly stop of Java takes seconds."""
+        """SIGKILL, as in a crash; also faster than Java's orderly stop, which takes seconds."""
         self._look()
         self._process.kill()
         self._process.wait()
 
     def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
-        """SIGTERM, and SIGKILL when that does not end it in time. The exit code."""
+        """SIGTERM, and SIGKILL if that does not end it in time; return the exit code."""
         self._look()
         if self._process.poll() is None:
             self._process.terminate()
@@ -123,14 +122,14 @@ class Child:
         self.stop()
 
     def _look(self) -> None:
-        # It may be just gone: the value is for the report only.
+        # It may have just ended; the value is only for the report.
         if self._process.poll() is None:
             with suppress(OSError):
                 self.usage = Usage(cpu_seconds(self.pid), machine.private_bytes(self.pid) or 0)
 
 
 def _environment(home: Path) -> Mapping[str, str]:
-    """Nothing of the user's own servers; logs of Java programs go below `home`."""
+    """An environment without the user's servers; Java programs log below `home`."""
     kept = {
         name: value for name, value in os.environ.items() if name not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")
     }
@@ -138,15 +137,15 @@ def _environment(home: Path) -> Mapping[str, str]:
 
 
 def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
-    """Processor time a process has used so far, if asked for with that of children it has waited for: fields 14 to 17
-    of its line, counted behind the name."""
+    """Processor time a process has used, optionally with that of its reaped children: fields 14 to 17 of its line,
+    counted after the name."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def suspended(pids: Iterable[int]) -> Iterator[None]:
-    """These processes stand still meanwhile; they need not all be there."""
+    """Suspend these processes meanwhile; some may be gone."""
     stopped = list(pids)
     _signal(stopped, signal.SIGSTOP)
     try:
@@ -162,14 +161,14 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def exit_on_sigterm() -> None:
-    """From now on SIGTERM ends this program as Ctrl-C does: servers are stopped and their folders removed."""
+    """Handle SIGTERM like Ctrl-C: stop servers and remove their folders."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` neighbouring free ports. A broker takes its own port's neighbours as well.
+    """Return the first of `count` adjacent free ports; a broker also uses its own port's neighbours.
 
-    They lie below those the system gives to outgoing connections: a broker that is started again finds its own free.
+    They are below the range of outgoing connections, so a restarted broker finds its ports free.
     """
     while True:
         taken: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""Apache's benchmark producer (module `example`): what the official client sees of either side."""
+"""Java producer: runs Apache's benchmark producer (module `example`) against either side."""
 
 import re
 import time
@@ -15,9 +15,9 @@ _START_SECONDS_MAX = 60.0
 
 
 def java_producer(side: Side, topic: str, options: tuple[str, ...], *, seconds: float) -> dict[str, float]:
-    """One run. Its result is that of the last report, which covers the 10 s before it, or all if it ran shorter."""
+    """One run. The result is the last report, which covers up to 10 s before it."""
     lib = java.jars("apache")
-    # The producer takes its name server by option and reports each second; nothing else is set but the load.
+    # The producer takes its name server by option and reports each second; only the load is set.
     arguments = ["-n", side.namesrv, "-t", topic, "-ri", "1000", *options]
     with Child("producer", java.command(lib, side.folder, _MAIN, *arguments), side.folder) as child:
         child.wait_until(lambda: bool(_REPORT.search(child.printed())), _START_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""The report for people: bars held and missed, the results behind them, and everything needed to repeat them."""
+"""Report: formats results and missed bars as Markdown, with everything needed to repeat the run."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from benchmarks.client_load import WAITING
 from benchmarks.interval import RunMetrics
 from rmqpy.load.report import duration
 
-#: Bar → the metric of a run it is about.
+#: The metric of a run that each bar is about.
 METRIC_OF_BAR: dict[Metric, str] = {
     "throughput": "throughput",
     "p50": "p50_us",
@@ -21,7 +21,7 @@ METRIC_OF_BAR: dict[Metric, str] = {
     "memory": "memory_bytes",
 }
 LOAD_HEAD = (
-    "cell", "", "messages/s", "MB/s", "p50", "p99", "p99.9", "broker CPU a message", "load", "other", "refused"
+    "cell", "", "messages/s", "MB/s", "p50", "p99", "p99.9", "broker CPU per message", "load", "other", "refused"
 )  # fmt: skip
 SIDES = ("rmqpy", "apache", "floor")
 NOTES = Path(__file__).parent / "notes.md"
@@ -30,18 +30,29 @@ Whole = Mapping[str, Any]
 """The content of report.json."""
 
 
+def worse(whole: Whole) -> dict[str, Any]:
+    """Each cell as it was measured on warm or on cold memory, whichever has the lower ratio of messages per second."""
+    cold = whole.get("cold", {})
+
+    def ratio(measured: Whole) -> float:
+        return float(measured["ratios"].get("throughput", 0))
+
+    return {name: min(warm, cold.get(name, warm), key=ratio) for name, warm in whole["cells"].items()}
+
+
 def judged(whole: Whole) -> list[tuple[Cell, Bar, float | None]]:
-    """Every bar with the ratio measured, None where its cell has not run."""
+    """Every bar with its measured ratio, None if its cell has not run."""
     rows: list[tuple[Cell, Bar, float | None]] = []
+    cells = worse(whole)
     for cell in CELLS:
-        measured = whole["cells"].get(cell.name)
+        measured = cells.get(cell.name)
         for bar in cell.bars:
             rows.append((cell, bar, measured["ratios"].get(METRIC_OF_BAR[bar.metric]) if measured else None))
     return rows
 
 
 def summary(whole: Whole) -> str:
-    """Summary: number of bars that hold, and those that do not."""
+    """Summarize: the number of bars that hold, and those that do not."""
     rows = [(cell, bar, ratio) for cell, bar, ratio in judged(whole) if ratio is not None]
     missed = [(cell, bar, ratio) for cell, bar, ratio in rows if not bar.holds(ratio)]
     lines = [f"{len(rows) - len(missed)} of {len(rows)} bars hold"]
@@ -52,14 +63,14 @@ def summary(whole: Whole) -> str:
 
 
 def document(whole: Whole) -> str:
-    """The report as Markdown."""
+    """Format the report as Markdown."""
     about = whole["about"]
     cells = whole["cells"]
     revisions = sorted({cell["revision"] for cell in cells.values()})
     times = sorted(cell["at"] for cell in cells.values())
     machine = about["machine"]
     parts = [
-        "# rmqpy beside Apache RocketMQ 5.5.0",
+        "# rmqpy and Apache RocketMQ 5.5.0",
         f"`{about['command']}`, {times[0]} to {times[-1]}, rmqpy {about['rmqpy']} at revision {', '.join(revisions)}. "
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
         f"{machine['system']}, Python {machine['python']}, {about['java']}. "
@@ -80,16 +91,26 @@ def document(whole: Whole) -> str:
     parts += [
         "## Results",
         "Medians, in brackets the smallest and the largest run. *Ratio* is rmqpy's to Apache's, the median of the "
-        "ratios of the rounds. *Floor* is a thread that appends to memory and answers, and does nothing else. *Load* "
-        "and *other* are what the load generator and everything else took beside the broker, in cores.",
+        "ratios of the rounds. *Floor* is a thread that only appends to memory and responds. *Load* and *other* are "
+        "the cores used by the load generator and by all other processes.",
         table(LOAD_HEAD, [row for cell in loads for row in _compared(cell, cells[cell.name])]),
     ]
+    if cold := whole.get("cold"):
+        parts += [
+            "## Cold memory",
+            "The cells of sends again, after another program has used all memory and ended, so that a virtual "
+            "machine's host has to find each page. Picture and bars have the worse of both.",
+            table(
+                LOAD_HEAD,
+                [row for cell in loads if cell.name in cold for row in _compared(cell, cold[cell.name])],
+            ),
+        ]
     if "start" in cells:
         parts.append(table(["start", "accepts after", "private memory at rest"], _start_rows(cells["start"])))
     if "java-producer" in cells:
         parts.append(
             table(
-                ["Java's benchmark producer", "messages/s", "mean latency", "broker CPU a message"],
+                ["Java's benchmark producer", "messages/s", "mean latency", "broker CPU per message"],
                 [
                     [
                         side,
@@ -103,7 +124,7 @@ def document(whole: Whole) -> str:
         )
     if "python-client" in cells:
         parts.append(
-            table(["client, one process", "messages/s", "client CPU a message"], _client_rows(cells))
+            table(["client, one process", "messages/s", "client CPU per message"], _client_rows(cells))
         )
         if waiting := cells["python-client"].get(WAITING):
             size = _span([run["consumer_bytes"] for run in waiting], lambda size: f"{size / 1024:,.0f} KiB")
@@ -131,10 +152,16 @@ def _ratio(bar: Bar, ratio: float) -> str:
 
 
 def load_rows(cell: Cell, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list[str]]:
-    """A row for each side: medians, in brackets the smallest and the largest run. Below `LOAD_HEAD`."""
+    """A row for each side, below `LOAD_HEAD`: medians, with the smallest and largest run in brackets.
+
+    A metric is left out if a run lacks it.
+    """
     rows, title = [], cell.title
     for side, metrics in runs.items():
-        rate, *others = (_span([run[name] for run in metrics], text) for name, text in _COLUMNS.items())
+        rate, *others = (
+            _span([run[name] for run in metrics], text) if all(name in run for run in metrics) else "–"
+            for name, text in _COLUMNS.items()
+        )
         rows.append(
             [
                 title,
@@ -154,8 +181,8 @@ def load_rows(cell: Cell, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list
 
 
 def ratio_row(name: str, ratios: Mapping[str, float]) -> list[str]:
-    """The row of ratios that goes with them."""
-    rate, *others = (f"{ratios.get(column, 0):.3g}" for column in _COLUMNS)
+    """The row of ratios."""
+    rate, *others = (f"{ratios[column]:.3g}" if column in ratios else "–" for column in _COLUMNS)
     return ["", f"*{name}*", rate, "", *others, "", "", ""]
 
 
@@ -214,7 +241,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-#: Metrics of a load's rows, and how each is written.
+#: Metrics of a load's rows, and their formats.
 _COLUMNS: dict[str, Callable[[float], str]] = {
     "throughput": _count,
     "p50_us": duration,

@@ -1,11 +1,11 @@
-"""Revision that is measured: the commit of this tree."""
+"""Revision: the commit of the measured tree."""
 
 import subprocess
 from pathlib import Path
 
 
 def revision() -> str:
-    """The commit; `+` when files differ from it."""
+    """The commit, with `+` when files differ from it."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
         cwd=Path(__file__).parent,

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.sequential_writer FILE SECONDS`: what the disk takes from a program that only writes.
+"""Sequential writer: measures the disk with a program that only writes (`python -m benchmarks.sequential_writer FILE
+SECONDS`).
 
-Pieces of 1 MiB one behind the other, for so many seconds, with `fdatasync` at the end, as `dd conv=fdatasync` does it:
-what any store of the same bytes can reach on this file system. The file is removed. Prints one line of JSON.
+It writes consecutive pieces of 1 MiB for some seconds, with `fdatasync` at the end, like `dd conv=fdatasync`: the
+limit for any store on this file system. The file is removed. Prints one line of JSON.
 """
 
 import json
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 PIECE_BYTES = 1 << 20
-#: Written over and over, and not compressible by a disk that tries.
+#: Written repeatedly; incompressible.
 _PIECE = os.urandom(PIECE_BYTES)
 
 

@@ -1,7 +1,6 @@
-"""The sides of a comparison: a name server and a broker, ours or Apache's, with the same settings file; and the floor
-under both.
+"""Sides: a name server and a broker, ours or Apache's, with the same settings, and the floor under both.
 
-Each gets a new folder on the same disk. What differs between the files is ports and paths.
+Each gets a new folder on the same disk. Only ports and paths differ between the settings files.
 """
 
 import os
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BROKER_NAME = "broker-a"
 QUEUES = 4
 _READY_SECONDS_MAX = 90.0
-#: Apache's broker takes more than ten to stop in order.
+#: Apache's broker takes more than ten seconds to stop in order.
 _STOPPED_SECONDS_MAX = 120.0
 Profile = Literal["dev", "release"]
 
@@ -36,7 +35,7 @@ class Side(ABC):
         self.folder = folder / self.name
         self.namesrv = f"127.0.0.1:{free_ports(1)}"
         self.port = free_ports(4) + 2
-        #: Of the broker, beside those that every side has.
+        #: Settings of the broker, in addition to the common ones.
         self.more_settings: Mapping[str, str] = {}
         self._namesrv: Child | None = None
         self._broker: Child | None = None
@@ -53,7 +52,7 @@ class Side(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """Its processes, as far as they run."""
+        """Its running processes."""
         return [child.pid for child in (self._namesrv, self._broker) if child is not None]
 
     def private_bytes(self) -> int:
@@ -81,24 +80,24 @@ class Side(ABC):
         return f"listenPort={self.namesrv.rpartition(':')[2]}\n"
 
     def load_command(self, work: str, topic: str, *options: str) -> list[str]:
-        """`rmqpy bench` against this side, whose result is printed for programs."""
+        """`rmqpy bench` against this side, with JSON output."""
         command = [sys.executable, "-m", "rmqpy", "bench", work, topic, *options]
         return [*command, "-n", self.namesrv, "-o", "json"]
 
     def start(self, *, is_sync_flush: bool = False) -> None:
-        """Both servers, with a new store; returns when the broker is registered."""
+        """Start both servers with a new store; return when the broker is registered."""
         self.start_name_server()
         self.start_broker(is_sync_flush=is_sync_flush)
         self.settle()
 
     def settle(self) -> None:
-        """Until its broker, if it runs, is registered: at the start, and after it stood still. One whose request ran
-        out of time meanwhile hangs up on the name server, which forgets it until it registers again."""
+        """Wait until its running broker is registered, at the start and after a pause. A broker whose request timed
+        out during the pause closes its connection to the name server, which forgets it until it registers again."""
         if self._broker is not None:
             self._broker.wait_until(lambda: wire.has_master(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
 
     def start_name_server(self) -> None:
-        """The name server alone, in an empty folder."""
+        """Start only the name server, in an empty folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         (self.folder / "namesrv.conf").write_text(self.namesrv_settings())
@@ -106,17 +105,17 @@ class Side(ABC):
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), _READY_SECONDS_MAX)
 
     def start_broker(self, *, is_sync_flush: bool = False) -> None:
-        """The broker, without waiting for it, with a new store."""
+        """Start the broker with a new store, without waiting."""
         shutil.rmtree(self.folder / "store", ignore_errors=True)
         (self.folder / "broker.conf").write_text(self.settings(is_sync_flush))
         self._broker = Child("broker", self._broker_command(), self.folder)
 
     def start_broker_again(self) -> None:
-        """The broker, without waiting for it, with the store there is: behind `end_broker`."""
+        """Start the broker with its existing store after `end_broker`, without waiting."""
         self._broker = Child("broker", self._broker_command(), self.folder)
 
     def end_broker(self, *, in_order: bool) -> None:
-        """The broker alone, stopped or killed; its store stays."""
+        """Stop or kill only the broker; its store stays."""
         assert self._broker is not None, "the side is started"
         if in_order:
             self._broker.stop(_STOPPED_SECONDS_MAX)
@@ -124,13 +123,13 @@ class Side(ABC):
             self._broker.kill()
 
     def stop_broker(self) -> None:
-        """The broker alone; whatever it stored is of no more use."""
+        """Kill only the broker; its store may be invalid."""
         if self._broker is not None:
             self._broker.kill()
             self._broker = None
 
     def stop(self) -> None:
-        """Everything; the folder goes with it."""
+        """Stop everything and remove the folder."""
         self.stop_broker()
         if self._namesrv is not None:
             self._namesrv.kill()
@@ -145,7 +144,7 @@ class Side(ABC):
 
 
 class Rmqpy(Side):
-    """Ours."""
+    """Our servers."""
 
     name = "rmqpy"
 
@@ -165,17 +164,17 @@ class MappedRmqpy(Rmqpy):
         return super().settings(is_sync_flush) + "syncFlushMapped=true\n"
 
 
-class SpooledRmqpy(Rmqpy):
-    """Ours, with the end of the log in a spool that is written past the page cache."""
+class RingRmqpy(Rmqpy):
+    """Ours, with the end of the log in a write ring that bypasses the page cache."""
 
-    name = "rmqpy-spooled"
+    name = "rmqpy-ring"
 
     def settings(self, is_sync_flush: bool) -> str:
-        return super().settings(is_sync_flush) + "commitLogWritePath=spool\n"
+        return super().settings(is_sync_flush) + "commitLogWritePath=ring\n"
 
 
 class Apache(Side):
-    """Apache's."""
+    """Apache's servers."""
 
     name = "apache"
 
@@ -193,12 +192,12 @@ class Apache(Side):
 
 
 class Slave(Side):
-    """The slave of another side, which has its name server: put before `Rmqpy` or `Apache`."""
+    """A slave of another side, sharing its name server: a mixin before `Rmqpy` or `Apache`."""
 
     name = "slave"
 
     def follow(self, master: Side) -> None:
-        """What it is a slave of, from the next start on."""
+        """The master it follows from the next start on."""
         self.namesrv = master.namesrv
 
     def settings(self, is_sync_flush: bool) -> str:
@@ -219,7 +218,7 @@ class ApacheSlave(Slave, Apache):
 
 
 class Floor(Rmqpy):
-    """What a send costs one thread that only appends and answers: no broker, the least there can be."""
+    """The floor: the cost of a send for one thread that only appends and responds, the minimum of any broker."""
 
     name = "floor"
 
@@ -240,7 +239,7 @@ class Floor(Rmqpy):
         return super().load_command(work, topic, *options)
 
     def register(self) -> None:
-        """The name server forgets a broker that it has not heard of for two minutes, or whose connection ends."""
+        """The name server forgets a broker that is silent for two minutes, or whose connection ends."""
         if self._registration is not None:
             self._registration.close()
         topics = ("TBW102", "bench")
@@ -257,7 +256,7 @@ class Floor(Rmqpy):
 
 
 def example(name: str, profile: Profile = "release") -> Path:
-    """A program of this tree that no user needs, built."""
+    """Build a program of this tree that is not installed."""
     command = ["cargo", "build", "--quiet", "--locked", "--profile", profile, "--example", name]
     subprocess.run(command, cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

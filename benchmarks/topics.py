@@ -1,9 +1,9 @@
-"""`python -m benchmarks.topics`: many topics, rmqpy beside Apache's broker, A B A B in one run.
+"""Many topics: registration, start, memory and listing, rmqpy and Apache's broker in turn (`python -m
+benchmarks.topics`).
 
-For each round and side: a new cluster gets the topics and one message in each queue; then the broker is stopped in
-order and started again in front of a new name server. Between broker and name server stands a relay that counts bytes:
-that is the size of a registration, whichever broker made it. Wall times share the machine with all that runs there,
-so the load is printed beside the results.
+In each round, each side's new cluster gets the topics and one message per queue. Then the broker is stopped in order
+and restarted with a new name server. A relay between broker and name server counts the bytes of a registration. Other
+load affects wall times, so it is printed with the results.
 """
 
 import json
@@ -17,8 +17,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import rmqpy
 from benchmarks import java, wire
 from benchmarks.processes import Child, cpu_seconds
 from benchmarks.servers import Apache, Rmqpy, Side
+from benchmarks.waiting import until
 from rmqpy._native import Call, Client
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import EncodedRequest, encode
@@ -36,19 +38,21 @@ from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopic
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import BlockingCaller, check_transport, run
 
-#: Topics of one request; each writes the whole table to the disk once.
+#: Topics of one request; each request writes the whole table to the disk once.
 TOGETHER = 500
 UNDER_WAY_MAX = 64
-#: Wait before a message is sent again that a busy broker refused.
+#: Pause before a message that a busy broker refused is sent again.
 BUSY_S = 0.05
 WAIT_S = 300.0
+#: Until a server answers as it should; one that starts refuses for a while.
+_until_ready = partial(until, seconds=WAIT_S, failing=rmqpy.errors.RocketMQError)
 
-#: Both brokers allocate small files: 40,000 queues of the usual size would fill the disk.
+#: Both brokers use small files: 40,000 ordinary queue files would fill the disk.
 _SETTINGS = "mappedFileSizeConsumeQueue=20000\nmappedFileSizeCommitLog=67108864\n"
 
 
 class Relay:
-    """Hands bytes on between a broker and its name server, and counts those of the broker."""
+    """Forwards bytes between a broker and its name server, and counts the broker's."""
 
     def __init__(self) -> None:
         self.target = ""
@@ -61,7 +65,7 @@ class Relay:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def close(self) -> None:
-        """End it, and with it every connection that is made after."""
+        """Stop it, with all its later connections."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -88,7 +92,7 @@ class Relay:
 
 
 class _Many(Side):
-    """A side whose broker reaches its name server through a relay, and can be started again with its store."""
+    """A side whose broker reaches its name server through a relay, and can restart with its store."""
 
     relay: Relay
 
@@ -96,20 +100,20 @@ class _Many(Side):
         return f"{super().settings(is_sync_flush)}namesrvAddr={self.relay.address}\n{_SETTINGS}"
 
     def stop_in_order(self) -> None:
-        """Both servers; the store stays."""
+        """Stop both servers; the store stays."""
         for child in (self._broker, self._namesrv):
             assert child is not None
             child.stop(WAIT_S)
 
     def listen_again(self) -> float:
-        """The broker, with the store there is. Seconds until it listens."""
+        """Start the broker with its store; return the seconds until it listens."""
         began = time.monotonic()
         self.start_broker_again()
-        _until(lambda: wire.is_listening(self.address))
+        _until_ready(lambda: wire.is_listening(self.address))
         return time.monotonic() - began
 
     def start_again(self) -> float:
-        """Both servers. Seconds until the broker listens."""
+        """Start both servers; return the seconds until the broker listens."""
         self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), WAIT_S)
         return self.listen_again()
@@ -124,7 +128,7 @@ class ManyApache(_Many, Apache):
 
 
 def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
-    """One side with so many topics."""
+    """Measure one side with this many topics."""
     names = [f"topic-{number:05d}" for number in range(topics)]
     side.relay = Relay()
     side.relay.target = side.namesrv
@@ -133,7 +137,7 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
         empty = side.private_bytes()
         began = time.monotonic()
         _create(side, names, queues)
-        _until(lambda: len(admin.topics(with_system=True)) >= topics)
+        _until_ready(lambda: len(admin.topics(with_system=True)) >= topics)
         created = time.monotonic() - began
         _send_everywhere(side, names, queues)
         full = side.private_bytes()
@@ -144,7 +148,7 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
     listening = side.start_again()
     began = time.monotonic()
     with rmqpy.Admin(_patient(side)) as admin:
-        _until(lambda: len(admin.topics(with_system=True)) >= topics)
+        _until_ready(lambda: len(admin.topics(with_system=True)) >= topics)
     registration = time.monotonic() - began
     used, sent, private = cpu_seconds(side.pid), side.relay.sent, side.private_bytes()
     side.end_broker(in_order=False)
@@ -170,7 +174,7 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
 @click.option("--ours", is_flag=True, help="Without Apache's broker.")
 @click.option("--lib", type=click.Path(file_okay=False, path_type=Path), help="Apache's jars, else Maven's.")
 def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) -> None:
-    """Many topics: start, registration, memory, listing; rmqpy beside Apache's broker."""
+    """Many topics: start, registration, memory, listing; compared with Apache's broker."""
     if not ours:
         _check_limits(topics * queues)
     lib = None if ours else lib or java.jars("apache")
@@ -191,7 +195,7 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
 
 
 def _check_limits(files: int) -> None:
-    """Apache's broker holds a descriptor and a mapping of every queue file, or it dispatches no more."""
+    """Apache's broker holds a descriptor and a mapping of every queue file, and stops dispatching without them."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     mappings = int(Path("/proc/sys/vm/max_map_count").read_text())
     for has, needs, name in (
@@ -225,7 +229,7 @@ def _create(side: Side, names: list[str], queues: int) -> None:
 
 
 def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
-    """One message in each queue, so that each has its files."""
+    """Send one message to each queue, so that each has its files."""
     client = Client()
     caller = BlockingCaller(client)
     under_way: deque[tuple[Call, SendMessage, EncodedRequest]] = deque()
@@ -273,19 +277,6 @@ def _timed(command: list[str]) -> float:
     began = time.monotonic()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=WAIT_S)
     return time.monotonic() - began
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            if holds():
-                return
-        except rmqpy.errors.RocketMQError:
-            pass  # a server that is still starting
-        if time.monotonic() > deadline:
-            raise TimeoutError("a server did not get ready")
-        time.sleep(0.05)
 
 
 @contextmanager

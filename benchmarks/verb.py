@@ -1,14 +1,14 @@
-"""One verb of a Python client in a process of its own: `python -m benchmarks.verb VERB ADDRESS TOPIC SECONDS`.
+"""Verb process: runs one verb of a Python client (`python -m benchmarks.verb VERB ADDRESS TOPIC SECONDS`).
 
-Prints messages each second, and this process's processor time for each message.
+Prints messages per second, and this process's processor time per message.
 """
 
 import json
 import sys
 
-from benchmarks import client_load, peer_load
+from benchmarks import client_load, other_clients
 
-_VERBS = client_load.VERBS | peer_load.VERBS | {client_load.WAITING: client_load.waiting}
+_VERBS = client_load.VERBS | other_clients.VERBS | {client_load.WAITING: client_load.waiting}
 
 
 def main(verb: str, address: str, topic: str, seconds: str) -> None:

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.write_paths sync|async`: sends through each write path, beside Apache's broker, in one run.
+"""Write paths: sends through each write path, and at Apache's broker, in one run (`python -m benchmarks.write_paths
+sync|async`).
 
-All that differs between the rows of rmqpy is the write, so a run on a busy machine or a slow disk still compares. With
-asynchronous flush the floor stands behind them, and the machine's memory makes a difference, so it is chosen: `warm`,
-full of a file that was read once, as after hours; or `cold`, given back by a program that filled it and is gone, where
-a virtual machine's host has to find each page again.
+The rows of rmqpy differ only in the write, so they are comparable even on a busy machine or a slow disk. With
+asynchronous flush the floor is measured too, and the state of memory matters: `warm` memory is full of a file that
+was read once, as after hours of service; `cold` memory was just freed by another program, and a virtual machine's
+host has to find each page again.
 """
 
 import json
@@ -21,18 +22,27 @@ from benchmarks.cells import CELLS, Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, run_in_turn
 from benchmarks.processes import exit_on_sigterm
-from benchmarks.servers import Apache, Floor, MappedRmqpy, Rmqpy, Side, SpooledRmqpy
+from benchmarks.servers import Apache, Floor, MappedRmqpy, RingRmqpy, Rmqpy, Side
 from rmqpy.load import machine
 from rmqpy.load.report import duration
 
 Flush = Literal["sync", "async"]
 OUT = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
-#: What stands behind the name of a side; the first one is what rmqpy does by default.
+#: Suffix of a side's name; the first is rmqpy's default.
 SIDES: Mapping[Flush, Mapping[str, str]] = {
     "sync": {"rmqpy": "write buffer", "rmqpy-mapped": "mapping", "apache": "Apache 5.5.0"},
-    "async": {"rmqpy": "mapping", "rmqpy-spooled": "spool", "apache": "Apache 5.5.0", "floor": "floor"},
+    "async": {"rmqpy": "mapping", "rmqpy-ring": "write ring", "apache": "Apache 5.5.0", "floor": "floor"},
 }
-COLUMNS = ("cell", "", "messages/s", "p50", "p99", "broker CPU a message", "over the floor's", "of Apache's")
+COLUMNS = (
+    "cell",
+    "",
+    "messages/s",
+    "p50",
+    "p99",
+    "broker CPU per message",
+    "over the floor's",
+    "over Apache's",
+)
 
 Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
 """Cell → side → its runs."""
@@ -42,20 +52,20 @@ Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
 @click.argument("flush", type=click.Choice(["sync", "async"]))
 @click.option("--memory", "state", type=click.Choice(["warm", "cold"]), default="warm", show_default=True)
 @click.option("--cells", default="", metavar="NAME,…", help="Only these.")
-@click.option("--quick", is_flag=True, help="Two short runs of each: to see that it works.")
+@click.option("--quick", is_flag=True, help="Two short runs of each, as a smoke test.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk.",
+    help="Folder of the stores, on a real disk; /tmp by default.",
 )
 def main(flush: Flush, state: memory.State, cells: str, quick: bool, folder: Path | None) -> None:
-    """The cells of sends by each write path of rmqpy, beside Apache's broker."""
+    """Compare rmqpy's write paths with each other and with Apache's broker."""
     lib = java.jars("apache")
     exit_on_sigterm()
     names = [name for name in cells.split(",") if name]
     chosen = [cell for cell in _cells(flush) if not names or cell.name in names]
     if not chosen:
-        raise click.BadParameter(f"there are {', '.join(cell.name for cell in _cells(flush))}")
+        raise click.BadParameter(f"choose from {', '.join(cell.name for cell in _cells(flush))}")
     results: dict[str, dict[str, list[RunMetrics]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:
         place = Path(name)
@@ -79,18 +89,18 @@ def main(flush: Flush, state: memory.State, cells: str, quick: bool, folder: Pat
 def _cells(flush: Flush) -> list[Cell]:
     if flush == "sync":
         return [cell for cell in CELLS if cell.is_sync_flush]
-    # `benchmarks.bulk` measures the large batches, one side at a time: all of their stores fill a disk.
+    # `benchmarks.bulk` measures large batches, one side at a time, because all stores together fill a disk.
     return [cell for cell in CELLS if cell.has_floor and cell.name != "bulk"]
 
 
 def _sides(flush: Flush, place: Path, lib: Path) -> tuple[Side, ...]:
     if flush == "sync":
         return Rmqpy(place), MappedRmqpy(place), Apache(place, lib)
-    return Rmqpy(place), SpooledRmqpy(place), Apache(place, lib), Floor(place)
+    return Rmqpy(place), RingRmqpy(place), Apache(place, lib), Floor(place)
 
 
 def table(flush: Flush, results: Results) -> str:
-    """Medians in Markdown, in brackets the smallest and the largest run; ratios are medians of those of the rounds."""
+    """Format medians as Markdown, with the smallest and largest run in brackets; ratios are medians over the rounds."""
     rows: list[tuple[str, ...]] = [COLUMNS, tuple("---" for _ in COLUMNS)]
     for title, sides in results.items():
         for side, name in SIDES[flush].items():
@@ -115,7 +125,7 @@ def _ratio(
 
 
 def _span(column: str, values: Sequence[float]) -> str:
-    # Processor time is less than a whole microsecond.
+    # Processor time is less than a microsecond.
     text = {"throughput": "{:,.0f}".format, "cpu_us": "{:.2f} us".format}.get(column, duration)
     return f"{text(statistics.median(values))} ({text(min(values))} – {text(max(values))})"
 

@@ -1,9 +1,9 @@
-"""Batches: readings of a sensor go out a hundred at a time, in one request, and are stored together or not at all.
+"""Batches: sends a sensor's readings a hundred at a time, in one request that is stored as a whole or not at all.
 
     python examples/batches.py
 
-One request instead of a hundred is what makes bulk fast. All messages of a batch are of one topic and go to one queue,
-where they lie one behind the other; none of them may be delayed or in a transaction. Consumers see single messages.
+Bulk is fast because one request replaces a hundred. All messages of a batch belong to one topic and go to one queue,
+at consecutive offsets; none of them may be delayed or part of a transaction. Consumers see single messages.
 """
 
 import rmqpy
@@ -25,7 +25,8 @@ def main() -> None:
             print(
                 f"the last batch: offsets {stored[0].queue_offset} to {stored[-1].queue_offset} of {stored[0].queue}"
             )
-            # What comes one by one gathers on its own: `submit` returns at once, and fills requests as they leave.
+            # Single messages are batched automatically: `submit` returns immediately, and requests are filled as they
+            # leave.
             single = [station.submit("readings", "20 °C", keys=f"extra-{number}") for number in range(10)]
             print(f"{len([each.result() for each in single])} more were stored")
         with rmqpy.PullConsumer("archive", server.namesrv, start_from="earliest") as archive:

@@ -1,9 +1,8 @@
-"""Broadcast: every server of a web shop forgets a price when it changes.
+"""Broadcast: every server of a web shop drops a price from its cache when it changes.
 
     python examples/cache_invalidation.py
 
-A broadcast consumer gets every message, as all others do, and keeps its progress in a file of its own, by the name
-of its instance.
+Each broadcast consumer gets every message, and keeps its progress in a file of its instance.
 """
 
 import tempfile
@@ -14,7 +13,7 @@ from rmqpy import testing
 
 
 class PriceCache:
-    """The prices one server has seen."""
+    """The prices that one server has cached."""
 
     def __init__(self, name: str, namesrv: str, folder: str) -> None:
         self.name = name

@@ -1,9 +1,9 @@
-"""Two services that do not wait for each other: billing may be down while shipping goes on, and catches up later.
+"""Decoupling: billing may be down while shipping continues, and catches up later.
 
     python examples/decoupling.py
 
-Each service is a group of its own, so each gets every order; within a group, an order goes to one member. Shipping
-wants paid orders only, which the broker sorts out by their tag.
+Each service is a separate group and gets every order; within a group, an order goes to one member. Shipping
+wants paid orders only, and the broker filters them by tag.
 """
 
 import threading
@@ -15,7 +15,7 @@ ORDERS = [("A-1", "paid"), ("A-2", "open"), ("A-3", "paid"), ("A-4", "open"), ("
 
 
 def service(group: str, namesrv: str, tags: str, expected: int) -> tuple[rmqpy.PushConsumer, threading.Event]:
-    """A service that prints what it does, and an event for having done all of it."""
+    """Return a service that prints each order, and an event that is set after the expected number."""
     done = threading.Event()
     lock = threading.Lock()
     handled: list[str] = []

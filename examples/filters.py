@@ -1,9 +1,9 @@
-"""Filters by properties: a consumer names the messages it wants in SQL92, and the broker sends no others.
+"""Filters by properties: a consumer selects messages in SQL92, and the broker sends only these.
 
     python examples/filters.py
 
-A property is text; what it is compared with decides how it is read: `price > 10` as a whole number, `price > 10.0`
-with a fraction. Apache's brokers serve such filters with `enablePropertyFilter=true`, and so does `rmqpy broker`.
+A property is text; the other operand decides how it is parsed: `price > 10` as an integer, `price > 10.0`
+as a decimal number. Apache's brokers serve such filters with `enablePropertyFilter=true`, and so does `rmqpy broker`.
 """
 
 import threading

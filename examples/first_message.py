@@ -20,7 +20,7 @@ TOPIC = "time-zones"
 
 
 def send(namesrv: str, lines: list[str]) -> None:
-    """Send every line, many in flight at a time, and wait until all are stored."""
+    """Send every line, with many in flight, and wait until all are stored."""
     began = time.perf_counter()
     with rmqpy.Producer(namesrv) as producer:
         under_way = []
@@ -33,7 +33,7 @@ def send(namesrv: str, lines: list[str]) -> None:
 
 
 def queues_of(consumer: rmqpy.PullConsumer) -> list[rmqpy.MessageQueue]:
-    """The topic's queues; name servers hear of a new topic a moment after its first message was stored."""
+    """Return the topic's queues; name servers learn of a new topic shortly after its first message was stored."""
     deadline = time.monotonic() + 5
     while True:
         try:
@@ -45,7 +45,7 @@ def queues_of(consumer: rmqpy.PullConsumer) -> list[rmqpy.MessageQueue]:
 
 
 def consume(namesrv: str, count: int) -> None:
-    """Read the topic from its beginning until `count` messages have come."""
+    """Read the topic from its beginning until `count` messages have arrived."""
     with rmqpy.PullConsumer("first-message", namesrv, start_from="earliest") as consumer:
         consumer.assign(queues_of(consumer))
         received: list[rmqpy.ReceivedMessage] = []
@@ -59,7 +59,7 @@ def consume(namesrv: str, count: int) -> None:
 
 
 def show_in_spark(namesrv: str) -> None:
-    """Read the topic as a DataFrame, print some rows and what Spark makes of them."""
+    """Read the topic as a DataFrame, and print some rows and their schema."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def show_in_spark(namesrv: str) -> None:
 
 
 def main(path: str) -> None:
-    """Run the whole way once, on free ports and in a temporary folder."""
+    """Run all steps once, on free ports and in a temporary folder."""
     lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
     with (
         tempfile.TemporaryDirectory(prefix="rmqpy-") as folder,

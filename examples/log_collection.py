@@ -1,9 +1,9 @@
-"""Collecting logs: a `logging.Handler` that sends, bounded, and never makes the program wait.
+"""Log collection: a `logging.Handler` that sends records without ever blocking the program.
 
     python examples/log_collection.py
 
-Records go into a queue of fixed size; a thread sends them. When the broker is slow or down the queue fills, and what
-does not fit is counted and dropped: a program must not stop because its logs cannot leave.
+Records go into a queue of fixed size; a thread sends them. While the broker is slow or down the queue fills, and
+further records are counted and dropped: a program must not stop because its logs cannot be sent.
 """
 
 import json
@@ -27,7 +27,7 @@ class TopicHandler(logging.Handler):
         self._producer = rmqpy.Producer(namesrv)
         self._thread = threading.Thread(target=self._send, name="log-sender", daemon=True)
         self._thread.start()
-        # What the client itself logs while it sends would be sent, and logged, without end.
+        # Records of the client itself would be sent, and logged again, endlessly.
         self.addFilter(lambda record: not record.name.startswith("rmqpy"))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -44,7 +44,7 @@ class TopicHandler(logging.Handler):
             self.dropped += 1
 
     def close(self) -> None:
-        """Send what waits, for some seconds at most."""
+        """Send the queued records, for some seconds at most."""
         try:
             self._records.put(None, timeout=5)
             self._thread.join(timeout=5)

@@ -1,8 +1,8 @@
-"""Two shops on one cluster: the same program, the same names, and neither sees a message of the other.
+"""Namespaces: two shops on one cluster use the same program and names, without seeing each other's messages.
 
     python examples/namespaces.py
 
-Each shop gives its clients a namespace. Brokers know the topics of both, by their whole names.
+Each shop gives its clients a namespace. Brokers know the topics of both by their full names.
 """
 
 import threading
@@ -12,7 +12,7 @@ from rmqpy import testing
 
 
 def serve(shop: rmqpy.ClientConfig, orders: list[str]) -> list[str]:
-    """Send orders and have them billed; what was billed."""
+    """Send orders and have them billed; return the billed ones."""
     billed: list[str] = []
     done = threading.Event()
     billing = rmqpy.PushConsumer("billing", shop, start_from="earliest", workers=1)

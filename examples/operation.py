@@ -1,9 +1,9 @@
-"""Operation: a topic is made, a message found, a dead letter sent again, a group set back, a cluster checked.
+"""Operation: creates a topic, finds a message, resends a dead letter, resets a group, and checks the cluster.
 
     python examples/operation.py
 
-`Admin` has what `rmqpy topic`, `message`, `dlq`, `group` and `cluster` print, for programs that look after their topics
-themselves; `AsyncAdmin` is the same for event loops.
+`Admin` has the operations of `rmqpy topic`, `message`, `dlq`, `group` and `cluster`, for programs that manage their
+topics; `AsyncAdmin` is the same for event loops.
 """
 
 import threading
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def bill(namesrv: str, orders: list[str], unreadable: str = "") -> None:
-    """Bill until each of these orders was tried. One that cannot be read fails, and is given up at once."""
+    """Bill until each of these orders was tried. An unreadable one fails, and becomes a dead letter immediately."""
     tried: set[str] = set()
     all_tried = threading.Event()
     consumer = rmqpy.PushConsumer("billing", namesrv, max_attempts=1, start_from="earliest")

@@ -1,9 +1,9 @@
-"""Order by key: the movements of each account are booked one after the other, accounts side by side.
+"""Order by key: books the movements of each account one after the other, and accounts concurrently.
 
     python examples/ordered_by_key.py
 
 Messages with one sharding key go to one queue, and an ordered consumer handles a queue in order, at one member at a
-time: here every account is paid into before it is drawn from, and two members share the work.
+time: every account gets its deposit before a withdrawal, and two members share the work.
 """
 
 import random
@@ -22,7 +22,7 @@ def main() -> None:
     balance: Counter[str] = Counter()
     booked_by: Counter[str] = Counter()
     all_booked = threading.Event()
-    # For what members share: the accounts of different queues are booked side by side.
+    # Guards data shared by members: accounts of different queues are booked concurrently.
     lock = threading.Lock()
 
     def member(name: str, namesrv: str) -> rmqpy.PushConsumer:
@@ -31,7 +31,7 @@ def main() -> None:
         @consumer.on("movements")
         def book(message: rmqpy.ReceivedMessage) -> None:
             account = message.sharding_key or ""
-            # No lock: no other worker has this account now.
+            # No lock: no other worker handles this account now.
             balance[account] += int(message.text())
             assert balance[account] >= 0, f"{account} was drawn from before it was paid into"
             with lock:

@@ -1,9 +1,9 @@
-"""Peak shaving: a burst of orders is taken at once and worked off at the pace of a slow database.
+"""Peak shaving: accepts a burst of orders immediately, and processes it at the pace of a slow database.
 
     python examples/peak_shaving.py
 
-The shop answers its customers as soon as the broker has an order. The database behind takes two orders at a time,
-5 ms each, and is never asked for more: what it cannot do yet waits in the topic, not in memory.
+The shop confirms an order as soon as the broker has it. The database takes two orders at a time,
+5 ms each, and never gets more: pending orders are in the topic, not in memory.
 """
 
 import threading
@@ -16,7 +16,7 @@ ORDERS = 600
 
 
 class Database:
-    """Takes 5 ms for each order and breaks down under more than two at a time."""
+    """Takes 5 ms for each order, and fails under more than two concurrently."""
 
     def __init__(self) -> None:
         self.stored: set[str] = set()

@@ -1,10 +1,10 @@
-"""Reminders: each message names the time at which it is wanted, and a test does not wait for it.
+"""Reminders: messages with a delivery time, and a test that does not wait for it.
 
     python examples/reminders.py
 
-A surgery reminds its patients a day before their appointment, and asks how it was two hours after. One of them does not
-come, and both letters are taken back. The broker of this program goes by a clock that is moved by hand, so that the
-week passes in a moment; nothing else is different.
+A surgery reminds its patients a day before their appointment, and asks for feedback two hours after. One of them
+cancels, and both letters are recalled. The broker of this program uses a clock that the program advances, so that the
+week passes in a moment; everything else is as usual.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ def main() -> None:
     clock = testing.HandClock()
     week = timedelta(days=7)
     with (
-        # Brokers take up to three days, unless they are told otherwise.
+        # Brokers accept up to three days by default.
         testing.broker(clock=clock, timerMaxDelaySec=int(week.total_seconds())) as server,
         rmqpy.Producer(server.namesrv) as surgery,
         rmqpy.PullConsumer("letters", server.namesrv, start_from="earliest") as letters,

@@ -1,9 +1,9 @@
-"""Requests and replies: a till asks for prices, one by one and many at once, and a price list answers.
+"""Requests and replies: a till asks for prices, one by one and many concurrently, and a price list replies.
 
     python examples/request_reply.py
 
-The price list is a consumer like any other: run it twice, and the requests are shared. It looks some prices up later,
-on a thread of its own, and has none for what it does not know; the till learns of that by its timeout.
+The price list is an ordinary consumer: run it twice, and the copies share the requests. It looks some prices up
+later, on a thread, and does not reply for unknown goods; the till's request then times out.
 """
 
 import queue
@@ -13,7 +13,7 @@ import rmqpy
 from rmqpy import errors, testing
 
 PRICES = {"apples": 3, "pears": 4, "quinces": 9}
-#: To be looked up elsewhere.
+#: Goods that are looked up elsewhere.
 RARE = {"medlars": 11}
 
 

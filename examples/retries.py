@@ -1,9 +1,9 @@
-"""Retries and dead letters: what fails comes again, and what never passes is kept for a person to look at.
+"""Retries and dead letters: failed messages are redelivered, and those that never succeed are kept for inspection.
 
     python examples/retries.py
 
-Here a handler asks for one second between attempts, and for three attempts; without a word the broker waits 10 s,
-30 s, 1 min and so on, for 16 retries. Dead letters lie in a topic like any other.
+Here a handler asks for one second between attempts, and for three attempts; by default the broker waits 10 s,
+30 s, 1 min and so on, for 16 retries. Dead letters are in an ordinary topic.
 """
 
 import threading
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def dead_letter(namesrv: str) -> str:
-    """The first message that was given up."""
+    """Return the first message that was given up."""
     with rmqpy.PullConsumer("undertaker", namesrv, start_from="earliest") as undertaker:
         undertaker.subscribe("%DLQ%payments")
         while True:

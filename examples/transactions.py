@@ -1,9 +1,9 @@
-"""Orders and their messages: a shop books an order in its database, and tells billing if, and only if, it is booked.
+"""Transactions: a shop books an order in its database, and notifies billing only if it is booked.
 
     python examples/transactions.py
 
-The message goes out as a half first, then the order is booked, then the half is committed. The id of the message is
-booked with the order: whoever is asked what became of a half, this process or the next one after a crash, looks it up.
+The message is first sent as a half message, then the order is booked, then the half is committed. The message id is
+booked with the order: a process that is asked about a half, this one or the next one after a crash, looks it up.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ ORDERS = {"A-1": 30, "A-2": -5, "A-3": 12, "A-4": 8}
 
 
 class Shop:
-    """A database of orders, and the messages about them."""
+    """A database of orders, and their messages."""
 
     def __init__(self, database: Path, namesrv: str) -> None:
         self.database = database
@@ -39,7 +39,7 @@ class Shop:
             connection.execute("INSERT INTO orders VALUES (?, ?, ?)", row)
 
     def is_booked(self, message: rmqpy.ReceivedMessage) -> bool:
-        """The answer to a broker that asks, on another thread: hence a connection of its own."""
+        """Answer a broker's check, on another thread and therefore with a separate connection."""
         with closing(sqlite3.connect(self.database)) as connection:
             query = "SELECT 1 FROM orders WHERE message_id = ?"
             return connection.execute(query, [message.message_id]).fetchone() is not None

@@ -1,16 +1,16 @@
-"""Vectors of allocation strategies: read, and compared with what rmqpy computes.
+"""Vectors of allocation strategies, compared with rmqpy's results.
 
-The lines come from `tests/interop/java/client/.../Allocations.java`, which describes them and made them with the
-official Java classes.
+The lines were generated with the official Java classes by `tests/interop/java/client/.../Allocations.java`, which
+describes them.
 """
 
-from rmqpy.client import allocation
-from rmqpy.client.allocation import Allocate
+from rmqpy.client.group import allocation
+from rmqpy.client.group.allocation import Allocate
 from rmqpy.message import MessageQueue
 
 
 def mismatch(line: str) -> str | None:
-    """The difference between a vector and rmqpy's own result; `None` where there is none."""
+    """Return the difference between a vector and rmqpy's result, or `None`."""
     name, setting, described, joined, shares = line.split(" ")
     brokers = [
         (broker, int(count)) for broker, count in (part.rsplit(":", 1) for part in described.split(","))

@@ -1,11 +1,11 @@
-"""A console as a client without a browser asks it."""
+"""A client of the console's API without a browser."""
 
 import json
 from collections.abc import Callable
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
-#: What a change needs besides a server that allows it.
+#: The headers that a change needs, in addition to a server that allows it.
 CHANGE = {"X-Rmqpy-Console": "change", "Content-Type": "application/json"}
 
 

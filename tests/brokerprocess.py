@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which a test can make silent: it is registered, takes connections, and answers
+"""A broker in a separate process, which a test can make silent: it stays registered, accepts connections, and answers
 nothing."""
 
 import signal

@@ -1,11 +1,12 @@
-"""Certificates for servers and clients under test, made by an authority of their own."""
+"""Certificates for servers and clients under test, from a test authority."""
 
 import ssl
-import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqpy._native import make_certificate
+from waiting import WAIT_S, until
 
 LOCAL = ["localhost", "127.0.0.1", "::1"]
 
@@ -49,17 +50,16 @@ def replace(files: Files, others: Files) -> None:
         Path(now).replace(then)
 
 
-def wait_until_shown(cert: str, *addresses: str, seconds: float = 30) -> None:
+def wait_until_shown(cert: str, *addresses: str) -> None:
     """Until these servers show the certificate of a file: they look at their files every second."""
     wanted = ssl.PEM_cert_to_DER_cert(Path(cert).read_text())
-    deadline = time.monotonic() + seconds
-    for address in addresses:
+
+    def shown(address: str) -> bytes:
         host, _, port = address.rpartition(":")
-        while (
-            ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port)), timeout=seconds)) != wanted
-        ):
-            assert time.monotonic() < deadline, f"{address} never shows {cert}"
-            time.sleep(0.05)
+        return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port)), timeout=WAIT_S))
+
+    for address in addresses:
+        until(partial(shown, address), wanted=wanted.__eq__, pause=0.05)
 
 
 def settings(files: Files, **more: str) -> dict[str, str]:

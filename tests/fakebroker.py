@@ -1,4 +1,4 @@
-"""Fake brokers, which exist on the wire only and register at a name server, and what it answers about them."""
+"""Fake brokers, which exist only on the wire and register at a name server, and its replies about them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

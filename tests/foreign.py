@@ -1,19 +1,28 @@
-"""A producer of another program: it writes into the fields of a send whatever it likes."""
+"""A producer of another program, which writes arbitrary values into the fields of a send."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import rmqpy
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.messages import SendMessage
 from rmqpy.remoting.client import BlockingCaller, run
-from rmqpy.server import Standalone
 
 #: Store a message: `store(body, properties, born_timestamp=…)`.
 Store = Callable[..., None]
+
+
+class Server(Protocol):
+    """The target: addresses of a name server and of a broker."""
+
+    @property
+    def namesrv(self) -> str: ...
+    @property
+    def broker(self) -> str: ...
+
 
 #: Times of birth that no date has, and some that one has.
 BORN_MS = [round(time.time() * 1_000_000), (1 << 63) - 1, -(1 << 63), -1, 0]
@@ -22,7 +31,7 @@ YEARS = [9999, 9999, 1, 1969, 1970]
 
 
 @contextmanager
-def producer(server: Standalone, topic: str) -> Iterator[Store]:
+def producer(server: Server, topic: str) -> Iterator[Store]:
     """Stores in queue 0 of the topic, with any values."""
     cluster = ClusterConnection(rmqpy.ClientConfig(namesrv=server.namesrv))
     caller = BlockingCaller(cluster.client)

@@ -1,4 +1,4 @@
-"""The thread in which servers read large bodies, held: what is answered meanwhile does not wait for it."""
+"""A held thread for large bodies: other requests must be answered meanwhile."""
 
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""Imports between the files of a Rust crate: which file takes a name that another defines.
+"""Imports between the files of a Rust crate: pairs of a file that uses a name and the file that defines it.
 
 Read as text: `use` trees, and paths in code that begin with `crate`, `super`, `self` or a submodule. A name that a
-module hands on (`pub use`) is followed to the file that defines it, so that a façade ties nothing to what it does not
+module re-exports (`pub use`) is followed to the file that defines it, so that a façade does not depend on names it does
+not
 define. Test modules do not count.
 """
 
@@ -18,6 +19,8 @@ _NOT_CODE = re.compile(
 _TEST_MODULE = re.compile(
     r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\s+)?mod\s+\w+\s*(;|\{)"
 )
+#: A visibility names a module without taking anything from it.
+_VISIBILITY = re.compile(r"\bpub\s*\(in [\w:]+\)")
 _USE = re.compile(r"(?P<public>\bpub(?:\([^)]*\))?\s+)?\buse\s+(?P<tree>[^;]+);")
 _DECLARED = re.compile(r"\bmod\s+(\w+)\s*;")
 _INLINE = re.compile(r"\bmod\s+\w+\s*\{")
@@ -75,7 +78,7 @@ def leaves(tree: str) -> Iterator[tuple[tuple[str, ...], str]]:
 @dataclass
 class _File:
     module: Module
-    #: Paths it takes, as written, made absolute where they begin with `super`, `self` or a submodule.
+    #: The imported paths, made absolute if they begin with `super`, `self` or a submodule.
     uses: set[Module] = field(default_factory=set)
     #: Name → the path it is handed on from.
     handed_on: dict[str, Module] = field(default_factory=dict)
@@ -95,7 +98,7 @@ def _absolute(path: Sequence[str], module: Module, submodules: set[str]) -> Modu
 
 
 def _read(code: str, module: Module) -> _File:
-    code = product_code(code)
+    code = _VISIBILITY.sub("pub", product_code(code))
     submodules = set(_DECLARED.findall(code))
     file = _File(module)
     for use in _USE.finditer(code):
@@ -108,7 +111,7 @@ def _read(code: str, module: Module) -> _File:
             else:
                 file.uses.add(absolute)
     body = _USE.sub(" ", code)
-    # A module written inside this file has a `super` of its own, which is this file.
+    # A module written inside this file has this file as its `super`.
     for inline in _INLINE.finditer(body):
         end = _end_of_block(body, inline.end() - 1)
         block = re.sub(r"(?<![\w:])super::(?!super)", "self::", body[inline.start() : end])
@@ -121,7 +124,7 @@ def _read(code: str, module: Module) -> _File:
 
 
 def _definition(path: Module, files: Mapping[Module, _File]) -> Module | None:
-    """The module whose file defines what `path` names; None outside the crate."""
+    """Return the module whose file defines `path`; `None` outside the crate."""
     for _ in range(16):
         module = path
         while module and module not in files:
@@ -136,7 +139,7 @@ def _definition(path: Module, files: Mapping[Module, _File]) -> Module | None:
 
 
 def imports(sources: Mapping[Module, str]) -> dict[Module, set[Module]]:
-    """For each module with a file of its own, the modules whose definitions it takes."""
+    """Return for each module with a file the modules whose definitions it uses."""
     files = {module: _read(code, module) for module, code in sources.items()}
     taken: dict[Module, set[Module]] = {}
     for module, file in files.items():
@@ -146,7 +149,7 @@ def imports(sources: Mapping[Module, str]) -> dict[Module, set[Module]]:
 
 
 def module_of(path: Path, root: Path) -> Module:
-    """The module whose file `path` is, in the crate at `root`."""
+    """Return the module of the file `path`, in the crate at `root`."""
     parts = path.relative_to(root).with_suffix("").parts
     return parts[:-1] if parts[-1] == "mod" else parts
 

@@ -1,4 +1,4 @@
-"""The examples in docstrings hold."""
+"""Examples in docstrings."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Licences in the wheel: its bill of materials names each crate, and one that asks for a notice at most."""
+"""Licences in the wheel: its bill of materials names each crate, and at most one that requires a notice."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def components() -> list[dict[str, Any]]:
 
 
 def is_permissive(expression: str) -> bool:
-    """Whether one may choose permissive licences in it. An AND, where there is one, stands outermost."""
+    """Return whether it allows a choice of permissive licences. An AND, if any, is outermost."""
     parts = expression.replace("/", " OR ").split(" AND ")
     return all(any(each in PERMISSIVE for each in re.split(r"\s+OR\s+", part.strip("() "))) for part in parts)
 
@@ -51,7 +51,7 @@ def test_every_crate_of_the_wheel_is_listed_with_a_licence_that_asks_for_a_notic
     assert binding == {}
 
 
-def test_a_licence_that_binds_is_told_from_one_that_may_be_chosen() -> None:
+def test_licence_is_permissive_if_a_permissive_choice_exists() -> None:
     assert is_permissive("(MIT OR Apache-2.0) AND Unicode-3.0")
     assert is_permissive("MIT OR Apache-2.0 OR LGPL-2.1-or-later")
     assert not is_permissive("MIT AND GPL-3.0")

@@ -1,4 +1,4 @@
-"""Words: the field's terms, and none of the names in words.txt; headers of files that name what is there."""
+"""Words: retired names stay away, retired phrases become fewer, headers name the content, sleeps give reasons."""
 
 import ast
 import re
@@ -8,14 +8,25 @@ from typing import NamedTuple
 
 import pytest
 
+from phrases import LIST, ROOT, Phrase, count, excess, phrases
 from rust_imports import without_comments
 
-ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "words.txt"
 #: Where the project's own text is; what tools make lies elsewhere.
-FOLDERS = ("rust", "python", "spark", "tests", "benchmarks", "examples", "docs", "conf", "scripts", ".ci")
+FOLDERS = (
+    "rust",
+    "python",
+    "spark",
+    "tests",
+    "campaigns",
+    "benchmarks",
+    "examples",
+    "docs",
+    "conf",
+    "scripts",
+    ".ci",
+)
 MADE = {"target", "__pycache__", "build", "corpus", "artifacts", "spark-warehouse", "metastore_db"}
-TEXT = {".rs", ".py", ".pyi", ".md", ".toml", ".txt", ".sh", ".conf", ".service", ""}
+TEXT = {".rs", ".py", ".pyi", ".md", ".toml", ".txt", ".sh", ".conf", ".service", ".mk", ""}
 
 _DECLARED_IN_RUST = re.compile(
     r"\b(?:struct|enum|union|trait|type|fn|mod|const|static|macro_rules!)\s+(?:mut\s+)?(\w+)"
@@ -23,6 +34,11 @@ _DECLARED_IN_RUST = re.compile(
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _QUESTION = re.compile(r"(What|How|Whether|Who|Whose|Whom|Which|Where|When|Why)\b")
 _HEADER = re.compile(r'(?://! |"""|# )(\w+)')
+#: A header such as `Leases: what …`. The number of them may only fall.
+_QUESTION_BEHIND_COLON = re.compile(
+    r'(?://! |"""|# )[^:.\n]+:\s+(?:what|who|whose|how|where|when|which)\b', re.IGNORECASE
+)
+_MOST_QUESTIONS = 0
 
 
 class Retired(NamedTuple):
@@ -38,8 +54,9 @@ class Retired(NamedTuple):
 def retired() -> list[Retired]:
     found = []
     for line in LIST.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            room, name, instead = (part.strip() for part in line.split("|"))
+        columns = [column.strip() for column in line.split("|")]
+        if not line.startswith("#") and len(columns) == 3:
+            room, name, instead = columns
             found.append(Retired(room, name.removeprefix("! "), instead, name.startswith("! ")))
     return found
 
@@ -140,7 +157,7 @@ def test_no_retired_name_is_declared() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_coined_word_is_written() -> None:
+def test_coined_words_are_not_written() -> None:
     coined = {" ".join(words(word.name)): word.name for word in retired() if word.is_coined}
     wrong = []
     for path in text_files():
@@ -153,10 +170,79 @@ def test_no_coined_word_is_written() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_headers_name_what_is_there() -> None:
+def test_headers_are_noun_phrases() -> None:
     wrong = []
     for path in source_files():
         header = _HEADER.match(path.read_text(encoding="utf-8"))
         if header and _QUESTION.fullmatch(header[1]):
             wrong.append(f"{path.relative_to(ROOT)}: {header[1]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_headers_ask_no_question_behind_the_colon() -> None:
+    asking = [
+        str(path.relative_to(ROOT))
+        for path in source_files()
+        if _QUESTION_BEHIND_COLON.match(path.read_text(encoding="utf-8"))
+    ]
+    assert len(asking) <= _MOST_QUESTIONS, "\n".join(asking)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Who waits, and whoever asks", 2),
+        ("a whole", 0),
+        ("nobody", 1),
+    ],
+)
+def test_the_counter_of_phrases_sees(text: str, expected: int) -> None:
+    phrase = Phrase("product", 0, 0, ("who", "whoever", "nobody"), "a client")
+    assert count(phrase, {"file": text}).total() == expected
+
+
+def test_no_phrase_is_above_its_ceiling() -> None:
+    lines = excess(phrases())
+    assert not lines, "\n".join(lines)
+
+
+#: Waits for a fixed time. `asyncio.sleep(0)` waits for the turn of other tasks.
+_SLEEP = re.compile(r"\b(?:(?:time|asyncio)\.sleep\((?!0[,)])|thread::sleep\()")
+_REASON = re.compile(r"(?:#|//) (?!noqa)\w")
+
+
+def sleeps_without_reason(text: str) -> list[int]:
+    """Numbers of lines that sleep without a comment there or on the line above."""
+    lines = ["", *text.splitlines()]
+    return [
+        number
+        for number, line in enumerate(lines)
+        if _SLEEP.search(line) and not any(map(_REASON.search, lines[number - 1 : number + 1]))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time.sleep(1)", [1]),
+        ("time.sleep(1)  # the rate of the load", []),
+        ("# The rate of the load.\nasyncio.sleep(1)\nasyncio.sleep(1)", [3]),
+        ("time.sleep(1)  # noqa: ASYNC251", [1]),
+        ("await asyncio.sleep(0)", []),
+        ("std::thread::sleep(PAUSE);", [1]),
+        ("// Between two looks.\nstd::thread::sleep(PAUSE);", []),
+    ],
+)
+def test_the_finder_of_sleeps_sees(text: str, expected: list[int]) -> None:
+    assert sleeps_without_reason(text) == expected
+
+
+def test_each_sleep_of_a_test_gives_its_reason() -> None:
+    tests = [path for path in source_files() if path.relative_to(ROOT).parts[0] in ("tests", "rust")]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tests
+        if path != Path(__file__)
+        for number in sleeps_without_reason(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "wait for an event, or give the reason in a comment:\n" + "\n".join(wrong)

@@ -1,120 +1,23 @@
-"""A peer that speaks frames and nothing else: what tests put on a socket, and what comes back.
-
-It shares no code with the servers under test beyond the declarations: frames are packed and cut here, by hand, in
-both header encodings.
-"""
+"""An asynchronous peer of the servers under test: it sends hand-packed frames, and reads the replies."""
 
 import asyncio
 import itertools
-import json
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from benchmarks.wire import BINARY, JSON, ONEWAY, RESPONSE, Frame
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.declare import Request, decode_reply, encode
 
+__all__ = ["BINARY", "JSON", "ONEWAY", "RESPONSE", "TIMEOUT_S", "Frame", "Peer", "Refusal", "loose"]
+
 R = TypeVar("R")
 
-RESPONSE, ONEWAY = 1, 2
-JSON, BINARY = 0, 1
-#: What every wait for a peer is bounded by; nothing in a healthy test comes near it.
+#: The bound of every wait for a peer; a healthy test never comes near it.
 TIMEOUT_S = 30.0
-
-
-@dataclass
-class Frame:
-    """One frame, either way."""
-
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    version: int = 513
-    language: str | int = "JAVA"
-    remark: str | None = None
-    ext: dict[str, str] | None = None
-    body: bytes = b""
-    encoding: int = JSON
-
-    def pack(self) -> bytes:
-        header = self._json() if self.encoding == JSON else self._binary()
-        length = 4 + len(header) + len(self.body)
-        return struct.pack(">iI", length, self.encoding << 24 | len(header)) + header + self.body
-
-    def _json(self) -> bytes:
-        header: dict[str, Any] = {
-            "code": self.code,
-            "flag": self.flag,
-            "language": self.language,
-            "opaque": self.opaque,
-            "serializeTypeCurrentRPC": "JSON",
-            "version": self.version,
-        }
-        if self.ext is not None:
-            header["extFields"] = self.ext
-        if self.remark is not None:
-            header["remark"] = self.remark
-        return json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-
-    def _binary(self) -> bytes:
-        remark = (self.remark or "").encode()
-        ext = b"".join(
-            struct.pack(">h", len(key.encode()))
-            + key.encode()
-            + struct.pack(">i", len(value.encode()))
-            + value.encode()
-            for key, value in (self.ext or {}).items()
-        )
-        language = self.language if isinstance(self.language, int) else 0
-        fixed = struct.pack(">hbhii", self.code, language, self.version, self.opaque, self.flag)
-        return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
-
-    @classmethod
-    def unpack(cls, content: bytes) -> Self:
-        """`content` is a frame without its length word."""
-        mark = int.from_bytes(content[:4], "big")
-        encoding, size = mark >> 24, mark & 0xFF_FFFF
-        header, body = content[4 : 4 + size], content[4 + size :]
-        made = cls._from_json(header) if encoding == JSON else cls._from_binary(header)
-        made.body, made.encoding = body, encoding
-        return made
-
-    @classmethod
-    def _from_json(cls, header: bytes) -> Self:
-        # The standard parser on purpose: what a server sends must be strict.
-        found = json.loads(header)
-        assert all(isinstance(value, str) for value in found.get("extFields", {}).values()), found
-        return cls(
-            code=found["code"],
-            opaque=found["opaque"],
-            flag=found.get("flag", 0),
-            version=found.get("version", 0),
-            language=found.get("language", ""),
-            remark=found.get("remark"),
-            ext=found.get("extFields"),
-        )
-
-    @classmethod
-    def _from_binary(cls, header: bytes) -> Self:
-        code, language, version, opaque, flag, size = struct.unpack_from(">hbhiii", header)
-        at = struct.calcsize(">hbhiii")
-        remark = header[at : at + size].decode() if size else None
-        at += size
-        (size,) = struct.unpack_from(">i", header, at)
-        at += 4
-        ext: dict[str, str] = {}
-        end = at + size
-        while at < end:
-            (width,) = struct.unpack_from(">h", header, at)
-            key = header[at + 2 : at + 2 + width].decode()
-            at += 2 + width
-            (width,) = struct.unpack_from(">i", header, at)
-            ext[key] = header[at + 4 : at + 4 + width].decode()
-            at += 4 + width
-        return cls(code, opaque, flag, version, language, remark, ext or None)
 
 
 class Refusal(Exception):
@@ -186,7 +89,7 @@ class Peer:
         return Frame.unpack(content)
 
     async def is_closed_by_server(self) -> bool:
-        """Wait until the other side closes, dropping what it still sends."""
+        """Wait until the other side closes, and discard further data."""
         try:
             while await asyncio.wait_for(self.reader.read(65_536), TIMEOUT_S):
                 pass

@@ -1,4 +1,5 @@
-"""Growth: a broker's figures as one thing grows: queues, connections, producers, groups, backlog, sizes, log, timers.
+"""Growth curves: a broker's metrics as one quantity grows: queues, connections, producers, groups, backlog, sizes,
+log, timers.
 
-`curves` has what grows and how it is measured, `loads` the measurements, `plot` the drawing.
+`curves` defines the quantities and their measurements, `loads` measures, `plot` draws.
 """

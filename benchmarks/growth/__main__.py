@@ -1,7 +1,8 @@
-"""`python -m benchmarks.growth [CURVE…]`: curves of rmqpy and, as far as it follows, of Apache's broker.
+"""Growth command: measures curves of rmqpy and, as far as possible, of Apache's broker (`python -m benchmarks.growth
+[CURVE…]`).
 
-At each value each side has the machine to itself, with a new store. What a curve finds goes into a table and a drawing
-beside this file; `--quick` leaves the larger values out and writes below `target/benchmarks/`.
+At each value each side has the machine to itself, with a new store. Each curve writes a table and a drawing next to
+this file; `--quick` skips the larger values and writes to `target/benchmarks/`.
 """
 
 import json
@@ -27,12 +28,12 @@ _QUICK_VALUES: Final = 2
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(CURVES)))
-@click.option("--quick", is_flag=True, help="The two smallest values: to see that it works.")
+@click.option("--quick", is_flag=True, help="Only the two smallest values, as a smoke test.")
 @click.option("--ours", is_flag=True, help="Without Apache's broker.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the stores lie; /tmp if not given. It must be a real disk.",
+    help="Folder of the stores, on a real disk; /tmp by default.",
 )
 def main(names: Sequence[str], quick: bool, ours: bool, folder: Path | None) -> None:
     """Measure these curves, or all of them."""
@@ -101,15 +102,15 @@ def _document(key: str, curve: Curve, points: plot.Points, commit: str) -> str:
 
 
 def _slopes(points: plot.Points) -> str:
-    """Growth of the memory from the smallest to the largest value, for each one between them."""
-    told = []
+    """Memory growth per unit, from the smallest to the largest value."""
+    parts = []
     for side, runs in points.items():
         low, high = min(runs), max(runs)
         if high > low:
             grown = (runs[high][MEMORY_METRIC] - runs[low][MEMORY_METRIC]) * (1 << 20)
-            size = f"{grown / (high - low):,.0f} B" if grown > 0 else "none that could be told"
-            told.append(f"{plot.NAMES[side]} {size}")
-    return ", ".join(told)
+            size = f"{grown / (high - low):,.0f} B" if grown > 0 else "too little to measure"
+            parts.append(f"{plot.NAMES[side]} {size}")
+    return ", ".join(parts)
 
 
 def _number(value: float) -> str:

@@ -1,6 +1,6 @@
-"""The curves: what grows, through which values, how far Apache's broker follows, and what is drawn.
+"""Curves: the growing quantity, its values, the limit of Apache's broker, and the drawn metrics.
 
-One place to touch for a new curve.
+Add a new curve here only.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,33 +14,33 @@ from benchmarks.servers import Side
 Measure = Callable[[Side, int], RunMetrics]
 """Starts a side, measures it at one value, and stops it."""
 
-#: Small, for files of queues are allocated whole.
+#: Small, because queue files are preallocated.
 _SMALL_QUEUE_FILES: Final = {"mappedFileSizeConsumeQueue": "20000"}
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One thing that grows."""
+    """One growing quantity."""
 
     title: str
-    #: What the values count.
+    #: The unit of the values.
     axis: str
     values: tuple[int, ...]
     measure: Measure
-    #: Metric → what it is, with its unit. The first ones are drawn; of memory it is told what one more takes.
+    #: Metric → description with unit. The first ones are drawn; for memory the cost of one more unit is reported.
     metrics: Mapping[str, str]
-    #: What the line of ours is like: that it is straight, or why it bends.
+    #: The expected shape of rmqpy's line, and the reason for bends.
     shape: str
-    #: Largest value at which Apache's broker is measured, and why no further.
+    #: Largest value for Apache's broker, and the reason.
     apache_max: int | None = None
     apache_why: str = ""
-    #: Of both brokers.
+    #: Settings of both brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 MEMORY_METRIC: Final = "private_mib"
 _MEMORY: Final = {MEMORY_METRIC: "private memory, MiB"}
-_SENDS: Final = {"throughput": "messages/s", "p99_us": "p99, us", "cpu_us": "broker CPU a message, us"}
+_SENDS: Final = {"throughput": "messages/s", "p99_us": "p99, us", "cpu_us": "broker CPU per message, us"}
 
 CURVES: Final[Mapping[str, Curve]] = {
     "queues": Curve(
@@ -49,14 +49,14 @@ CURVES: Final[Mapping[str, Curve]] = {
         (10, 100, 1_000, 10_000, 50_000),
         loads.queues,
         _SENDS | _MEMORY,
-        "Flat from a hundred queues on. Ten are cheaper: by profile, what more queues add is their upkeep, 3 % of "
-        "the processor time, and the maintenance thread that writes them, some 8 %.",
+        "Flat from a hundred queues on. Ten are cheaper: by profile, more queues add their upkeep, 3 % of"
+        " the processor time, and the writes of the maintenance thread, some 8 %.",
         apache_max=10_000,
         apache_why="it holds a descriptor of every queue file, of which there are 20,000 on this machine",
         settings=_SMALL_QUEUE_FILES,
     ),
     "connections": Curve(
-        "Idle connections beside a load of 4 × 64",
+        "Idle connections with a load of 4 × 64",
         "idle connections",
         (10, 100, 1_000, 9_900),
         loads.idle_connections,
@@ -69,9 +69,9 @@ CURVES: Final[Mapping[str, Curve]] = {
         (1, 4, 16, 64, 256, 1_000),
         loads.producers,
         _SENDS,
-        "A wake-up of the I/O thread serves all producers that are ready, so that four take six times as many"
-        " messages as one; from then on each message costs its two system calls. Behind 64 the broker's "
-        "I/O thread has a core, which is full, and more producers wait longer for the same.",
+        "A wake-up of the I/O thread serves all ready producers, so that four send six times as many "
+        "messages as one. Beyond that, each message costs its two system calls. From 64 producers on the "
+        "I/O thread uses a whole core, and more producers only wait longer.",
     ),
     "groups": Curve(
         "Groups that wait for the messages of one topic",
@@ -81,11 +81,11 @@ CURVES: Final[Mapping[str, Curve]] = {
         {
             "deliveries": "deliveries/s",
             "p99_us": "p99 from send to group, us",
-            "cpu_us": "broker CPU a delivery, us",
+            "cpu_us": "broker CPU per delivery, us",
         }
         | _MEMORY,
-        "A straight line: deliveries are what is asked for, some 6,000 a second, and a message wakes all "
-        "groups, which are answered, and read by their client, one after the other.",
+        "A straight line: some 6,000 deliveries a second are requested, and a message wakes all groups, "
+        "whose replies are sent, and read by their client, one after the other.",
     ),
     "backlog": Curve(
         "Backlog, read from its begin while producers go on",
@@ -97,8 +97,8 @@ CURVES: Final[Mapping[str, Curve]] = {
             "during_p99_us": "p99 of sends while it is read, us",
             "read_mb_s": "read, MB/s",
         },
-        "Up to what memory holds, readers get what the broker can send; beyond, what the disk reads. Sends "
-        "wait for it little: what is not in memory is read on a thread of its own.",
+        "The broker limits readers while memory holds the backlog, and the disk beyond that. Sends are "
+        "hardly delayed: a separate thread reads from the disk.",
     ),
     "size": Curve(
         "Size of a message, 4 × 8",
@@ -106,9 +106,9 @@ CURVES: Final[Mapping[str, Curve]] = {
         (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000),
         loads.sizes,
         {"mb_s": "MB/s", **_SENDS},
-        "Up to 1,000 B it is the message that costs, and its bytes little. From 10,000 B on it is the bytes, 0.4 "
-        "GB/s: by profile 67 % of the processor time is the kernel's, clearing new pages of the log on the "
-        "thread that makes them ready. `commitLogWritePath=spool` does without new pages: see "
+        "Up to 1,000 B the number of messages determines the cost, and from 10,000 B on the number of "
+        "bytes, 0.4 GB/s. By profile the kernel takes 67 % of the processor time to clear new pages of "
+        "the log, on the thread that prepares them. `commitLogWritePath=ring` needs no new pages: see "
         "[bulk](../README.md#bulk-sustained).",
     ),
     "log": Curve(
@@ -120,20 +120,23 @@ CURVES: Final[Mapping[str, Curve]] = {
             "stopped_s": "start after a stop to first accepted send, s",
             "killed_s": "start after a kill to first accepted send, s",
         },
-        "Flat: a start reads the checkpoint, and what is behind it.",
+        "Flat: a start reads the checkpoint and the records after it.",
         apache_max=5_000,
-        apache_why="for the time that filling it takes",
+        apache_why="filling it takes too long",
     ),
     "timers": Curve(
         "Timed messages that wait, due in two days",
         "timed messages",
         (10_000, 100_000, 1_000_000, 10_000_000),
         loads.timers,
-        {"throughput": "accepted/s", "start_s": "start after a kill, s", "cpu_us": "broker CPU a message, us"}
+        {
+            "throughput": "accepted/s",
+            "start_s": "start after a kill, s",
+            "cpu_us": "broker CPU per message, us",
+        }
         | _MEMORY,
-        "Flat: what is due later is on the disk, and memory has none of it; what is shown is how much memory "
-        "came and went with the load.",
+        "Flat: later messages are only on the disk. The memory shown came and went with the load.",
         apache_max=1_000_000,
-        apache_why="for the time that ten millions take",
+        apache_why="ten millions take too long",
     ),
 }

@@ -1,15 +1,15 @@
-"""`python -m benchmarks.growth.fan_out BROKER GROUPS RATE SECONDS PID`: groups that wait for each message of a queue.
+"""Fan-out client: groups that wait for each message of a queue (`python -m benchmarks.growth.fan_out BROKER GROUPS
+RATE SECONDS PID`).
 
-Each group has a connection, and on it one pull, which the broker keeps until there is a message. One more connection
-sends at a steady rate. Prints deliveries a second, microseconds from a send to its arrival (99th percentile), and
-microseconds of the broker's processor time a delivery.
+Each group has a connection with one pull, which the broker parks until there is a message. One more connection sends
+at a steady rate. Prints deliveries per second, microseconds from send to arrival (99th percentile), and microseconds
+of the broker's processor time per delivery.
 """
 
 import asyncio
 import struct
 import sys
 import time
-from typing import Any
 
 from benchmarks import wire
 from benchmarks.measure import TOPIC
@@ -20,7 +20,7 @@ _SUSPEND_MS = 15_000
 #: Header bits of a pull: it may wait, and carries its subscription.
 _SYS_FLAG = 2 | 4
 _BODY_BYTES = 128
-#: In a record between IPv4 hosts.
+#: Offsets in a record with IPv4 hosts.
 _BODY_AT = 88
 
 
@@ -32,38 +32,38 @@ class Caller:
 
     @classmethod
     async def to(cls, address: str) -> "Caller":
-        """A new one."""
+        """Open a connection."""
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
-    async def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Header and body of the answer."""
+    async def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> wire.Frame:
+        """Send a request and return the answer."""
         self._writer.write(wire.request(code, fields, body))
         (size,) = struct.unpack(">I", await self._reader.readexactly(4))
-        return wire.answer_of(await self._reader.readexactly(size))
+        return wire.Frame.unpack(await self._reader.readexactly(size))
 
 
 async def read(caller: Caller, group: str, offset: int, taken: list[float]) -> None:
-    """Pull for ever; the microseconds that each message was on its way."""
+    """Pull forever; record the latency of each message in microseconds."""
     fields = {
         "consumerGroup": group, "topic": TOPIC, "queueId": "0", "maxMsgNums": "32", "sysFlag": str(_SYS_FLAG),
         "commitOffset": "0", "suspendTimeoutMillis": str(_SUSPEND_MS), "subscription": "*", "subVersion": "0",
         "expressionType": "TAG",
     }  # fmt: skip
     while True:
-        answer, records = await caller.ask(_PULL, fields | {"queueOffset": str(offset)})
-        now = time.time()
+        answer = await caller.ask(_PULL, fields | {"queueOffset": str(offset)})
+        now, records = time.time(), answer.body
         at = 0
         while at < len(records):
             (sent,) = struct.unpack_from(">d", records, at + _BODY_AT)
             taken.append((now - sent) * 1e6)
             (size,) = struct.unpack_from(">i", records, at)
             at += size
-        offset = int((answer.get("extFields") or {}).get("nextBeginOffset", offset))
+        offset = int((answer.ext or {}).get("nextBeginOffset", offset))
 
 
 async def send(caller: Caller, rate: float, until: float) -> None:
-    """A message every so often, its body beginning with the time."""
+    """Send a message at each interval; its body begins with the time."""
     fields = {
         "a": "bench", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "h": "0", "i": "", "j": "0",
         "k": "false", "m": "false",
@@ -73,24 +73,22 @@ async def send(caller: Caller, rate: float, until: float) -> None:
         await asyncio.sleep(max(0.0, due - time.time()))
         now = time.time()
         body = struct.pack(">d", now) + bytes(_BODY_BYTES - 8)
-        answer, _ = await caller.ask(_SEND, fields | {"g": str(round(now * 1_000))}, body)
-        if answer["code"] != 0:
+        answer = await caller.ask(_SEND, fields | {"g": str(round(now * 1_000))}, body)
+        if answer.code != 0:
             raise RuntimeError(f"a send was refused: {answer}")
         due += 1 / rate
 
 
 async def main(address: str, groups: int, rate: float, seconds: float, pid: int) -> None:
-    """Prints the three figures."""
+    """Print the three metrics."""
     producer = await Caller.to(address)
-    answer, _ = await producer.ask(_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
+    offsets = (await producer.ask(_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})).ext or {}
     taken: list[float] = []
     readers = [
-        asyncio.create_task(
-            read(await Caller.to(address), f"group-{number}", int(answer["extFields"]["offset"]), taken)
-        )
+        asyncio.create_task(read(await Caller.to(address), f"group-{number}", int(offsets["offset"]), taken))
         for number in range(groups)
     ]
-    # Groups are made by their first pull, and Java's compiler has something to do.
+    # The first pull creates a group, and Java's compiler needs a warm-up.
     await send(producer, rate, time.time() + seconds / 2)
     taken.clear()
     began, before = time.monotonic(), cpu_seconds(pid)

@@ -1,4 +1,4 @@
-"""Measurements of the curves: a side starts with a new store, is brought to one value, loaded, measured, stopped."""
+"""Curve measurements: each starts a side with a new store, sets up one value, loads, measures and stops."""
 
 import json
 import os
@@ -16,15 +16,15 @@ from benchmarks.servers import ROOT, Apache, Side
 from rmqpy.load.report import broker_cpu_us
 
 _MIB: Final = 1 << 20
-#: Load before anything is measured; Java's compiler takes its time.
+#: Load before measuring, mostly for Java's compiler.
 _WARM_SECONDS: Final = 1.0
 _WARM_SECONDS_JAVA: Final = 6.0
 _SECONDS: Final = 3.0
-#: Until a broker's memory has come to rest.
+#: Time until a broker's memory is stable.
 _REST_SECONDS: Final = 3.0
 _STARTED_SECONDS_MAX: Final = 300.0
 _BACKLOG_BODY: Final = 1_000
-#: Well below what either broker takes alone, so that what moves is the reading.
+#: Well below what either broker takes alone, so that changes come from the reading.
 _BACKLOG_RATE: Final = 5_000
 _BACKLOG_SECONDS: Final = 10.0
 _GROUPS_SECONDS: Final = 8.0
@@ -35,13 +35,13 @@ _MEASURED_BYTES_MAX: Final = 4_000_000_000
 
 
 def queues(side: Side, count: int) -> RunMetrics:
-    """Sends of ten connections, to every queue in turn."""
+    """Sends on ten connections, round-robin over all queues."""
     with _started(side):
         return _sends(side, "-c", "10", "-w", "64", "--queues", str(count), at_least=2 * count)
 
 
 def idle_connections(side: Side, count: int) -> RunMetrics:
-    """Connections that have asked once and then wait."""
+    """Connections that have sent one request and then idle."""
     with _started(side), ExitStack() as held:
         for _ in range(count):
             held.enter_context(wire.connected(side.address))
@@ -49,19 +49,19 @@ def idle_connections(side: Side, count: int) -> RunMetrics:
 
 
 def producers(side: Side, count: int) -> RunMetrics:
-    """A connection each, one send under way."""
+    """One connection each, with one send in flight."""
     with _started(side):
         return _sends(side, "-c", str(count), "-w", "1")
 
 
 def sizes(side: Side, size: int) -> RunMetrics:
-    """Four connections, eight sends under way on each."""
+    """Four connections, each with eight sends in flight."""
     with _started(side):
         return _sends(side, "-c", "4", "-w", "8", "-s", str(size), size=size)
 
 
 def _sends(side: Side, *options: str, at_least: int = 0, size: int = 128) -> RunMetrics:
-    """One run behind a warm-up; as many messages as the page cache takes."""
+    """One run after a warm-up, with as many messages as the page cache takes."""
     most = _MEASURED_BYTES_MAX // size
     seconds = _WARM_SECONDS_JAVA if isinstance(side, Apache) else _WARM_SECONDS
     warm = ("-d", str(seconds), "--warm-up", "0", "--count", str(most // 2))
@@ -81,7 +81,7 @@ def _sends(side: Side, *options: str, at_least: int = 0, size: int = 128) -> Run
 
 
 def groups(side: Side, count: int) -> RunMetrics:
-    """Each group has a pull under way that waits for the next message; a producer sends at a steady rate."""
+    """Each group has a pull waiting for the next message; a producer sends at a steady rate."""
     with _started(side):
         command = [sys.executable, "-m", "benchmarks.growth.fan_out", side.address, str(count)]
         rate = max(1, _DELIVERIES // count)
@@ -98,7 +98,7 @@ def groups(side: Side, count: int) -> RunMetrics:
 
 
 def backlog(side: Side, gigabytes: int) -> RunMetrics:
-    """A steady load alone, and the same beside four readers that begin with the oldest message."""
+    """A steady load alone, and the same with four readers that start at the oldest message."""
     steady = ("-c", "4", "-w", "64", "--rate", str(_BACKLOG_RATE), "-d", str(_BACKLOG_SECONDS))
     with _started(side):
         _fill(side, gigabytes * 1_000)
@@ -127,19 +127,19 @@ def backlog(side: Side, gigabytes: int) -> RunMetrics:
 
 
 def starts(side: Side, megabytes: int) -> RunMetrics:
-    """To the first accepted send, after an orderly stop and after a kill."""
+    """Time to the first accepted send, after an orderly stop and after a kill."""
     with _started(side):
         _fill(side, megabytes)
         side.end_broker(in_order=True)
         stopped = _start_again(side)
-        # So that there is something to recover that no checkpoint knows.
+        # Leave records behind the checkpoint to recover.
         bench(side, "produce", "--count", "100000", "-d", "60", "--warm-up", "0")
         side.end_broker(in_order=False)
         return {"stopped_s": stopped, "killed_s": _start_again(side)}
 
 
 def timers(side: Side, count: int) -> RunMetrics:
-    """So many are accepted, and then wait."""
+    """Send this many messages, which then wait."""
     with _started(side):
         bench(side, "produce", "--count", "50000", "-d", "60", "--warm-up", "0")
         rest = side.private_bytes()
@@ -169,7 +169,7 @@ def _started(side: Side) -> Iterator[None]:
 
 
 def _fill(side: Side, megabytes: int) -> None:
-    """Messages of 1,000 B in batches, on the disk when this returns."""
+    """Fill with messages of 1,000 B in batches; they are on the disk on return."""
     count = megabytes * 1_000_000 // _BACKLOG_BODY
     fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(_BACKLOG_BODY), "--count", str(count))
     bench(side, "produce", *fill, "-d", "1200", "--warm-up", "0")
@@ -177,5 +177,5 @@ def _fill(side: Side, megabytes: int) -> None:
 
 
 def _start_again(side: Side) -> float:
-    """Seconds from the start of the process to the first send it accepts."""
+    """Seconds from process start to the first accepted send."""
     return seconds_to_accepted(side, side.start_broker_again, _STARTED_SECONDS_MAX)

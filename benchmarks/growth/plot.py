@@ -1,4 +1,4 @@
-"""Drawing of a curve: a panel for each of its first metrics, both axes logarithmic, a line for each broker."""
+"""Curve drawing: a panel per metric with logarithmic axes and a line per broker."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def picture(title: str, axis: str, metrics: Mapping[str, str], points: Points) -
 def _panel(
     left: float, name: str, axis: str, lines: Mapping[str, Sequence[tuple[float, float]]]
 ) -> list[str]:
-    """One metric. Nothing is drawn where nothing was measured."""
+    """One metric. Values that were not measured are left out."""
     points = [point for line in lines.values() for point in line]
     if not points:
         return []
@@ -74,7 +74,7 @@ def _decades(values: Sequence[float]) -> tuple[int, int]:
 
 
 def _short(value: float) -> str:
-    """1000 as 1k."""
+    """Format 1000 as 1k."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:g}{name}"

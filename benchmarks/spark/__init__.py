@@ -1,1 +1,1 @@
-"""The Spark connector beside Spark's Kafka connector: `make bench-spark`."""
+"""Spark benchmark: compares the Spark connector with Spark's Kafka connector: `make bench-spark`."""

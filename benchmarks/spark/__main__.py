@@ -1,4 +1,5 @@
-"""`python -m benchmarks.spark`: reads, writes and latency of the connector, and the bars they are held to."""
+"""Spark command: measures reads, writes and latency of the connector against their bars (`python -m
+benchmarks.spark`)."""
 
 import os
 import statistics
@@ -24,19 +25,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-#: Least speed of ours, as a multiple of another's.
+#: Minimum speed of ours, as a multiple of another's.
 BARS = {("read", "kafka"): 3.0, ("read", "generator"): 0.6, ("write", "kafka"): 2.0}
-#: Runs of each side by what they did.
+#: Runs of each side, by kind.
 Runs = Mapping[str, Sequence[Run]]
 
 
 @click.command()
-@click.option("--messages", default=2_000_000, help="Of each read.")
-@click.option("--written", type=int, help="Of each write; without it a quarter of those read.")
-@click.option("--sizes", default="100,1024", help="Bytes of a body.")
-@click.option("--pairs", default=5, help="Turns of every side.")
-@click.option("--latencies", default=200, help="Single messages; 0: none.")
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Where stores lie, 10 GB.")
+@click.option("--messages", default=2_000_000, help="Messages of each read.")
+@click.option("--written", type=int, help="Messages of each write; a quarter of a read by default.")
+@click.option("--sizes", default="100,1024", help="Body sizes in bytes.")
+@click.option("--pairs", default=5, help="Turns of each side.")
+@click.option("--latencies", default=200, help="Single messages to measure; 0 for none.")
+@click.option(
+    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Folder of the stores, 10 GB."
+)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="A Markdown file to write.")
 def main(
     messages: int,
@@ -47,7 +50,7 @@ def main(
     folder: Path | None,
     report: Path | None,
 ) -> None:
-    """Read and write topics with Spark: ours, Kafka's and none, in turns, in one run."""
+    """Read and write topics with Spark: ours, Kafka's and generated rows, in turns, in one run."""
     jars = java.jars("spark-kafka")
     java.jars("kafka")
     exit_on_sigterm()
@@ -79,7 +82,7 @@ def main(
 
 @contextmanager
 def _session(jars: Path) -> "Iterator[SparkSession]":
-    # Workers are processes of their own: this interpreter, this machine, and the generator's module.
+    # Workers are separate processes: this interpreter, this machine, and the generator's module.
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path}
     from pyspark.sql import SparkSession
@@ -104,8 +107,8 @@ def _session(jars: Path) -> "Iterator[SparkSession]":
 def _measure(
     spark: "SparkSession", ours: Ours, kafka: Kafkas, counts: tuple[int, int], size: int, pairs: int
 ) -> tuple[Runs, Runs]:
-    """Both brokers filled with the same messages, read and written in turns; the first turn does not count. `counts`:
-    messages of a read, of a write."""
+    """Fill both brokers with the same messages, then read and write in turns; the first turn does not count.
+    `counts`: messages of a read, of a write."""
     messages, written = counts
     made, few = Generated(spark, messages, size), Generated(spark, written, size)
     targets: tuple[Ours | Kafkas, ...] = (ours, kafka)
@@ -143,7 +146,7 @@ def _head(messages: int, pairs: int) -> list[str]:
 
     facts = machine.facts()
     lines = [
-        "# The connector beside Spark's Kafka connector",
+        "# The connector and Spark's Kafka connector",
         "",
         f"`make bench-spark`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {facts['processor']}, {facts['cores']} cores, "
         f"Python {facts['python']}, {java.version()}, PySpark {pyspark.__version__}, `local[2]`. "
@@ -154,9 +157,9 @@ def _head(messages: int, pairs: int) -> list[str]:
 
 
 def _table(what: str, size: int, messages: int, found: Runs) -> list[str]:
-    """One table, and how it stands with the bars: by the median of the ratios of the turns."""
+    """One table, and its bars, by the median ratio of the turns."""
     lines = ["", f"## {what.capitalize()}, {size} bytes, {messages:,} rows", ""]
-    lines += ["| | M rows/s | Spark's µs a row | broker's µs a row | load |", "|---|---|---|---|---|"]
+    lines += ["| | M rows/s | Spark's µs per row | broker's µs per row | load |", "|---|---|---|---|---|"]
     for name, turns in found.items():
         speed = messages / statistics.median(run.seconds for run in turns) / 1e6
         spark, broker = (

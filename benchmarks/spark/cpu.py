@@ -1,4 +1,4 @@
-"""Processor time of Spark, read from /proc: hardly affected by other processes on the machine."""
+"""Spark CPU: processor time of Spark from /proc, hardly affected by other processes."""
 
 import os
 from collections import defaultdict
@@ -10,7 +10,7 @@ from benchmarks.processes import cpu_seconds
 
 
 def spark() -> dict[int, bool]:
-    """The processes of Spark below this one: whether each is a JVM; else it is a Python worker, or its parent."""
+    """Spark's processes below this one: True for a JVM, False for a Python worker or its parent."""
     return {
         pid: "java" in command.split()[0]
         for pid, command in _below(os.getpid()).items()
@@ -19,12 +19,12 @@ def spark() -> dict[int, bool]:
 
 
 def spark_seconds() -> float:
-    """Processor time that they and this process have used so far, including those that have ended."""
+    """Processor time used so far by them and this process, including ended ones."""
     return sum(seconds({os.getpid(), *spark()}, with_children=True).values())
 
 
 def seconds(pids: Iterable[int], *, with_children: bool = False) -> dict[int, float]:
-    """Processor time of each process so far; those that have ended meanwhile are left out."""
+    """Processor time of each process so far; ended ones are left out."""
     used = {}
     for pid in pids:
         with suppress(OSError):
@@ -33,7 +33,7 @@ def seconds(pids: Iterable[int], *, with_children: bool = False) -> dict[int, fl
 
 
 def _below(pid: int) -> dict[int, str]:
-    """Processes that a process has started, and those they have started: their commands by process id."""
+    """The descendants of a process: their commands by process id."""
     children: dict[int, list[int]] = defaultdict(list)
     commands: dict[int, str] = {}
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,6 @@
-"""A data source that makes the batches of a topic out of nothing: what Spark costs, without broker and connector.
+"""Generator: a data source that creates the batches of a topic, to measure Spark without broker and connector.
 
-Runs on executors, where this package has to be on PYTHONPATH.
+Runs on executors, where this package must be on PYTHONPATH.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     import pyarrow
 
-#: The columns of a read, and of what is written.
+#: The columns of a read, and of a write.
 COLUMNS = "queueId int, queueOffset bigint, body binary"
-#: As many as the connector puts into a batch.
+#: The connector's batch size.
 BATCH_ROWS = 10_000
 
 
@@ -27,7 +27,7 @@ class Generator(DataSource):
         return "generator"
 
     def schema(self) -> str:
-        """Those of a read with three columns named."""
+        """The columns of a read that selects three."""
         return COLUMNS
 
     def reader(self, schema: StructType) -> "GeneratorReader":
@@ -37,13 +37,13 @@ class Generator(DataSource):
 
 
 class GeneratorReader(DataSourceReader):
-    """One task for each queue, which hands out one batch again and again."""
+    """One task per queue, which returns one batch repeatedly."""
 
     def __init__(self, schema: StructType, rows: int, size: int, queues: int) -> None:
         self._schema, self._rows, self._size, self._queues = schema, rows, size, queues
 
     def partitions(self) -> list[InputPartition]:
-        """As many as queues."""
+        """One partition per queue."""
         return [InputPartition(queue_id) for queue_id in range(self._queues)]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":

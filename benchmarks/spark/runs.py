@@ -1,4 +1,4 @@
-"""Measurements: reads and writes in turns, the latency of single messages, and processor time at rest."""
+"""Spark runs: reads and writes in turns, the latency of single messages, and idle processor time."""
 
 import os
 import random
@@ -17,9 +17,9 @@ from benchmarks.spark.sides import Ours, Side
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: How long an idle query is looked at.
+#: How long an idle query is measured.
 IDLE_SECONDS = 20.0
-#: Until a single message has to be there.
+#: Timeout of a single message.
 _LATENCY_SECONDS_MAX = 60.0
 
 
@@ -28,15 +28,15 @@ class Run:
     """One read or write."""
 
     seconds: float
-    #: Processor time of Spark, the connector in it, and of the broker.
+    #: Processor time of Spark, of the connector in it, and of the broker.
     spark_cpu_s: float
     broker_cpu_s: float
-    #: Processes that wanted a core while it ran, as the kernel averages them over a minute.
+    #: Processes that wanted a core during the run, by the kernel's one-minute average.
     load: float
 
 
 def read(side: Side, topic: str, messages: int) -> Run:
-    """Look at every row, and check that all are there."""
+    """Read every row, and check that none is missing."""
 
     def look() -> None:
         (row,) = (
@@ -55,11 +55,11 @@ def read(side: Side, topic: str, messages: int) -> Run:
 
 
 def write(side: Side, rows: "DataFrame", topic: str, messages: int) -> Run:
-    """Send every row; what counts is what the broker has afterwards."""
+    """Send every row; the broker's count afterwards is the result."""
     side.make(topic)
     before = side.stored(topic)
     run = _timed(side, lambda: side.write(rows, topic))
-    # What the kernel still has to put on the disk is not the next run's business.
+    # Flush pending writes, so that the next run does not pay for them.
     os.sync()
     assert side.stored(topic) - before == messages, topic
     return run
@@ -78,25 +78,25 @@ def _broker_seconds(side: Side) -> float:
 
 
 def ratio(over: Sequence[Run], under: Sequence[Run]) -> float:
-    """Ratio of the first's time to the second's: the median of the pairs."""
+    """The median ratio of the first's time to the second's over the pairs."""
     return statistics.median(one.seconds / other.seconds for one, other in zip(over, under, strict=True))
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Of single messages through a query, and what the query takes while none comes."""
+    """Latency of single messages through a query, and the cost of the idle query."""
 
     median_ms: float
     p90_ms: float
     messages: int
-    #: Parts of one core.
+    #: Fractions of one core.
     idle_broker: float
     idle_connector: float
     idle_spark: float
 
 
 def latency(spark: "SparkSession", ours: Ours, folder: Path, messages: int) -> Latency:
-    """Send one message, wait until it has come out of the query, and so on; then let the query be."""
+    """Send one message, wait until the query has emitted it, and repeat; then leave the query idle."""
     for topic in ("latency-in", "latency-out"):
         ours.make(topic)
     stream = (
@@ -128,7 +128,7 @@ def _one_by_one(namesrv: str, messages: int) -> list[float]:
     ):
         consumer.assign(consumer.queues("latency-out"))
         consumer.poll(timeout=0.1)
-        # The first ones wait for Spark's workers.
+        # The first messages wait for Spark's workers.
         for number in range(-10, messages):
             time.sleep(chance.uniform(0.0, 0.2))
             began = time.perf_counter()
@@ -143,12 +143,12 @@ def _one_by_one(namesrv: str, messages: int) -> list[float]:
 
 
 def _idle(ours: Ours) -> tuple[float, float, float]:
-    """Of broker, of Spark's Python processes (the connector), and of its JVM, in parts of a core."""
+    """Fractions of a core used by broker, Spark's Python processes (the connector), and its JVM."""
     assert ours.pid is not None
     before = _used(ours.pid)
     time.sleep(IDLE_SECONDS)
     after = _used(ours.pid)
-    # Spark ends workers that are idle, and starts others: only present ones count.
+    # Spark ends idle workers and starts others: only present ones count.
     spent = [
         sum(used - earlier.get(pid, 0.0) for pid, used in now.items())
         for now, earlier in zip(after, before, strict=True)
@@ -158,7 +158,7 @@ def _idle(ours: Ours) -> tuple[float, float, float]:
 
 
 def _used(broker: int) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
-    """Seconds each process of the broker, of Python and of the JVM has used."""
+    """Processor seconds of each process of the broker, of Python and of the JVM."""
     spark = cpu.spark()
     jvm = {pid for pid, is_jvm in spark.items() if is_jvm}
     return cpu.seconds({broker}), cpu.seconds(spark.keys() - jvm), cpu.seconds(jvm)

@@ -1,4 +1,4 @@
-"""Sides of the comparison: a topic of ours, a topic of Kafka's, and generated rows, each as Spark has it."""
+"""Spark sides: a topic of ours, a topic of Kafka's, and generated rows, as Spark reads them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Side(ABC):
     """A source, and perhaps a sink."""
 
     name: str
-    #: Of the broker's process.
+    #: The broker's process id.
     pid: int | None = None
 
     @abstractmethod
@@ -28,11 +28,11 @@ class Side(ABC):
         """Queue, offset and body of every message of a topic."""
 
     def write(self, rows: "DataFrame", topic: str) -> None:
-        """Send rows to a topic that is there."""
+        """Send rows to an existing topic."""
         raise NotImplementedError
 
     def make(self, topic: str) -> None:
-        """A topic of eight queues."""
+        """Create a topic of eight queues."""
         raise NotImplementedError
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Side(ABC):
 
 
 class Ours(Side):
-    """rmqpy's broker and the connector. Entered with an empty store, which goes when it is left."""
+    """rmqpy's broker and the connector. Entering it creates an empty store; leaving it removes the store."""
 
     name = "rocketmq"
 
@@ -87,7 +87,7 @@ class _Broker(Kafka):
 
 
 class Kafkas(Side):
-    """Kafka's broker and Spark's own connector, likewise."""
+    """Kafka's broker and Spark's Kafka connector, likewise."""
 
     name = "kafka"
 
@@ -113,7 +113,7 @@ class Kafkas(Side):
         writer.option("kafka.bootstrap.servers", self._broker.address).option("topic", topic).save()
 
     def make(self, topic: str) -> None:
-        # By a first message, which is all its broker needs.
+        # The first message creates a topic.
         self.write(self._spark.createDataFrame([(b"x",)], "body binary"), topic)
 
     def stored(self, topic: str) -> int:
@@ -121,7 +121,7 @@ class Kafkas(Side):
 
 
 class Generated(Side):
-    """Nothing but Spark: the same batches without a broker."""
+    """Only Spark: the same batches without a broker."""
 
     name = "generator"
 

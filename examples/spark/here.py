@@ -1,4 +1,4 @@
-"""Environment of the examples in this folder: a broker and a Spark session on this machine."""
+"""The environment of the examples in this folder: a broker and a Spark session on this machine."""
 
 import os
 import sys
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def everything(http_port: int = -1) -> "Iterator[tuple[SparkSession, str]]":
-    """A session and the address of a name server; both gone afterwards. The console is at `http_port`, unless it
-    is -1."""
-    # Spark's workers are processes of their own: they must run this interpreter, and stay on this machine.
+    """Yield a session and the address of a name server, and stop both. `http_port` is the console's, or -1."""
+    # Workers are separate processes. They must run this interpreter, on this machine.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -44,20 +43,20 @@ def everything(http_port: int = -1) -> "Iterator[tuple[SparkSession, str]]":
 
 
 def send(namesrv: str, topic: str, bodies: list[str], tags: list[str] | None = None) -> None:
-    """Send texts, many on their way at a time, and wait until all are stored."""
+    """Send texts, with many requests in flight, and wait until all are stored."""
     with rmqpy.Producer(namesrv) as producer:
-        under_way = [
+        in_flight = [
             producer.submit(topic, body, tag=tag)
             for body, tag in zip(bodies, tags or [None] * len(bodies), strict=True)
         ]
-        for future in under_way:
+        for future in in_flight:
             future.result()
-        # A topic that its first message made takes a moment to be known to name servers.
+        # Name servers learn of a new topic a moment after its first message.
         until_known(namesrv, topic)
 
 
 def until_known(namesrv: str, topic: str) -> None:
-    """Return when name servers can say where a topic's queues are; give up after five seconds."""
+    """Wait until name servers know the queues of a topic, at most five seconds."""
     import time
 
     deadline = time.monotonic() + 5

@@ -1,9 +1,9 @@
-"""A Spark cluster of two workers, a stream on it, and a broker that is restarted under the stream.
+"""A Spark cluster of two workers: copies a topic as a stream while its broker restarts.
 
     python examples/spark/standalone.py
 
-Everything is on this machine; on several, master and workers are started by the same commands. What executors need is
-in the environment that runs them: `rmqpy` and `pyspark-rocketmq` installed beside PySpark.
+Everything runs on this machine. The same commands start a master and workers on several machines. The environment of
+the executors needs PySpark, `rmqpy` and `pyspark-rocketmq`.
 """
 
 import os
@@ -34,7 +34,7 @@ STARTS_WITHIN_S = 120.0
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[str]:
-    """A master and its workers, of one core each; the address of the master."""
+    """Start a master and workers of one core each. Yields the address of the master."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"spark://127.0.0.1:{port}"
@@ -49,7 +49,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
 
 
 def start(stack: ExitStack, folder: Path, name: str, *arguments: str) -> None:
-    """A process of Spark's, ended when the stack is left."""
+    """Start a process of Spark, and end it with the stack."""
     home = pyspark.__path__[0]
     command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments]
     with (folder / "cluster.log").open("ab") as log:
@@ -59,7 +59,7 @@ def start(stack: ExitStack, folder: Path, name: str, *arguments: str) -> None:
 
 
 def until_listening(port: int) -> None:
-    """Return when a server listens there."""
+    """Wait until a server listens at this port."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         with socket.socket() as probe:
@@ -72,8 +72,8 @@ def until_listening(port: int) -> None:
 
 @contextmanager
 def session(url: str) -> "Iterator[SparkSession]":
-    """A session whose tasks run on the cluster's executors, once all of them are there."""
-    # Executors run this interpreter; on other machines it has to be at the same place.
+    """Yield a session of the cluster, once all executors are registered."""
+    # Executors run this interpreter. Other machines need it at the same path.
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     from pyspark.sql import SparkSession
 
@@ -95,14 +95,14 @@ def session(url: str) -> "Iterator[SparkSession]":
 
 
 def main(spark: "SparkSession", cluster: rmqpy.testing.Cluster, folder: Path) -> int:
-    """Copy a topic while its broker is restarted; how many messages the second topic has, each counted once."""
+    """Copy a topic while its broker restarts. Returns the number of distinct messages in the copy."""
     for topic in (SOURCE, TARGET):
         cli.run(["topic", "create", topic, "--queues", "4", "-n", cluster.namesrv])
     stream = spark.readStream.format("rocketmq").option("nameserver", cluster.namesrv)
     query = (
         stream.option("subscribe", SOURCE)
         .option("startingOffsets", "earliest")
-        # A task for each executor, however few messages there are.
+        # At least one task for each executor.
         .option("minPartitions", str(WORKERS))
         .load()
         .select("body")

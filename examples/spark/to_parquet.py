@@ -1,11 +1,11 @@
-"""A topic becomes Parquet, and a plot of what is in it.
+"""Write a topic to Parquet, and plot it.
 
     python examples/spark/to_parquet.py [FOLDER]
 
-Results are kept in FOLDER; without one they go to a new temporary folder, whose path is printed.
+The results are in FOLDER, by default in a new temporary folder, whose path is printed.
 
-Each line of the world's table of time zones is a message, tagged with its continent. The topic is read once, with the
-columns it takes, written as Parquet by continent, and counted from there. The plot is an SVG file: no library needed.
+Each line of a table of time zones is a message, tagged with its continent. The program reads the needed columns once,
+writes them as Parquet by continent, and counts the rows from there. The plot is an SVG file, made without a library.
 """
 
 import sys
@@ -24,7 +24,7 @@ SAMPLE = Path(__file__).parents[1] / "time-zones.tsv"
 
 
 def bars(counts: dict[str, int], title: str) -> str:
-    """Horizontal bars, longest first."""
+    """Draw horizontal bars, longest first."""
     longest, rows = max(counts.values()), []
     for index, (name, count) in enumerate(sorted(counts.items(), key=lambda item: -item[1])):
         top, width = 44 + 26 * index, round(380 * count / longest)
@@ -43,7 +43,7 @@ def bars(counts: dict[str, int], title: str) -> str:
 
 
 def main(spark: "SparkSession", namesrv: str, folder: Path) -> None:
-    """The whole way once."""
+    """Send, read, write and plot."""
     lines = [line for line in SAMPLE.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
     send(namesrv, TOPIC, lines, tags=[line.split("\t")[2].split("/")[0] for line in lines])
 

@@ -1,9 +1,9 @@
-"""Running totals in a database, exactly once: `foreachBatch` with the batch's number in the same transaction.
+"""Running totals in a database, exactly once: `foreachBatch` stores the number of the batch in the same transaction.
 
     python examples/spark/to_sqlite.py
 
-Spark repeats a batch that it does not know to be finished. The table of batches says which ones are in, so that a
-repeated one changes nothing. The query here runs twice, and the second run repeats the last batch.
+Spark repeats a batch that it did not record as finished. The table of batches has the stored ones, so a repeated batch
+changes nothing. The query runs twice here, and the second run repeats the last batch. Needs Spark 4.2.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ TOPIC = "clicks"
 
 
 def main(spark: "SparkSession", namesrv: str, folder: Path) -> dict[str, int]:
-    """Count clicks by page; what the database says in the end."""
+    """Count clicks by page. Returns the counts in the database."""
     database = str(folder / "clicks.db")
     with closing(sqlite3.connect(database)) as db, db:
         db.execute("CREATE TABLE clicks (page TEXT PRIMARY KEY, count INTEGER)")
@@ -55,7 +55,7 @@ def main(spark: "SparkSession", namesrv: str, folder: Path) -> dict[str, int]:
 
     send(namesrv, TOPIC, ["/home", "/help", "/home"] * 30)
     run()
-    # As after a crash before Spark noted the end of its last batch.
+    # Simulate a crash before Spark recorded its last batch as finished.
     last = max((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""From one topic to another: large payments go to a topic of their own, with ids that survive a crash.
+"""From topic to topic: copy large payments, with ids that survive a crash.
 
     python examples/spark/to_topic.py
 
-A restart sends the batch it was in once more. Its messages have the same ids then, so that a reader of the second
-topic can tell: in Spark with `dropDuplicatesWithinWatermark(["msgId"])`.
+After a crash, the query sends its last batch again with the same message ids, so a reader can drop the duplicates, in
+Spark with `dropDuplicatesWithinWatermark(["msgId"])`.
 """
 
 import json
@@ -21,7 +21,7 @@ SOURCE, TARGET = "payments", "large-payments"
 
 
 def main(spark: "SparkSession", namesrv: str, folder: Path) -> int:
-    """Copy what is large; how many there were."""
+    """Copy large payments. Returns their number."""
     send(namesrv, SOURCE, [json.dumps({"customer": f"c-{n % 7}", "euro": n}) for n in range(200)])
 
     payments = (

@@ -1,10 +1,10 @@
-"""A stream whose progress, lag and throughput are seen in the console, and on the board "rmqpy: Spark streams".
+"""A watched stream: its progress, lag and throughput in Spark, in the console, and on the board "rmqpy: Spark streams".
 
     python examples/spark/watched.py
 
-Brokers know of a stream what it commits: `LagListener` stores its place under the group that it reads with, after each
-micro-batch. From then on it is a group as any other, at http://127.0.0.1:8082/#/groups/spark-orders and in /metrics, of
-which `rmqpy dashboard --grafana FOLDER` writes the boards. This prints, batch by batch, what each of the three says.
+`LagListener` commits the position of the stream under its consumer group after each micro-batch. The group then appears
+at http://127.0.0.1:8082/#/groups/spark-orders and in /metrics. `rmqpy dashboard --grafana FOLDER` writes the boards.
+This program prints the figures of all three after each micro-batch. Needs Spark 4.2.
 """
 
 import json
@@ -29,7 +29,7 @@ HTTP_PORT = 8082
 
 
 class Seen(NamedTuple):
-    """One look while the stream stands still: rows that wait, by Spark, the console and the board; rows read."""
+    """Figures while the stream is paused: unread rows in Spark, in the console and on the board, and read rows."""
 
     spark: float
     console: int
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 
 
 def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[Seen]:
-    """Read the orders in batches, and look after each."""
+    """Read orders in batches, and collect the figures after each."""
     with rmqpy.Admin(namesrv) as admin:
         admin.create_topic(TOPIC, read_queues=1, write_queues=1)
         admin.create_group(GROUP)
@@ -47,7 +47,7 @@ def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[S
     looked = threading.Semaphore(1)
 
     def take(rows: "DataFrame", batch: int) -> None:
-        # Only so that all three look at the same: a stream does not wait for those who watch it.
+        # Pauses the stream, so that all three show the same batch. Streams do not wait for listeners.
         looked.acquire(timeout=60)
         rows.count()
 
@@ -62,7 +62,7 @@ def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[S
         )
         looked.release()
 
-    # In the order they are told: the place of the batch is stored before it is looked at.
+    # Spark calls listeners in this order: the first commits the position before the second reads it.
     listeners = LagListener(group=GROUP, namesrv=namesrv), LagListener(look)
     for listener in listeners:
         spark.streams.addListener(listener)
@@ -81,7 +81,7 @@ def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[S
     )
     try:
         query.awaitTermination(120)
-        # What is told of the last batch comes a moment later.
+        # The report on the last batch arrives later.
         looked.acquire(timeout=60)
     finally:
         query.stop()
@@ -95,13 +95,13 @@ def main(spark: "SparkSession", namesrv: str, http: str, folder: Path) -> list[S
 
 
 def in_console(http: str) -> int:
-    """Rows that wait, as the console's page of the group shows them."""
+    """Return the unread rows on the page of the group in the console."""
     with urllib.request.urlopen(f"http://{http}/api/v1/groups/{GROUP}", timeout=30) as answer:
         return sum(queue["lag"] for queue in json.load(answer)["progress"])
 
 
 def on_board(http: str, metric: str) -> int:
-    """What the board draws of the group."""
+    """Return a metric of the group on the board."""
     with urllib.request.urlopen(f"http://{http}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     found = re.findall(rf'^{metric}{{[^}}]*consumer_group="{GROUP}"[^}}]*}} (\S+)$', text, re.MULTILINE)

@@ -1,9 +1,9 @@
-"""Orders per minute and country, from a topic that grows while they are counted.
+"""Orders per minute and country, counted while their topic grows.
 
     python examples/spark/windows.py
 
-Each message carries the time of its order. A watermark closes a window once orders two minutes younger have come: what
-is appended then is final. One order comes far too late, and is left out.
+Each message has the time of its order. A watermark closes a window once orders arrive that are two minutes newer. The
+appended counts are final. One order arrives too late and is left out.
 """
 
 import json
@@ -23,12 +23,12 @@ BEGIN = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
 def order(second: int, country: str) -> str:
-    """The body of one order."""
+    """Return the body of an order."""
     return json.dumps({"at": (BEGIN + timedelta(seconds=second)).isoformat(), "country": country})
 
 
 def main(spark: "SparkSession", namesrv: str, folder: Path) -> list[tuple[str, str, int]]:
-    """Count; returns what was appended: start of the window, country, orders."""
+    """Count orders. Returns the appended rows: start of the window, country, number of orders."""
     send(namesrv, TOPIC, [order(second, "FR" if second % 3 else "DE") for second in range(0, 120, 2)])
 
     orders = (
@@ -51,10 +51,10 @@ def main(spark: "SparkSession", namesrv: str, folder: Path) -> list[tuple[str, s
     )
     try:
         query.processAllAvailable()
-        # The topic grows: these orders move the watermark past the first two minutes ...
+        # These orders move the watermark past the first two minutes.
         send(namesrv, TOPIC, [order(second, "FR") for second in range(300, 310)])
         query.processAllAvailable()
-        # ... and this one comes too late for its window.
+        # This order is too late for its window.
         send(namesrv, TOPIC, [order(1, "IT")])
         query.processAllAvailable()
         rows = spark.table("per_minute").orderBy("window.start", "country").collect()

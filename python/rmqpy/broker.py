@@ -1,8 +1,8 @@
-"""The broker: builds its parts, which are in `rmqpy.control` and in the native half, starts and stops them.
+"""The broker: starts and stops its parts, which are in `rmqpy.control` and in the native module.
 
-Owns the order. Start: lock and recover the store, read the tables, cut offsets to what survived, listen, register.
-Stop: leave the name servers, answer what has arrived, save the offsets, flush and close the store. What was started
-is stopped in reverse, also when a later step of the start failed. The steps are in `rmqpy.control.startup`.
+Owns the order. Start: lock and recover the store, read the tables, cut offsets to the surviving messages, listen,
+register. Stop: unregister, answer received requests, save the offsets, flush and close the store. Parts stop in
+reverse order, also after a start that failed. The steps are in `rmqpy.control.startup`.
 
 Threads: one event loop, the one that called `start`.
 """
@@ -11,47 +11,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
+import dataclasses
 import logging
 import socket
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 from rmqpy import __version__
-from rmqpy._native import Client, HandClock
+from rmqpy._native import Client, Metadata
 from rmqpy.clock import Clock, SystemClock
+from rmqpy.config import home
 from rmqpy.config.addresses import HostPort, listening
-from rmqpy.config.broker import VIP_BELOW, BrokerConfig
-from rmqpy.config.client import ClientConfig
-from rmqpy.config.keys import NO_HTTP
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.client import ClientConfig, Credentials
+from rmqpy.config.network import VIP_BELOW
 from rmqpy.console.mount import console
 from rmqpy.control.addresses import Addresses
-from rmqpy.control.duplicates import refuse_duplicate
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.control.registration import Registration
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
-from rmqpy.control.replicas.succession import give_way, settle, tell
+from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.replicas.succession import give_way
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.standing import LOOK_SECONDS
-from rmqpy.control.startup.context import StartContext
+from rmqpy.control.startup.grpc import serve_grpc
 from rmqpy.control.startup.handlers import make_endpoint
-from rmqpy.control.startup.master import start_as_master
-from rmqpy.control.startup.metrics import make_metrics
-from rmqpy.control.startup.recovery import Recovered, recover
-from rmqpy.control.startup.registration import register
+from rmqpy.control.startup.history import sample_history
+from rmqpy.control.startup.local import LocalBroker
+from rmqpy.control.startup.ports import check_ports, claim_http
 from rmqpy.control.startup.replicas import Replicas, make_replicas
-from rmqpy.control.startup.rounds import repeat
-from rmqpy.control.startup.services import Services, make_services
-from rmqpy.control.startup.slave import start_as_slave
+from rmqpy.control.startup.restart import Restarts
+from rmqpy.control.startup.servers import Servers
+from rmqpy.control.startup.service import ClientService
+from rmqpy.control.startup.storage import BrokerStorage
+from rmqpy.control.statistics.history import History
 from rmqpy.control.statistics.metrics import Metrics
 from rmqpy.control.store.cut import cut_log
 from rmqpy.control.tables.full_disk import unless_full
-from rmqpy.errors import ConfigError, RocketMQError
-from rmqpy.monitor.http import HttpServer, claim
+from rmqpy.errors import ConfigError
+from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.monitor.push import LogExporter, MetricsPush
 from rmqpy.protocol.codes import RequestCode
@@ -60,12 +60,10 @@ from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.service import Service
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from rmqpy.alerts.watch import AlertWatch
 
-#: What an answer has to leave before the broker stops to start again, and pauses between attempts.
-ANSWER_SECONDS: Final = 0.1
-RESTART_SECONDS_MIN: Final = 0.5
-RESTART_SECONDS_MAX: Final = 10.0
+log = logging.getLogger(__name__)
 
 
 class Broker(Service):
@@ -86,56 +84,58 @@ class Broker(Service):
         progress: Callable[[str], None] = log.info,
         takes_any_http_port: bool = False,
     ) -> None:
-        """`path` is the file the configuration came from, where settings changed online are written; `progress`
-        is called with the progress of a recovery that takes long. With `takes_any_http_port` HTTP is served on a free
-        port where that of the configuration is taken.
+        """`path` is the configuration file, to which online changes are written; `progress`
+        gets the progress of a long recovery. With `takes_any_http_port`, HTTP uses a free
+        port if the configured one is in use.
         """
         self._takes_any_http_port = takes_any_http_port
         self._progress = progress
         self._clock = clock or SystemClock()
-        #: The native half's clock, where it is not the machine's.
-        self._hand_clock = clock if isinstance(clock, HandClock) else None
         self._given = config
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
         self._leadership = Leadership(config)
-        self._restarting: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        #: Where a log has to be cut before the next start.
-        self._cut: int | None = None
+        self._restarts = Restarts(config.name, self._start, self._stop)
         self._addresses = Addresses(config)
         self._endpoint: Endpoint | None = None
         self._http: tuple[str, int] | None = None
-        #: Of a slave: where its master is. What is known stays known when the broker starts again.
+        self._grpc: str | None = None
+        #: For a slave: the master's addresses, kept across restarts.
         self._master = KnownMaster()
+        self._history = History(self._clock)
 
     @property
     def address(self) -> str:
-        """`host:port` as clients are told."""
+        """The advertised address, `host:port`."""
         return str(self._addresses)
 
     @property
     def replica_address(self) -> str:
-        """`host:port` as slaves are told; once started."""
+        """The address for slaves, `host:port`, once started."""
         return self._addresses.identity(self._config.now).replica_address
 
     @property
     def http_address(self) -> str | None:
-        """`host:port` of the console, /metrics, /healthz and /readyz; None where no HTTP is served."""
+        """`host:port` of the console, /metrics, /healthz and /readyz; `None` if HTTP is off."""
         return str(HostPort(*self._http)) if self._http else None
 
+    @property
+    def grpc_address(self) -> str | None:
+        """`host:port` for 5.x clients; `None` if gRPC is off."""
+        return self._grpc
+
     def table(self) -> dict[RequestCode, str]:
-        """Every request code and what becomes of it; once started."""
-        assert self._endpoint is not None, "the table is made by start"
+        """Return every request code with its handler, once started."""
+        assert self._endpoint is not None, "start() creates the table"
         return self._endpoint.table()
 
     async def start(self) -> None:
         """Recover, listen, register.
 
-        Raises `StoreError` or `ConfigError` naming the file that cannot be used, `ConfigError` where another broker of
-        this name answers, `AddressError` for a port in use. After a failure `stop` undoes what was done.
+        Raises `StoreError` or `ConfigError` naming the unusable file, `ConfigError` if another broker of
+        this name answers, `AddressError` for a port in use. After a failure, `stop` releases everything.
         """
-        self._is_stopping = False
+        self._restarts.allow()
         await self._leadership.load()
         await self._start()
 
@@ -144,44 +144,49 @@ class Broker(Service):
         self._config.assume(config)
         if config.is_open and not config.access.is_closed:
             log.warning(
-                "other machines can connect to %s, and do everything: see authenticationEnabled and "
-                "authorizationEnabled",
+                "%s accepts requests from other machines without access control: see authenticationEnabled "
+                "and authorizationEnabled",
                 config.listen_host,
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
-        await _check_ports(config)
-        http_port = await self._claim_http(config)
-        context = await self._prepare(config)
-        if await give_way(
-            self._leadership, config.name, self.address, context.name_servers.values(), context.peer
-        ):
+        await check_ports(config)
+        http_port = await claim_http(config, takes_any_port=self._takes_any_http_port)
+        if http_port is not None:
+            self._started.callback(http_port.close)
+        local = await self._prepare(config)
+        servers = Servers(local, self._caller(config, local.certificates))
+        name_servers = servers.name_servers.values()
+        if await give_way(self._leadership, config.name, self.address, name_servers, servers.peer):
             await self._stop()
             await self._start()
             return
-        ended = await self._refuse_duplicate(context)
-        if self._cut is not None:
-            await asyncio.to_thread(cut_log, config.store, self._cut)
-        recovered = await recover(context, self._progress, is_cut=self._cut is not None)
-        self._cut = None
-        services = make_services(context, recovered)
-        replicas = make_replicas(context, recovered, services)
-        await self._serve(context, recovered, services, replicas)
-        metrics = make_metrics(context, recovered, services, replicas)
-        registration = await register(context, recovered, replicas, ended)
-        await self._watch(context, recovered, replicas, metrics, registration, http_port)
+        ended, cut = await local.take_place(name_servers, servers.peer), self._restarts.cut
+        if cut is not None:
+            await asyncio.to_thread(cut_log, config.store, cut)
+        storage = BrokerStorage(local, servers.registration)
+        await storage.recover(self._progress, self._started, is_cut=cut is not None)
+        self._restarts.cut = None
+        service = ClientService(local, storage)
+        replicas = make_replicas(local, servers, storage, service)
+        await self._serve(local, servers, storage, service, replicas)
+        metrics = self._metrics(storage, service, replicas)
+        await servers.register(storage.topics, ended, self._started)
+        if replicas.members is not None:
+            self._started.push_async_callback(replicas.members.stop)
+            replicas.members.start()
+        alerts = await self._watch_alerts(config)
+        self._watch(local, servers, storage, replicas, metrics, http_port, alerts)
         self._push(config, metrics)
         log.info(
-            "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s; data in %s; %s",
+            "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s, gRPC %s; data in %s; %s",
             *(__version__, config.name, self.address, self.replica_address),
-            *(self.http_address or "nowhere", config.store.folder, config.changed()),
+            *(self.http_address or "off", self._grpc or "off", config.store.folder, config.changed()),
         )
 
     async def stop(self) -> None:
-        """Undo what `start` did, last step first. Idempotent, and harmless after a start that failed."""
-        self._is_stopping = True
-        if self._restarting is not None:
-            await asyncio.wait({self._restarting})
+        """Undo `start`, last step first. Idempotent, and harmless after a failed start."""
+        await self._restarts.end()
         await self._stop()
 
     async def _stop(self) -> None:
@@ -189,80 +194,36 @@ class Broker(Service):
         try:
             await self._started.aclose()
         finally:
-            self._endpoint, self._http = None, None
+            self._endpoint, self._http, self._grpc = None, None, None
         if is_serving:
-            log.info("broker %s has stopped, and its store is closed", self._config.now.name)
+            log.info("broker %s stopped, store closed", self._config.now.name)
 
-    def _restart(self, cut: int | None = None) -> None:
-        """Begin to start again, as decided meanwhile, with a log that is cut first."""
-        self._cut = cut
-        if self._restarting is None or self._restarting.done():
-            self._restarting = asyncio.get_running_loop().create_task(self._start_again())
-
-    async def _start_again(self) -> None:
-        # The answer to who decided leaves first.
-        await asyncio.sleep(ANSWER_SECONDS)
-        pause = RESTART_SECONDS_MIN
-        while not self._is_stopping:
-            try:
-                await self._stop()
-                await self._start()
-                return
-            except Exception as error:
-                log.error(
-                    "broker %s cannot start again, retrying: %s",
-                    self._given.name,
-                    error,
-                    exc_info=None if isinstance(error, RocketMQError | OSError) else error,
-                )
-                await self._stop()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, RESTART_SECONDS_MAX)
-
-    async def _claim_http(self, config: BrokerConfig) -> socket.socket | None:
-        """The port for HTTP, before anything is opened or registered; None where none is. Raises `AddressError`."""
-        host, port = config.listen_host, config.http_port
-        if port == NO_HTTP:
-            return None
-        with listening("httpPort", host, port):
-            try:
-                claimed = await claim(host, port)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or not self._takes_any_http_port:
-                    raise
-                claimed = await claim(host, 0)
-        self._started.callback(claimed.close)
-        return claimed
-
-    async def _prepare(self, config: BrokerConfig) -> StartContext:
-        """What the steps of this start are given."""
+    async def _prepare(self, config: BrokerConfig) -> LocalBroker:
         self._addresses.choose_port(config)
         self._started.callback(self._addresses.release_port)
         certificates = await asyncio.to_thread(
             Certificates, config.tls, (self._addresses.host, config.listen_host)
         )
-        caller = self._caller(config, certificates)
-        peer = caller.peer
-        return StartContext(
+        metadata = Metadata(config, self._addresses.numeric())
+        is_slave = config.replication.is_slave
+        return LocalBroker(
             config=config,
             settings=self._config,
             given_broker_id=self._given.replication.broker_id,
             addresses=self._addresses,
             clock=self._clock,
-            hand_clock=self._hand_clock,
             certificates=certificates,
             leadership=self._leadership,
             master=self._master,
+            metadata=metadata,
+            role=BrokerRole(config.name, is_slave=is_slave, metadata=metadata, master=self._master),
+            restart=self._restarts.begin,
             replaced=self._leadership.untold,
-            client=caller.client,
-            name_servers={address: peer(address) for address in config.name_servers},
-            peer=peer,
-            restart=self._restart,
-            undo=self._started,
+            history=self._history,
         )
 
     def _caller(self, config: BrokerConfig, certificates: Certificates) -> LoopCaller:
-        """The connections to name servers and other brokers."""
+        """Open the connections to name servers and other brokers."""
         inner = config.access.inner_user
         client = Client(
             credentials=None if inner is None else (inner.name, inner.secret, None),
@@ -273,79 +234,87 @@ class Broker(Service):
         self._started.callback(caller.close)
         return caller
 
-    async def _refuse_duplicate(self, context: StartContext) -> set[str]:
-        """Begin only where no other broker has this place; the addresses of masters whose time this one has ended.
-
-        Raises `ConfigError` where another one has it, or where this one is the master that was replaced.
-        """
-        leadership, identity = self._leadership, context.identity()
-        name_servers, peer, given_id = context.name_servers.values(), context.peer, context.given_broker_id
-        ended: set[str] = set()
-        if await tell(leadership, identity.broker, given_id, identity.address, peer) and context.replaced:
-            ended.add(context.replaced)
-        if not context.is_slave:
-            ended |= await settle(leadership, identity, given_id, name_servers, peer)
-        await refuse_duplicate(identity, name_servers, peer, ended)
-        return ended
-
     async def _serve(
-        self, context: StartContext, recovered: Recovered, services: Services, replicas: Replicas
+        self,
+        local: LocalBroker,
+        servers: Servers,
+        storage: BrokerStorage,
+        service: ClientService,
+        replicas: Replicas,
     ) -> None:
-        """Begin as a master or as a slave, listen, and do what comes round again."""
-        config, undo, server = context.config, context.undo, services.server
-        self._endpoint = endpoint = make_endpoint(context, recovered, services, replicas)
-        undo.push_async_callback(services.duties.save)
-        for counts in (services.timer_counts, services.transaction_counts):
-            await asyncio.to_thread(counts.load)
-            undo.push_async_callback(unless_full(counts.save))
+        """Start as a master or a slave, listen, and start the periodic tasks."""
+        config, undo, server = local.config, self._started, service.server
+        self._endpoint = endpoint = make_endpoint(local, servers, storage, service, replicas)
+        await service.load(undo)
         undo.push_async_callback(endpoint.stop)
-        undo.callback(recovered.topics.end_waits)
-        undo.callback(recovered.groups.end_waits)
-        # While the groups are still there.
-        undo.push_async_callback(unless_full(partial(recovered.filter_file.save, services.consumers.groups)))
+        undo.callback(storage.topics.end_waits)
+        undo.callback(storage.groups.end_waits)
+        # Before the groups are dropped.
+        undo.push_async_callback(unless_full(service.save_filters))
         periodic = PeriodicTasks()
         undo.push_async_callback(periodic.stop)
         undo.push_async_callback(replicas.stream.stop)
         undo.push_async_callback(replicas.succession.stop)
         periodic.every(STREAM_LOOK_SECONDS, replicas.stream.look)
         periodic.every(LOOK_SECONDS, replicas.standing.look)
-        if context.is_slave:
-            await start_as_slave(context, recovered, services, replicas, endpoint)
-        else:
-            await start_as_master(context, recovered, services, replicas, endpoint, periodic)
+        undo.push_async_callback(replicas.role.stop)
+        await replicas.role.start(endpoint.start)
         host, port = config.listen_host, self._addresses.port
         with listening("listenPort", host, port):
             server.listen(host, port)
         with listening("listenPort", host, port, below=VIP_BELOW):
             server.listen(host, port - VIP_BELOW, vip=True)
         self._addresses.release_port()
-        repeat(context, recovered, services, periodic)
+        self._grpc = await serve_grpc(config, server, local.certificates)
+        storage.repeat(periodic)
+        service.repeat(periodic)
+        sample_history(local, service, replicas, periodic)
 
-    async def _watch(
+    def _metrics(self, storage: BrokerStorage, service: ClientService, replicas: Replicas) -> Metrics:
+        return Metrics(
+            lambda: self._config.now,
+            storage.topics,
+            storage.groups,
+            service.consumers,
+            service.producers,
+            service.statistics,
+            storage.store,
+            storage.offsets,
+            service.server,
+            service.due,
+            service.transactions,
+            service.replies.counts,
+            replicas.status.now,
+            self._clock,
+        )
+
+    def _watch(
         self,
-        context: StartContext,
-        recovered: Recovered,
+        local: LocalBroker,
+        servers: Servers,
+        storage: BrokerStorage,
         replicas: Replicas,
         metrics: Metrics,
-        registration: Registration,
         claimed: socket.socket | None,
+        alerts: AlertWatch | None,
     ) -> None:
-        """Serve metrics, health and the console over HTTP. The console shows a cluster, which has name servers."""
-        config, store, certificates = context.config, recovered.store, context.certificates
+        """Serve metrics, health and the console over HTTP. The console needs name servers."""
+        config, store, certificates = local.config, storage.store, local.certificates
         if claimed is None:
             return
         http = HttpServer(
             pages(
                 metrics.exposition,
                 fault=lambda: store.failure,
-                unready=lambda: replicas.standing.refusal or registration.fault,
+                unready=lambda: replicas.standing.refusal or servers.registration.fault,
             ),
             console(
-                ClientConfig(namesrv=config.name_servers, tls=config.tls.client),
+                self._console_config(config),
                 allow_changes=config.http_allows_changes,
-                # Its own requests are not signed: only those of somebody who has logged in are served.
+                # The console's own requests are unsigned, so only logged-in users are served.
                 needs_login=config.access.is_on,
                 bodies=config.http_bodies,
+                alerts=alerts,
             )
             if config.name_servers
             else None,
@@ -357,8 +326,31 @@ class Broker(Service):
         with listening("httpPort", config.listen_host, config.http_port):
             self._http = http.start(claimed)
 
+    @staticmethod
+    def _console_config(config: BrokerConfig) -> ClientConfig:
+        return ClientConfig(namesrv=config.name_servers, tls=config.tls.client)
+
+    async def _watch_alerts(self, config: BrokerConfig) -> AlertWatch | None:
+        """Start the alerts of the configuration. Raises `ConfigError` for a mistake in their file."""
+        path = config.telemetry.alerts_file
+        if not path:
+            return None
+        from rmqpy.alerts.rules import load
+        from rmqpy.alerts.watch import AlertWatch
+
+        if not config.name_servers:
+            raise ConfigError("alertsFile needs name servers: set namesrvAddr")
+        rules = await asyncio.to_thread(load, Path(home.expand(path)))
+        client = self._console_config(config)
+        if (user := config.access.inner_user) is not None:
+            client = dataclasses.replace(client, credentials=Credentials(user.name, user.secret))
+        watch = AlertWatch(rules, client)
+        watch.start()
+        self._started.push_async_callback(watch.stop)
+        return watch
+
     def _push(self, config: BrokerConfig, metrics: Metrics) -> None:
-        """Send metrics where the configuration says. Raises `ConfigError` where the extra for that is missing."""
+        """Push metrics if configured. Raises `ConfigError` without the required extra."""
         to, periodic = config.telemetry, PeriodicTasks()
         self._started.push_async_callback(periodic.stop)
         if to.log_interval_ms:
@@ -373,15 +365,3 @@ class Broker(Service):
                 ) from None
             exporter = OtlpExporter(to.otlp_endpoint, name=config.name, role="broker")
             periodic.every(to.otlp_interval_ms / 1_000, MetricsPush(metrics.figures, exporter).run)
-
-
-async def _check_ports(config: BrokerConfig) -> None:
-    """Find out before the recovery of a store whether a port that was chosen is taken. Raises `AddressError`."""
-    host, replication = config.listen_host, config.replication
-    ports = [("listenPort", host, config.listen_port, 0), ("listenPort", host, config.listen_port, VIP_BELOW)]
-    if not replication.is_slave:
-        ports.append(("haListenPort", replication.listen_host, replication.listen_port, 0))
-    for key, host, port, below in ports:
-        if port:
-            with listening(key, host, port, below=below):
-                (await claim(host, port - below)).close()

@@ -1,24 +1,24 @@
 """Time, real or set by hand: the control plane's counterpart of the native clock.
 
-Code that measures a duration or writes a timestamp is handed a `Clock`; nothing else asks the system.
+Code that measures a duration or writes a timestamp uses a `Clock`, never the system directly.
 """
 
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-#: Goes on while the machine is suspended, where the system has such a clock.
+#: Continues while the machine is suspended, if the system has such a clock.
 _FROM_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: A wall clock that gained so many seconds at once was set.
+#: A wall clock that jumped forward by this many seconds was set.
 _STEP_S: Final = 1.0
 
 
 class RunningClock:
-    """Seconds since some fixed moment, time included in which this machine, or the guest that it is, was suspended.
+    """Seconds since a fixed moment, including time for which this machine, or its virtual machine, was suspended.
 
-    Never goes back. A guest that was paused from outside is given the time anew: where the wall clock is set forward,
-    this clock goes with it. Right for what others may do meanwhile; timers go by the monotonic clock. Any thread: two
-    that see the clock set at once may count that twice.
+    Never goes back. After a pause of the virtual machine the wall clock is set forward, and this clock follows it. Use
+    it for what others may do meanwhile; timers use the monotonic clock. Any thread: two that see such a jump
+    concurrently may count it twice.
     """
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class RunningClock:
 running: Final = RunningClock()
 
 
-#: The dates that are shown: a day within those that Python has, so that each exists in every time zone. The native half
-#: has the same ones.
+#: The range of dates: a day within Python's, so that each exists in every time zone. The native module has the same
+#: range.
 _FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
 _LAST_DATE: Final = datetime.max.replace(microsecond=999_000, tzinfo=UTC) - timedelta(days=1)
 
 
 def date_of(ms: float) -> datetime:
-    """The date of milliseconds since the epoch, UTC; the nearest one for a number that no date has.
+    """The date of milliseconds since the epoch, UTC, limited to valid dates.
 
     >>> date_of(0).year, date_of(1_767_225_600_000_000).year, date_of(-(1 << 63)).year
     (1970, 9999, 1)
@@ -62,10 +62,10 @@ class Clock(Protocol):
     """A source of wall-clock and monotonic time."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; may jump either way. For what is written down or told to others."""
+        """Milliseconds since the epoch; may jump either way. For stored and transmitted times."""
 
     def elapsed(self) -> float:
-        """Seconds since some fixed moment; never goes back. For timeouts."""
+        """Seconds since a fixed moment; never goes back. For timeouts."""
 
 
 class SystemClock:
@@ -79,7 +79,7 @@ class SystemClock:
 
 
 class HandClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only advances when a test moves it."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms
@@ -96,5 +96,5 @@ class HandClock:
         self._elapsed += seconds
 
     def set_wall(self, wall_ms: int) -> None:
-        """Set the wall clock, as an operator or a time server does; monotonic time goes on."""
+        """Set the wall clock, like an operator or a time server; monotonic time continues."""
         self._wall_ms = wall_ms - int(self._elapsed * 1000)

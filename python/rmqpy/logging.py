@@ -1,12 +1,12 @@
 """`rmqpy.logging.Handler`: sends log records to a topic, as the appenders for Java's logging libraries do.
 
-Owns the way of a record from the thread that logs to a producer. Invariant: logging waits for nothing, neither a broker
-nor a name server; what does not fit into the queue is dropped and counted. Records of rmqpy itself are not sent, for
-each send could make another one. Any thread; a forked process begins anew.
+Owns the queue of records between logging threads and a producer. Invariant: logging never blocks on a broker or a name
+server; records that do not fit into the queue are dropped and counted. Records of rmqpy itself are not sent, since
+each send could log again. Any thread; a forked process starts again.
 
-Locks: sending logs, which takes logging's own lock, so that a caller that holds that lock must not wait for what is
-sent. `logging.config` closes handlers under it: what waits then leaves in the background, and the end of the program
-waits for it. The handler has no lock of logging's: a record only enters a queue.
+Locks: sends log and take logging's own lock, so a caller that holds it must not wait for sends. `logging.config` closes
+handlers under that lock: queued records are then sent in the background, and the program's exit waits for them. The
+handler itself has no logging lock: a record only enters a queue.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import weakref
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
-from rmqpy.client.producer import Producer
+from rmqpy.client.producer.producer import Producer
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import Message, SendResult
 
-#: Records that wait for the handler's thread.
+#: The most queued records.
 WAITING_MAX: Final = 10_000
-#: Time that `close` gives what waits, in seconds.
+#: Time for `close` to send queued records, in seconds.
 CLOSE_S: Final = 5.0
 
 
@@ -44,8 +44,8 @@ class Handler(logging.Handler):
 
         logging.getLogger().addHandler(rmqpy.logging.Handler("logs", "127.0.0.1:9876"))
 
-    For `logging.config`: `class: rmqpy.logging.Handler`, and these arguments. A record that cannot be sent is counted
-    in `dropped`, and the first one told as logging tells errors of its handlers.
+    For `logging.config`: `class: rmqpy.logging.Handler`, and these arguments. Records that cannot be sent are counted
+    in `dropped`; the first one is reported like other handler errors of logging.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class Handler(logging.Handler):
         tag: str | None = None,
         group: str = "rmqpy-logging",
     ) -> None:
-        """`tag`: of every message, instead of the record's level. `group`: the producers' group."""
+        """`tag`: for every message, instead of the record's level. `group`: the producer group."""
         super().__init__(level)
-        # Refuses what no broker takes now, and not with the first record.
+        # Fail here, and not at the first record, if no broker would accept it.
         Message(topic, b"x", tag=tag)
         self.topic = topic
         self.tag = tag
-        #: Records that did not get to a broker.
+        #: Records that did not reach a broker.
         self.dropped = 0
         self._config = ClientConfig.of(namesrv)
         self._group = group
         self._pid = 0
         self._is_closed = False
-        #: Events are set when their turn comes; `None` is the end. A finalizer or a signal handler that logs may
-        #: interrupt a record that is being put in.
+        #: Events are set when their turn comes; `None` is the end. A finalizer or signal handler that logs may
+        #: interrupt the insertion of a record.
         self._waiting: SimpleQueue[_Waiting | threading.Event | None]
         self._thread: threading.Thread | None = None
         #: Held while the thread is started.
@@ -78,11 +78,11 @@ class Handler(logging.Handler):
         _OPEN.add(self)
 
     def createLock(self) -> None:  # noqa: N802 - the name is logging's
-        """Have none: who flushes a handler under it would stop every thread that logs."""
+        """Create no lock: a flush under it would block every logging thread."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As of `logging.Handler`, without a lock."""
+        """As in `logging.Handler`, without a lock."""
         passed = self.filter(record)
         if isinstance(passed, logging.LogRecord):
             record = passed
@@ -91,7 +91,7 @@ class Handler(logging.Handler):
         return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a record on its way. Never waits."""
+        """Queue a record. Never waits."""
         if record.name == "rmqpy" or record.name.startswith("rmqpy.") or self._is_closed:
             return
         try:
@@ -107,15 +107,15 @@ class Handler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until every record is in flight, for `CLOSE_S` at most; not at all while logging is being configured."""
+        """Wait until every record is in flight, for at most `CLOSE_S`; not at all while logging is being configured."""
         if self._pid == os.getpid() and not self._is_closed and not _is_configuring():
             turn = threading.Event()
             self._waiting.put(turn)
             turn.wait(CLOSE_S)
 
     def close(self) -> None:
-        """Send what waits, for `CLOSE_S` at most, and end. Idempotent. While logging is being configured it goes on in
-        the background, and the end of the program waits for it."""
+        """Send queued records for at most `CLOSE_S`, and end. Idempotent. While logging is being configured this
+        continues in the background, and the program's exit waits for it."""
         if not self._is_closed:
             self._is_closed = True
             _OPEN.discard(self)
@@ -129,7 +129,7 @@ class Handler(logging.Handler):
             self._thread.join(CLOSE_S)
 
     def _start(self) -> None:
-        # First: what is logged meanwhile, by this thread as well, waits there.
+        # First: records logged meanwhile, also by this thread, wait there.
         self._waiting = SimpleQueue()
         self._pid = os.getpid()
         try:
@@ -175,7 +175,7 @@ class Handler(logging.Handler):
 
         message = Message(
             self.topic,
-            # A body has to have something in it.
+            # A body must not be empty.
             text.encode("utf-8", "backslashreplace") or b" ",
             tag=self.tag or record.levelname,
             properties={"logger": record.name},
@@ -183,7 +183,7 @@ class Handler(logging.Handler):
         producer.submit(message, callback=end)
 
     def _fail(self, record: logging.LogRecord) -> None:
-        """Count it, in the middle of its exception."""
+        """Count it, within its exception handler."""
         self.dropped += 1
         if self.dropped == 1:
             self.handleError(record)
@@ -195,9 +195,9 @@ def _is_configuring() -> bool:
     return is_owned is None or bool(is_owned())
 
 
-#: Handlers not closed yet. They send what waits before logging's own end.
+#: Handlers that are not closed yet. They send queued records before logging shuts down.
 _OPEN: Final[weakref.WeakSet[Handler]] = weakref.WeakSet()
-#: Threads of handlers, also of those that were closed and have something left to send.
+#: Threads of handlers, including closed ones with records left to send.
 _SENDING: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -210,7 +210,7 @@ def _close_all() -> None:
 
 
 def _forget_parents_locks() -> None:
-    # Another thread of the parent may have held one at the moment of the fork.
+    # Another thread of the parent may have held one at the fork.
     for handler in list(_OPEN):
         handler._starting = threading.RLock()
     _SENDING.clear()

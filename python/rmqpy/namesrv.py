@@ -1,9 +1,9 @@
-"""The name server: builds its parts, which are in `rmqpy.routing`, starts and stops them.
+"""Name server: builds, starts and stops the parts in `rmqpy.routing`.
 
-A name server knows what brokers tell it and forgets it when it stops; only the key-value configuration is on disk.
-Several of them do not know each other: each broker registers with all, each client asks any.
+A name server keeps what brokers register in memory only; just the key-value configuration is on disk. Name servers do
+not know each other: a broker registers with each, a client asks any.
 
-Threads: one event loop, the one that called `start`.
+Threads: the event loop that called `start`.
 """
 
 import asyncio
@@ -62,10 +62,12 @@ class NameServer(Service):
         clock = clock or SystemClock()
         self._config = config
         self._configuration = Configuration(config)
-        self._routes = Routes(clock, self._configuration)
-        self._certificates = Certificates(config.tls, [config.bind_address])
+        self._certificates = Certificates(
+            config.tls,
+            [config.bind_address, *(address.host for address in config.listeners.addresses.values())],
+        )
         self._notifications = BrokerNotifications(self._configuration, self._certificates.client)
-        self._routes.on_min_broker_id_change = self._notifications.min_broker_id_changed
+        self._routes = Routes(clock, self._configuration, self._notifications.min_broker_id_changed)
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
         self._access = AccessRules(
             config.access, "", Path(config.auth_path), clock, open_codes=config.open_codes
@@ -101,16 +103,16 @@ class NameServer(Service):
 
     @property
     def address(self) -> str:
-        """`host:port`, where it listens once it has started."""
+        """`host:port` of its listener, once started."""
         return str(HostPort(*(self._bound or (self._config.bind_address, self._config.listen_port))))
 
     @property
     def http_address(self) -> str | None:
-        """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
+        """`host:port` of /metrics, /healthz and /readyz; None if HTTP is off."""
         return str(HostPort(*self._http_bound)) if self._http_bound else None
 
     def table(self) -> dict[RequestCode, str]:
-        """Every request code and what becomes of it."""
+        """Every request code with its handler."""
         return self._endpoint.table()
 
     async def start(self) -> None:
@@ -122,6 +124,9 @@ class NameServer(Service):
         try:
             with listening("listenPort", self._config.bind_address, self._config.listen_port):
                 self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
+            for host, port in self._config.listeners.addresses.values():
+                with listening("listeners", host, port):
+                    self._server.listen(host, port)
             await self._serve_http()
         except OSError:
             await self.stop(grace_ms=0)
@@ -135,13 +140,15 @@ class NameServer(Service):
         self._periodic.every(AUDIT_SECONDS, self._access.log_refusals)
         if self._access.plain is not None:
             self._periodic.every(WATCH_SECONDS, self._access.plain.watch)
+        for name, address in self._config.listeners.addresses.items():
+            log.info("listener %s: serves %s", name, address)
         log.info(
             "rmqpy %s: name server serves %s, HTTP %s; %s",
-            *(__version__, self.address, self.http_address or "nowhere", self._config.changed()),
+            *(__version__, self.address, self.http_address or "off", self._config.changed()),
         )
 
     async def stop(self, grace_ms: int = 2_000) -> None:
-        """Answer what has arrived, close every connection. Idempotent."""
+        """Answer received requests, close every connection. Idempotent."""
         if self._expiry is not None:
             self._expiry.cancel()
             with suppress(asyncio.CancelledError):
@@ -161,7 +168,7 @@ class NameServer(Service):
         with listening("httpPort", self._config.bind_address, self._config.http_port):
             claimed = await claim(self._config.bind_address, self._config.http_port)
         metrics = Metrics(self._routes, self._server.statistics, self.address)
-        # It holds nothing that could break or has to be waited for.
+        # Nothing it holds can fail or needs waiting.
         self._http = HttpServer(
             pages(metrics.exposition, fault=lambda: None, unready=lambda: None),
             token=self._config.access.page_token(self._config.bind_address),

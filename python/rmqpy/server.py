@@ -1,8 +1,8 @@
-"""Name server and broker in one process, which serves until a signal.
+"""Name server and broker in one process, until a signal.
 
-Owns the order of starting and stopping. One asyncio loop runs both servers: the caller's own (`async with`), that of a
-thread (`with`), or the main thread's (`serve`). Signal handlers are installed by `serve` alone; everything else
-leaves the process as it found it, but for its limit of descriptors, which is raised as far as the system lets it.
+Owns the order of start and stop. One asyncio loop runs both servers: the caller's (`async with`), a thread's
+(`with`), or the main thread's (`serve`). Only `serve` installs signal handlers; otherwise the process stays as it
+was, except that its descriptor limit is raised to the maximum.
 """
 
 import asyncio
@@ -32,29 +32,29 @@ from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
-from rmqpy.service import Service
+from rmqpy.service import Service, notify_supervisor
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-#: Value of a key of broker.conf or namesrv.conf, in Python's types.
+#: The value of a key of broker.conf or namesrv.conf, in Python types.
 Setting = str | int | bool
 
 
 class Standalone(Service):
-    """A name server and a broker: serving once entered, gone without a trace in the process once left.
+    """A name server and a broker that serve within a `with` block and leave nothing behind.
 
     ::
 
         with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
             producer.send("orders", b"first")
 
-    Port 0 takes a free one, and so does `takes_any_http_port` where `http_port` is taken. `progress` is called during a
-    recovery that takes long. The broker goes by `clock`, see `rmqpy.testing.HandClock`, instead of the machine's.
-    `settings` are keys of broker.conf and namesrv.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises
-    `StoreError` where another process serves the same folder, `ConfigError` where `data_dir` is the store of a broker,
-    and `OSError` where a port is taken.
+    Port 0 picks a free one, and so does `takes_any_http_port` if `http_port` is in use. `progress` is called during a
+    long recovery. The broker uses `clock` instead of the machine's, see `rmqpy.testing.HandClock`. `settings` are
+    keys of broker.conf and namesrv.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Raises `StoreError` if another
+    process serves the same folder, `ConfigError` if `data_dir` is the store of a broker, and `OSError` if a port is
+    in use.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Standalone(Service):
         **settings: Setting,
     ) -> None:
         self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
-        #: Remarks about the settings, one line each.
+        #: Warnings about the settings, one line each.
         self.warnings: list[str] = []
         self._host = host
         self._namesrv_port = namesrv_port
@@ -87,7 +87,7 @@ class Standalone(Service):
 
     @property
     def namesrv(self) -> str:
-        """Address of the name server: what clients are given. Raises `ClosedError` unless serving."""
+        """The address of the name server, for clients. Raises `ClosedError` unless serving."""
         return self._serving(self._name_server).address
 
     @property
@@ -97,13 +97,18 @@ class Standalone(Service):
 
     @property
     def http(self) -> str | None:
-        """Address of the console, /metrics, /healthz and /readyz; None where none was asked for. Raises `ClosedError`
+        """Address of the console, /metrics, /healthz and /readyz; `None` if HTTP is off. Raises `ClosedError`
         unless serving."""
         return self._serving(self._broker).http_address
 
+    @property
+    def grpc(self) -> str | None:
+        """Address for 5.x clients; `None` if gRPC is off. Raises `ClosedError` unless serving."""
+        return self._serving(self._broker).grpc_address
+
     async def start(self) -> None:
         """Start the name server, recover the store, start the broker, register it."""
-        # It signs what the broker asks the name server, where no user is configured for that.
+        # It signs the broker's requests to the name server, if no user is configured for them.
         inner = Secret("rmqpy-standalone", secrets.token_urlsafe(32))
         folders.check_data_folder(self.data_dir, StoreConfig.read(self._entries("")))
         names = namesrv_config.read(self._name_server_entries()).config
@@ -125,7 +130,7 @@ class Standalone(Service):
             raise
 
     async def stop(self) -> None:
-        """Stop in reverse order: the broker takes its leave of the name server and closes the store. Idempotent."""
+        """Stop in reverse order: the broker unregisters and closes the store. Idempotent."""
         broker, self._broker = self._broker, None
         name_server, self._name_server = self._name_server, None
         try:
@@ -148,19 +153,19 @@ class Standalone(Service):
             self._thread = None
 
     def _name_server_entries(self) -> dict[str, str]:
-        """The name server's configuration as entries of a namesrv.conf; the caller's settings win."""
+        """Return the name server's settings as entries of a namesrv.conf; the caller's settings have precedence."""
         folder = self.data_dir / folders.NAME_SERVER
         return {
             "listenPort": str(self._namesrv_port),
             "bindAddress": self._host,
             "kvConfigPath": str(folder / "kvConfig.json"),
             "configStorePath": str(folder / "namesrv.properties"),
-            # Of the same users, in tables of its own.
+            # The same users, in separate tables.
             "authConfigPath": str(folder / "auth"),
         } | namesrv_config.for_standalone(self._tls())
 
     def _entries(self, namesrv: str) -> dict[str, str]:
-        """The broker's configuration as entries of a broker.conf; the caller's settings win."""
+        """Return the broker's settings as entries of a broker.conf; the caller's settings have precedence."""
         names_alone = namesrv_config.served() - broker_config.served()
         given = {wire: value for wire, value in self._tls().items() if wire not in names_alone}
         return {
@@ -172,18 +177,18 @@ class Standalone(Service):
             "storePathRootDir": str(self.data_dir / folders.STORE),
             "enablePropertyFilter": "true",
             "recallMessageEnable": "true",
-            # A machine that is also used for other things may have a fuller disk than a broker's own.
+            # A shared machine may have a fuller disk than a dedicated one.
             "diskSpaceWarningLevelRatio": "100",
         } | given
 
     def _tls(self) -> dict[str, str]:
-        """The settings, and that both servers talk to each other as they are talked to."""
+        """Return the TLS settings, which both servers also use for connections to each other."""
         given = with_file(written(self._settings))
         tls = TlsConfig.read(given)
         if tls.is_enforced and "tls.enable" not in given:
             given |= {"tls.enable": "true"}
             if tls.cert_path and not tls.client_trust_path:
-                # This process' own certificate is whom it trusts.
+                # The process trusts its own certificate.
                 given |= {"tls.client.trustCertPath": tls.trust_path or tls.cert_path}
         return given
 
@@ -195,7 +200,7 @@ class Standalone(Service):
 
 
 class Thread:
-    """A server on an event loop in a thread of its own, for callers that have no loop."""
+    """A server on an event loop in a separate thread, for callers without a loop."""
 
     def __init__(self, server: Service) -> None:
         self._server = server
@@ -204,7 +209,7 @@ class Thread:
         self._thread = threading.Thread(target=self._run, name="rmqpy-server", daemon=True)
 
     def start(self) -> None:
-        """Start the server; raises what its `start` raises, and nothing runs then."""
+        """Start the server. Raises errors of its `start`; nothing runs then."""
         self._thread.start()
         try:
             self.call(self._server.start())
@@ -225,7 +230,7 @@ class Thread:
             self._thread.join()
 
     def _run(self) -> None:
-        # A runner ends what a loop may leave behind: tasks, and the threads of its executor.
+        # A runner also ends remaining tasks, and the threads of the executor.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._is_over.wait())
 
@@ -233,8 +238,8 @@ class Thread:
 async def serve(server: Service, announce: Callable[[], None]) -> None:
     """Start, announce, and serve until SIGINT or SIGTERM; then stop in order.
 
-    A second signal ends the process at once: what is not flushed is lost as in a crash, and the abort file tells the
-    next start to recover. For the main thread.
+    A second signal ends the process immediately: unflushed data is lost as in a crash, and the abort file makes the
+    next start recover. For the main thread.
     """
     _have_few_arenas()
     loop = asyncio.get_running_loop()
@@ -243,7 +248,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
     def interrupted(number: signal.Signals) -> None:
         if told_to_stop.is_set():
             os._exit(128 + number)
-        log.info("stopping: told to by %s", number.name)
+        log.info("stopping: received %s", number.name)
         told_to_stop.set()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -255,9 +260,11 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
         try:
             if not told_to_stop.is_set():
                 announce()
+                notify_supervisor("READY=1")
             await told_to_stop.wait()
         finally:
             told_to_stop.set()
+            notify_supervisor("STOPPING=1")
             await server.stop()
             log.info("stopped")
     finally:
@@ -265,28 +272,28 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
             loop.remove_signal_handler(number)
 
 
-#: Longest that a thread keeps the interpreter while the event loop wants it. Python's own are 5 ms, and the loop may
-#: wait behind several threads; much less, and they take it from each other all the time.
+#: The longest time that a thread keeps the interpreter while the event loop wants it. Python's default is 5 ms, and
+#: the loop may wait behind several threads; with much less, threads switch too often.
 _SWITCH_INTERVAL_S: Final = 0.0005
 
 
 def _have_short_pauses() -> None:
-    """Bound what a process that only serves keeps its event loop from, once it has started."""
+    """Shorten the pauses of the event loop in a process that only serves, once it has started."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # What there is by now stays: the collector would look through all of it, for some ten milliseconds, time and again.
+    # The collector ignores objects that exist now; scanning them takes some ten milliseconds each time.
     gc.freeze()
 
 
-#: glibc's number for it in `mallopt`, and its bound for a process that only serves.
+#: The `mallopt` parameter of glibc for the number of arenas, and its value for a process that only serves.
 _M_ARENA_MAX: Final = -8
 _ARENAS_MAX: Final = 2
 
 
 def _have_few_arenas() -> None:
-    """Bound the arenas of the C library's allocator, each of which keeps what a flood of requests once needed.
+    """Limit the arenas of the C library's allocator, each of which keeps the peak memory of a flood of requests.
 
-    It makes up to eight for each core, and the dozen threads of a server rarely allocate at the same time. What the
-    operator has set wins; other C libraries have no arenas.
+    By default there are up to eight per core, but the dozen threads of a server rarely allocate concurrently. The
+    operator's setting has precedence; other C libraries have no arenas.
     """
     if "MALLOC_ARENA_MAX" not in os.environ and "arena_max" not in os.environ.get("GLIBC_TUNABLES", ""):
         with contextlib.suppress(AttributeError, OSError):
@@ -294,7 +301,7 @@ def _have_few_arenas() -> None:
 
 
 def default_data_dir() -> Path:
-    """`$RMQPY_DATA_DIR`, or the folder desktops give to data of users. Raises `ConfigError` where the user has none."""
+    """Return `$RMQPY_DATA_DIR`, or the desktop's folder for user data. Raises `ConfigError` if the user has none."""
     if given := os.environ.get("RMQPY_DATA_DIR"):
         return Path(given)
     return (
@@ -303,7 +310,7 @@ def default_data_dir() -> Path:
 
 
 def written(settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Settings as a broker.conf has them."""
+    """Format settings as in a broker.conf."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in settings.items()

@@ -1,9 +1,9 @@
-//! Floor under a broker: the least that a send can cost one thread that does nothing else.
+//! Append floor: the minimum cost of a send for a single thread that does nothing else.
 //!
-//! `append_floor PORT` parses a send, takes the checksum of its body, writes a record of RocketMQ's format and a queue
-//! entry into memory that was written before, and answers: one thread, one read and one write for all that has come.
-//! It keeps nothing, checks no permission, knows one topic, and answers every other request with success. The
-//! comparison runs it as a third side, for no broker can be cheaper on the same machine.
+//! `append_floor PORT` parses a send, computes the checksum of its body, writes a RocketMQ record and a queue entry
+//! into prefaulted memory, and responds: one thread, one read and one write per batch of input. It stores nothing
+//! durably, checks no permission, knows one topic, and answers every other request with success. The comparison runs
+//! it as a lower bound for any broker on the same machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,14 +27,14 @@ const ENTRY_BYTES: usize = 20;
 const READ_BYTES: usize = 4 << 20;
 const SENDS: [i32; 2] = [310, 320];
 const BATCH: i32 = 320;
-/// What a load asks before it begins: the queues of its topic.
+/// The request that a load sends first: the queues of its topic.
 const TOPIC_STATISTICS: i32 = 202;
 const TOPIC_QUEUES: usize = 4;
-/// Of a record, before its body.
+/// Size of a record before its body.
 const RECORD_HEAD: usize = 88;
 const BINARY: u8 = 1;
 
-/// What a send says, as slices of its header.
+/// The fields of a send, as slices of its header.
 #[derive(Default)]
 struct Header<'a> {
     code: i32,
@@ -67,7 +67,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// A flat object, whose only object is `extFields`, of strings. Escapes are kept as they are.
+    /// Parses a flat object with one nested object of strings, `extFields`. Escapes are kept.
     fn json(text: &'a [u8]) -> Self {
         let mut header = Self::default();
         let mut rest = text;
@@ -117,7 +117,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Log and queues, written over and over.
+/// Log and queues, overwritten cyclically.
 struct Memory {
     log: Vec<u8>,
     end: usize,
@@ -125,13 +125,13 @@ struct Memory {
 }
 
 impl Memory {
-    /// Every page of it is there.
+    /// Prefaults every page.
     fn prewritten() -> Self {
         let queues = (0..QUEUES).map(|_| (vec![1; QUEUE_ENTRIES * ENTRY_BYTES], 0)).collect();
         Self { log: vec![1; LOG_BYTES], end: 0, queues }
     }
 
-    /// Where the record lies, and its queue offset.
+    /// Appends a record; returns its position and queue offset.
     fn append(&mut self, header: &Header<'_>, body: &[u8], properties: &[u8]) -> (usize, usize) {
         let size = RECORD_HEAD + body.len() + 1 + header.topic.len() + 2 + properties.len();
         if self.end + size > LOG_BYTES {
@@ -165,7 +165,7 @@ impl Memory {
         (position, offset)
     }
 
-    /// The messages of a batch, each size, magic, CRC, flag, body, properties.
+    /// Appends the messages of a batch, each size, magic, CRC, flag, body, properties.
     fn append_batch(&mut self, header: &Header<'_>, mut messages: &[u8]) -> (usize, usize) {
         let mut last = (0, 0);
         while !messages.is_empty() {
@@ -217,7 +217,7 @@ fn answer(out: &mut Vec<u8>, header: &Header<'_>, (position, offset): (usize, us
     out[begin + 4..begin + 8].copy_from_slice(&(size | mark).to_be_bytes());
 }
 
-/// The queues of the topic `bench` at `broker-a`, all empty.
+/// Responds with the queues of topic `bench` at `broker-a`, all empty.
 fn answer_statistics(out: &mut Vec<u8>, opaque: i32) {
     let queues: Vec<String> = (0..TOPIC_QUEUES)
         .map(|queue| {
@@ -243,7 +243,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Everything that has come; false at its end.
+    /// Handles all available bytes; false at end of stream.
     fn serve(&mut self, memory: &mut Memory) -> bool {
         match self.stream.read(&mut self.read[self.filled..]) {
             Ok(0) => return false,
@@ -302,7 +302,7 @@ fn main() {
     let mut events = Vec::with_capacity(256);
     loop {
         events.clear();
-        // It stands still while others are measured, and is interrupted when it goes on.
+        // The process is stopped while others are measured; continuing interrupts the wait.
         retry_on_intr(|| epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)).unwrap();
         for event in &events {
             let id = event.data.u64();

@@ -1,10 +1,10 @@
-//! Cost of one send and one pulled message in a broker: allocations, and, under callgrind, instructions.
+//! Hot path cost: allocations of a broker per send and per pulled message, and, under callgrind, instructions.
 //!
 //! `hot_path send 20000` runs a broker's data plane over a real socket and a new store, sends that many messages of
-//! 128 bytes in bursts of 32, or pulls them 32 at a time, and prints what the process allocated on the way. The
-//! difference between two counts under `valgrind --tool=callgrind` is what a message costs; `scripts/count` does
-//! both. The sending side is part of the process, and writes bytes that were made before. Words behind the number,
-//! `signed` and `tls`, make a broker with access control, whose user has a policy, and one whose connections are encrypted.
+//! 128 bytes in bursts of 32, or pulls them 32 at a time, and prints the process's allocations. Under `valgrind
+//! --tool=callgrind`, the difference between two counts is the cost per message; `scripts/count` does both. The
+//! client is part of the process and writes prepared bytes. The options `signed` and `tls` add access control, with a
+//! policy for the user, and encryption.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should panic")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without it")]
@@ -22,11 +22,12 @@ use rmqpy::access::rules::{Checks, User};
 use rmqpy::access::signature::{ACCESS_KEY, SIGNATURE, SigningKey};
 use rmqpy::access::white_list::WhiteList;
 use rmqpy::clock::SystemClock;
-use rmqpy::dataplane::data_plane::DataPlane;
-use rmqpy::dataplane::filter::SqlSupport;
-use rmqpy::dataplane::metadata::{Group, Identity, Metadata, RecallOptions, Topic};
-use rmqpy::dataplane::offsets::Offsets;
-use rmqpy::dataplane::role::{CopyRules, SlaveReads};
+use rmqpy::dataplane::service::data_plane::DataPlane;
+use rmqpy::dataplane::state::filter::SqlSupport;
+use rmqpy::dataplane::state::metadata::{Group, Identity, Metadata, RecallOptions, Topic};
+use rmqpy::dataplane::state::offsets::Offsets;
+use rmqpy::dataplane::state::pop_options::PopOptions;
+use rmqpy::dataplane::state::role::{CopyRules, SlaveReads};
 use rmqpy::remoting::codes::{VERSION, request};
 use rmqpy::remoting::frame::Encoding;
 use rmqpy::remoting::header::HeaderWriter;
@@ -45,7 +46,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: every call goes to the system allocator unchanged.
+// SAFETY: forwards every call unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -77,14 +78,14 @@ fn main() {
     println!("{what}: {count} messages, {:.4} allocations each", allocations as f64 / count as f64);
 }
 
-/// How requests come.
+/// The options of requests.
 #[derive(Clone, Copy)]
 struct Way {
     is_signed: bool,
     is_encrypted: bool,
 }
 
-/// Allocations of the whole process while `count` messages are sent, or pulled.
+/// Returns the process's allocations while `count` messages are sent or pulled.
 fn measure(folder: &std::path::Path, what: &str, count: usize, way: Way) -> u64 {
     let clock = SystemClock::shared();
     let mut options = Options::new(folder);
@@ -134,7 +135,7 @@ fn measure(folder: &std::path::Path, what: &str, count: usize, way: Way) -> u64 
 }
 
 fn pull(peer: &mut Peer, count: usize, way: Way) -> u64 {
-    // One queue has a quarter of the messages: it is read from its begin as often as it takes.
+    // One queue has a quarter of the messages, so it is read from its begin repeatedly.
     let frames: Vec<Vec<u8>> = (0..count / 4 / BURST).map(|index| pull_frame(index * BURST, way)).collect();
     peer.ask(&frames[0], 1);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Sends `frames`, which are answered by so many.
+    /// Sends `frames` and reads `answers` responses.
     fn ask(&mut self, frames: &[u8], answers: usize) {
         self.stream.write_all(frames).unwrap();
         self.stream.flush().unwrap();
@@ -176,7 +177,7 @@ impl Peer {
     fn receive(&mut self) {
         match self.stream.read(&mut self.buffer) {
             Ok(count) => self.received.extend_from_slice(&self.buffer[..count]),
-            // The end of a record is still to come.
+            // The rest of a record has not arrived.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => panic!("{error}"),
         }
@@ -240,7 +241,7 @@ fn frame(code: i32, fields: &[(&str, &str)], body: &[u8], way: Way) -> Vec<u8> {
     out
 }
 
-/// Somebody who may do what is measured, by two entries of five.
+/// Builds a user with access through two entries of five.
 fn sender() -> User {
     let entry = |resource: &str, actions: &[Action]| Entry {
         resources: ResourcePattern::parse(resource).unwrap(),
@@ -290,5 +291,6 @@ fn identity() -> Identity {
         recall: RecallOptions::default(),
         slave_reads: SlaveReads::default(),
         copies: CopyRules::default(),
+        pop: PopOptions::default(),
     }
 }

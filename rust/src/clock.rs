@@ -1,4 +1,4 @@
-//! Time, real or set by hand. Nothing below `bindings` reads the system clock in another way.
+//! Clock: wall-clock and monotonic time, real or manual. Nothing below `bindings` reads the system clock directly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of wall-clock and monotonic time.
 pub trait Clock: Send + Sync {
-    /// Milliseconds since the Unix epoch; may jump either way.
+    /// Milliseconds since the Unix epoch; may jump in either direction.
     fn wall_ms(&self) -> u64;
-    /// Time since some fixed moment; never goes back. For timeouts.
+    /// Returns the time since a fixed moment, which never goes back. Used for timeouts.
     fn elapsed(&self) -> Duration;
 }
 
-/// A clock that many parts share.
+/// A shared clock.
 pub type SharedClock = Arc<dyn Clock>;
 
 /// The machine's clock.
@@ -22,7 +22,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// Creates a clock whose monotonic time starts now.
     #[must_use]
     pub fn shared() -> SharedClock {
         Arc::new(Self { origin: Instant::now() })
@@ -31,7 +31,7 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn wall_ms(&self) -> u64 {
-        // Before 1970 there is no sensible answer; 0 keeps records valid.
+        // Before 1970 no value is right; 0 keeps records valid.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
     }
 
@@ -40,8 +40,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A wall clock that stands still until a test of a user moves it. Monotonic time is the machine's, so that timeouts,
-/// long polls and leases go on as ever.
+/// A wall clock that moves only when a user's test advances it. Monotonic time is the machine's, so timeouts, long
+/// polls and leases work as usual.
 #[derive(Debug)]
 pub struct HandClock {
     wall_ms: AtomicU64,
@@ -49,7 +49,7 @@ pub struct HandClock {
 }
 
 impl HandClock {
-    /// A clock standing at `wall_ms`, or at the machine's time.
+    /// Creates a clock at `wall_ms`, or at the machine's time.
     #[must_use]
     pub fn at(wall_ms: Option<u64>) -> Arc<Self> {
         let machine = SystemClock { origin: Instant::now() };
@@ -84,17 +84,16 @@ mod manual {
 
     use super::Clock;
 
-    /// A clock that stands still until it is moved: wall and monotonic time advance together, unless the wall clock is
-    /// set.
+    /// A clock that moves only when advanced: wall and monotonic time move together, unless the wall clock is set.
     #[derive(Debug)]
     pub struct ManualClock {
-        /// Wall time when the monotonic time was 0, as far as can be told now.
+        /// The wall time at monotonic time 0.
         start_ms: AtomicU64,
         elapsed_ms: AtomicU64,
     }
 
     impl ManualClock {
-        /// A clock standing at `wall_ms`.
+        /// Creates a clock at `wall_ms`.
         #[must_use]
         pub fn at(wall_ms: u64) -> Arc<Self> {
             Arc::new(Self { start_ms: AtomicU64::new(wall_ms), elapsed_ms: AtomicU64::new(0) })
@@ -105,7 +104,7 @@ mod manual {
             self.elapsed_ms.fetch_add(by.as_millis() as u64, Ordering::AcqRel);
         }
 
-        /// Sets the wall clock to `wall_ms`, as an operator or a time server does; monotonic time goes on.
+        /// Sets the wall clock, as an operator or NTP does; monotonic time is unaffected.
         pub fn set_wall(&self, wall_ms: u64) {
             let elapsed_ms = self.elapsed_ms.load(Ordering::Acquire);
             self.start_ms.store(wall_ms.wrapping_sub(elapsed_ms), Ordering::Release);

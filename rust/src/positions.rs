@@ -1,6 +1,6 @@
-//! Positions that cannot be mixed up: a place in the log, a place in a queue, and the name of a queue.
+//! Positions: distinct types for offsets in the log and in a queue, and the key of a queue.
 //!
-//! A physical offset and a queue offset do not add up, and no function here lets them.
+//! A physical offset and a queue offset cannot be added, and no function here converts one to the other.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct PhysicalOffset(pub u64);
 pub struct QueueOffset(pub u64);
 
 impl PhysicalOffset {
-    /// Bytes from `earlier` up to here; 0 when `earlier` is not earlier.
+    /// Returns the bytes from `earlier` to here; 0 if `earlier` is not earlier.
     #[must_use]
     pub const fn bytes_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -21,7 +21,7 @@ impl PhysicalOffset {
 }
 
 impl QueueOffset {
-    /// The ordinal `count` messages further on.
+    /// Returns the offset `count` messages later.
     pub(crate) const fn advanced(self, count: u64) -> Self {
         Self(self.0 + count)
     }
@@ -39,10 +39,10 @@ impl fmt::Display for QueueOffset {
     }
 }
 
-/// Topic and queue id: the name of one queue on one broker.
+/// Topic and queue id: the key of one queue on one broker.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueKey {
-    /// Topic name, validated at the edge (`[%|a-zA-Z0-9_-]`, at most 255 bytes).
+    /// Topic name, validated on input (`[%|a-zA-Z0-9_-]`, at most 255 bytes).
     pub(crate) topic: std::sync::Arc<str>,
     /// Queue id, from 0.
     pub queue_id: u32,

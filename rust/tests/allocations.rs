@@ -1,5 +1,5 @@
-//! The hot path of a send touches the allocator not once after its first round: decode the header in either
-//! encoding, walk the properties, lay out the record, write the answer.
+//! Send hot path: allocates nothing after its first round (decode the header in either encoding, walk the properties,
+//! lay out the record, write the response).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without it")]
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A send as clients make it, in either encoding.
+/// Builds a send as clients do, in either encoding.
 fn send_frame(encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = HeaderWriter::begin(&mut out, encoding, request::SEND_MESSAGE_V2, 7, 0, None);

@@ -1,5 +1,5 @@
-//! The append path allocates nothing once it is warm, and what it costs.
-#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+//! Allocations of the append path: none in steady state.
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod store_model;
 
@@ -21,23 +21,23 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: hands everything to the system's allocator, and counts.
+// SAFETY: forwards everything to the system's allocator, and counts.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is forwarded.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is forwarded.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is forwarded.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -50,7 +50,7 @@ fn an_append_allocates_nothing_in_steady_state() {
     const BURST: usize = 16;
     const BURSTS: usize = 5_000;
     let folder = Folder::new("allocations");
-    // The work of maintenance is done between the bursts, so that the count is the same on every machine.
+    // Maintenance runs between the bursts, so that the count is the same on every machine.
     let options = Options { segment_bytes: 256 << 20, threads: false, ..Options::new(&folder.0) };
     let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens");
     let queue = store.queue_or_create("orders", 0).expect("a queue");
@@ -88,7 +88,7 @@ fn an_append_allocates_nothing_in_steady_state() {
         }
         (allocations, elapsed)
     };
-    // Warm: ring, queue tail and index buffer find their sizes.
+    // Warm-up: ring, queue tail and index buffer reach their sizes.
     run(BURSTS);
     let (allocations, elapsed) = run(BURSTS);
     let messages = (BURST * BURSTS) as u64;

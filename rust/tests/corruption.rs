@@ -1,10 +1,10 @@
-//! Every file of a store damaged in every way: it opens, serves nothing that is not what was put, and goes on.
+//! Corruption: every file of a store, damaged in every way. The store opens, serves only messages that were put, and works on.
 //!
-//! Goal: rot in the log is found before anyone is served, costs the messages it hit and their neighbours in the same
-//! block, and nothing else; rot anywhere else costs no message for good.
+//! Goal: damage in the log is detected before it is served, and costs only the messages it hit and their neighbours in the
+//! same block; damage elsewhere costs no message permanently.
 //! Method: one store of every mode and kind of stop, copied for each corruption; a file, a place and a kind of damage
-//! from a seed. By default some hundreds; `RMQPY_CORRUPTIONS=n`, as in `make campaign`, tries n of each store.
-#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+//! from a seed. By default some hundreds; `RMQPY_CORRUPTIONS=n`, as in `make campaign NAME=store`, tries n of each store.
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod store_model;
 
@@ -23,9 +23,9 @@ use store_model::{SEGMENT_BYTES, Sample, clock, open_with, put};
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 
-/// Where a message is: topic, queue, offset.
+/// Key of a message: topic, queue, offset.
 type Name = (String, u32, u64);
-/// Where its record is, and the record's bytes.
+/// Position and bytes of each record.
 type Records = BTreeMap<Name, (u64, Vec<u8>)>;
 
 /// A store on a disk, and every record in it.
@@ -35,7 +35,7 @@ struct Original {
     older: SimDisk,
     durability: Durability,
     records: Records,
-    /// Everything before has checksums.
+    /// Blocks before this have checksums.
     covered: u64,
 }
 
@@ -64,7 +64,7 @@ const DAMAGES: [Damage; 9] = [
     Damage::Older,
 ];
 
-/// Numbers that follow from a seed (splitmix64).
+/// A pseudo-random sequence from a seed (splitmix64).
 struct Rng(u64);
 
 impl Rng {
@@ -83,7 +83,7 @@ fn original(durability: Durability, is_clean: bool) -> Original {
     Original { disk, older, durability, records, covered }
 }
 
-/// A disk with a store of these messages, its records, and up to where it has checksums.
+/// Returns a disk with a store of these messages, its records, and the end of the blocks with checksums.
 fn filled(durability: Durability, is_clean: bool, all: &[&[Sample]]) -> (SimDisk, Records, u64) {
     let disk = SimDisk::new();
     let store = open_with(durability, disk.shared(), &clock()).expect("opens");
@@ -103,12 +103,12 @@ fn filled(durability: Durability, is_clean: bool, all: &[&[Sample]]) -> (SimDisk
     (copy(&disk), records, covered)
 }
 
-/// The disk as it is when this is first asked of it, on its own.
+/// Returns a separate copy of the disk in its first state.
 fn copy(disk: &SimDisk) -> SimDisk {
     disk.crash(Survival::Everything, 0)
 }
 
-/// Every message that can be read, as its position and bytes.
+/// Returns every readable message, as its position and bytes.
 fn served(store: &Store, context: &str) -> Records {
     let (mut found, mut result) = (BTreeMap::new(), GetResult::default());
     for (topic, ids) in store.topics() {
@@ -120,7 +120,7 @@ fn served(store: &Store, context: &str) -> Records {
                 store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
                 for slice in &result.slices {
                     for record in records(slice) {
-                        // Behind the last checksum lengths may be wrong that nothing has checked.
+                        // Behind the last checksum, lengths may be wrong and unchecked.
                         let Ok(record) = record else { break };
                         let name = (topic.to_string(), id, record.queue_offset().0);
                         found.insert(name, (record.physical_offset().0, record.bytes().to_vec()));
@@ -181,7 +181,7 @@ fn damage(
             changed
         }
         Damage::Cut => {
-            // At a boundary, or one byte beside it.
+            // At a boundary, or one byte off.
             let to = (sector + rng.below(3)).saturating_sub(1).min(size);
             file.resize(to).expect("a working disk");
             to..size
@@ -231,7 +231,7 @@ fn check(original: &Original, seed: u64, counts: &mut Counts) {
             assert!(bytes == was, "{context}: {name:?} is served damaged");
         }
     }
-    // What was not hit, and does not share a block with what was, can still be read where it was.
+    // Messages that were not hit, and share no block with damage, are still readable.
     let in_log = path.parent().is_some_and(|parent| parent.ends_with("commitlog"));
     let base: u64 =
         if in_log { path.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0) } else { 0 };
@@ -243,12 +243,12 @@ fn check(original: &Original, seed: u64, counts: &mut Counts) {
         let (at, bytes) = &original.records[name];
         let end = at + bytes.len() as u64;
         let is_hit = in_log && *at < hit.end && end > hit.start;
-        // Behind the last checkpoint the log ends where it is broken.
+        // Behind the last checkpoint the log ends at the damage.
         let is_behind = in_log && end > original.covered;
         assert!(is_hit || is_behind || !in_log, "{context}: {name:?} at {at} is lost with it");
     }
     counts.reported += u64::from(!store.events().is_empty());
-    // It goes on, and what is put now is there after a stop.
+    // The store works on, and keeps a new message over a stop.
     let outcome = put(&store, SMALL, false)[0];
     let (offset, physical, _) =
         outcome.unwrap_or_else(|error| panic!("{context}: takes no message: {error}"));
@@ -281,9 +281,9 @@ fn a_damaged_store_opens_and_serves_nothing_that_was_not_put() {
     );
 }
 
-/// Goal: what is damaged in the middle is passed over in a rebuild, too, and offsets keep their places.
+/// Goal: a rebuild also skips damage in the middle of the log, and offsets keep their places.
 #[test]
-fn a_rebuild_passes_over_rot_and_every_other_message_keeps_its_offset() {
+fn a_rebuild_skips_damage_and_every_other_message_keeps_its_offset() {
     let original = original(Durability::PageCache, false);
     let disk = copy(&original.disk);
     disk.remove_dir(Path::new("/store/consumequeue")).expect("removes");
@@ -293,7 +293,7 @@ fn a_rebuild_passes_over_rot_and_every_other_message_keeps_its_offset() {
     assert!(at < SEGMENT_BYTES);
     file.write_at(&[0xAA; 40], at + 60).expect("a working disk");
     let store = open_with(Durability::PageCache, disk.shared(), &clock()).expect("opens");
-    let found = served(&store, "rot and no queues");
+    let found = served(&store, "damage and no queues");
     let block = at / BLOCK_BYTES * BLOCK_BYTES..at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES;
     for (name, (at, bytes)) in &original.records {
         let is_hit = *at < block.end && at + bytes.len() as u64 > block.start;

@@ -1,13 +1,13 @@
-//! Crashes at every operation of the disk, with everything a disk may lose, against a model of what was promised.
+//! Crashes at every operation of the disk, compared with a model of what was promised.
 //!
-//! Goal: after any crash the store opens; it holds a prefix of what was appended, at least everything acknowledged;
-//! nothing is torn; queues, index and log agree; and it goes on.
-//! Method: run a workload once on a simulated disk to count its operations; then stop the world before each of them, let
-//! unsynced sectors and names survive in different ways, reopen, compare, go on, and do it again while reopening.
+//! Goal: after any crash the store opens; it holds a prefix of the appended messages, at least the acknowledged ones; nothing is
+//! torn; queues, index and log agree; and the store works on.
+//! Method: run a workload once on a simulated disk to count its operations; then stop the disk before each of them, let
+//! unsynced sectors and names survive in different ways, reopen, compare, continue, and repeat that while reopening.
 //!
-//! By default each operation meets one kind of survival, in turns; `RMQPY_CRASH_SEEDS=n`, as in `make campaign`, tries all of
+//! By default each operation tests one kind of survival, in rotation; `RMQPY_CRASH_SEEDS=n`, as in `make campaign NAME=store`, tries all of
 //! them with n seeds each.
-#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod store_model;
 
@@ -39,19 +39,19 @@ const SURVIVALS: [Survival; 7] = [
 
 type Name = (&'static str, u32, u64);
 
-/// What a store was asked to keep, and what it promised.
+/// The messages a store was given, and its promises.
 #[derive(Default)]
 struct Model {
     /// Appended messages in log order, with the position after each.
     appended: Vec<(Name, Vec<u8>, PhysicalOffset)>,
-    /// How many of them were acknowledged when the world stopped.
+    /// Number of acknowledged ones when the disk stopped.
     acknowledged: usize,
-    /// Where the log begins at least, because that was answered, and at most, because that was asked for.
+    /// Bounds of the log's begin: acknowledged deletions, and requested ones.
     begins: (u64, u64),
 }
 
 impl Model {
-    /// Runs a workload until it ends or the world stops. The store is left as the crash finds it.
+    /// Runs a workload until it ends or the disk stops. The store is left as the crash finds it.
     fn run(&mut self, disk: &SimDisk, steps: &[Step], durability: Durability, clock: &Arc<ManualClock>) {
         let start = || open_with(durability, disk.shared(), clock).ok();
         let Some(mut store) = start() else { return };
@@ -77,7 +77,7 @@ impl Model {
                         None => return,
                     }
                     if !is_closed && !outlives_a_kill(durability) {
-                        // A stop that failed is a crash for what was in no file yet.
+                        // A failed stop is a crash for messages that were in no file yet.
                         let survived = self.check(&store, self.acknowledged, "after a stop that failed");
                         self.forget_lost(survived);
                     }
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Time passes until everything has expired, and what may go goes.
+    /// Lets time pass until everything has expired, and deletes expired files.
     fn expire(&mut self, disk: &SimDisk, store: &Store, clock: &Arc<ManualClock>) {
         clock.advance(KEPT + Duration::from_secs(3600));
         self.put(store, SMALL, false);
@@ -104,7 +104,7 @@ impl Model {
     }
 
     fn put(&mut self, store: &Store, samples: &[Sample], joined: bool) {
-        // Where only what is durable is visible, offsets run ahead, and bodies are made from visible offsets: flush first.
+        // If only durable messages are visible, offsets run ahead, and bodies are derived from visible offsets: flush first.
         if store.visible() < store.range().1 && store.flush().is_err() {
             return;
         }
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Checks a reopened store; returns how many of the messages it holds.
+    /// Checks a reopened store; returns the number of messages it holds.
     fn check(&self, store: &Store, at_least: usize, context: &str) -> usize {
         let mut found = BTreeMap::new();
         for (topic, ids) in store.topics() {
@@ -132,16 +132,16 @@ impl Model {
         let mut survived = 0;
         for (index, ((topic, id, offset), body, end)) in self.appended.iter().enumerate() {
             if *end <= begin {
-                // It has expired; if it were still to be seen, it would be left over below.
+                // It has expired; if it were still visible, it would be left over below.
                 survived += 1;
                 continue;
             }
             match found.remove(&((*topic).to_owned(), *id, *offset)) {
                 Some(read) => {
-                    assert_eq!(read, *body, "{context}: {topic}/{id}/{offset} is what was put");
+                    assert_eq!(read, *body, "{context}: {topic}/{id}/{offset} has its body");
                     assert_eq!(
                         index, survived,
-                        "{context}: {topic}/{id}/{offset} survived and an older one did not"
+                        "{context}: {topic}/{id}/{offset} survived, but an older one did not"
                     );
                     survived += 1;
                     let key = key_of(topic, *id, *offset);
@@ -150,7 +150,7 @@ impl Model {
                 }
                 None => assert!(
                     index >= at_least,
-                    "{context}: {topic}/{id}/{offset} was acknowledged and is lost"
+                    "{context}: {topic}/{id}/{offset} was acknowledged, but is lost"
                 ),
             }
         }
@@ -158,15 +158,15 @@ impl Model {
         survived
     }
 
-    /// The messages that survived are the whole history from now on.
+    /// Makes the surviving messages the whole history.
     fn forget_lost(&mut self, survived: usize) {
         self.appended.truncate(survived);
         self.acknowledged = survived;
     }
 }
 
-/// Crashes a workload before operation `at`, and checks everything that has to hold afterwards. Returns 1 when the
-/// machine crashed once more.
+/// Crashes a workload before operation `at`, and checks all guarantees. Returns 1 when the machine crashed again during
+/// recovery.
 fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, seed: u64) -> u64 {
     let context = format!("operation {at}, {survival:?}, {durability:?}, seed {seed}");
     let disk = SimDisk::new();
@@ -179,7 +179,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
     let is_killed = survival == Survival::Everything;
     let at_least =
         if is_killed && outlives_a_kill(durability) { model.appended.len() } else { model.acknowledged };
-    // Sometimes the machine crashes again while the store recovers, after a few operations or many.
+    // Sometimes the machine crashes again during recovery, after a few operations or many.
     let mut at_least_then = at_least;
     let more = (seed + at) % 3;
     for again in 0..more {
@@ -200,7 +200,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
         .unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
     let survived = model.check(&store, at_least, &context);
     model.forget_lost(survived);
-    // It goes on: new messages take the places of lost ones, and nothing old shines through.
+    // The store works on: new messages take the places of lost ones, and no stale message reappears.
     for samples in [SMALL, NINE, LARGE] {
         model.put(&store, samples, false);
         store.maintain().expect("a working disk");
@@ -208,7 +208,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
     store.flush().expect("a working disk");
     let before = model.check(&store, model.appended.len(), &context);
     assert_eq!(before, model.appended.len());
-    // And a clean stop keeps it all, as does deleting what can be rebuilt.
+    // A clean stop keeps everything, and so does deleting derived files.
     store.close().expect("a working disk");
     drop(store);
     let store = open_with(durability, disk.shared(), &clock).expect("opens after a clean stop");
@@ -221,7 +221,7 @@ fn seeds() -> Option<u64> {
     std::env::var("RMQPY_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok())
 }
 
-/// What to try at operation `at`: survivals and seeds.
+/// Returns the survivals and seeds to try at operation `at`.
 fn variants(at: u64) -> Vec<(Survival, u64)> {
     let count = SURVIVALS.len() as u64;
     let indexes = if seeds().is_some() { 0..count } else { at..at + 1 };
@@ -242,7 +242,7 @@ fn enumerate(durability: Durability) {
         assert_eq!(model.begins.0 > 0, expires, "{name}: files expire");
         let operations = disk.operations();
         for at in 0..=operations {
-            // A kill behind a deletion has found what no other crash has.
+            // A kill behind a deletion has found bugs that no other crash did.
             let kill = (expires && outlives_a_kill(durability)).then_some((Survival::Everything, at));
             for (survival, seed) in variants(at).into_iter().chain(kill) {
                 doubles += crash(steps, durability, at, survival, seed);
@@ -263,7 +263,7 @@ fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
     Durability::ALL.into_iter().filter(|durability| !durability.promises_disk()).for_each(enumerate);
 }
 
-/// Opens a store that was left by a failure, appends, and counts what is acknowledged.
+/// Opens a store after a failure, appends, and counts acknowledged messages.
 fn go_on(disk: &SimDisk, model: &mut Model, durability: Durability, clock: &Arc<ManualClock>) {
     let store = open_with(durability, disk.shared(), clock).expect("the disk works again");
     let survived = model.check(&store, model.acknowledged, "the same machine");
@@ -274,7 +274,7 @@ fn go_on(disk: &SimDisk, model: &mut Model, durability: Durability, clock: &Arc<
     }
 }
 
-/// Every operation fails once, and then works again, as a disk that drops pages and forgets that it did; or fails for good.
+/// Every operation fails once and then works, like a disk that drops pages, or fails permanently.
 #[test]
 fn an_operation_that_fails_makes_no_false_acknowledgement() {
     let mut faults = 0;
@@ -285,7 +285,7 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
             for operation in 0..disk.operations() {
                 let kinds = [io::ErrorKind::Other, io::ErrorKind::StorageFull];
                 let all = kinds.iter().flat_map(|kind| [false, true].map(|is_lasting| (*kind, is_lasting)));
-                // The short run takes them in turns.
+                // The short run rotates them.
                 let (skipped, taken) = if seeds().is_some() { (0, 4) } else { (operation as usize % 4, 1) };
                 for (kind, is_lasting) in all.skip(skipped).take(taken) {
                     let context =
@@ -300,7 +300,7 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
                     if operation % 2 == 0 && !is_lasting {
                         go_on(&disk, &mut model, durability, &clock);
                     }
-                    // The power fails afterwards: what was acknowledged must really have been on disk.
+                    // The power fails afterwards: acknowledged messages must have been on disk.
                     let disk = disk.crash(Survival::Nothing, operation);
                     let store = open_with(durability, disk.shared(), &clock);
                     let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));

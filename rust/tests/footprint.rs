@@ -1,7 +1,7 @@
-//! Private memory of connections. Apart from the other tests: memory is counted for the whole process, so
-//! these run one at a time.
+//! Memory of connections. A separate program whose tests run one at a time, because memory is measured for the whole
+//! process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod echo;
 
@@ -23,19 +23,19 @@ fn a_reader_that_does_not_read_is_not_read_from_and_costs_little() {
     let mut peer = Peer::connect(address);
     peer.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let before = private_bytes();
-    // 32 KiB of answer for each request, until even the requests are no longer taken.
+    // Request 32 KiB responses until even the requests are no longer read.
     let ask = request(ECHO, 1, &[], &[b'x'; 32 << 10]);
     let mut asked = 0;
     while peer.socket.write_all(&ask).is_ok() {
         asked += 1;
-        assert!(asked < 10_000, "a server that reads for ever");
+        assert!(asked < 10_000, "the server never stops reading");
     }
     let grown = private_bytes().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes for {asked} requests");
     assert!(server.statistics().pending_bytes < 2 << 20);
-    // Others do not notice.
+    // Other connections are unaffected.
     Peer::connect(address).echoes(5);
-    // And nothing was lost: it goes on where it stood.
+    // Nothing was lost: it continues where it stopped.
     for _ in 0..asked {
         assert_eq!(peer.answer().unwrap().body.len(), 32 << 10);
     }
@@ -61,7 +61,7 @@ fn a_frame_that_announces_much_and_sends_little_costs_little() {
 }
 
 #[test]
-fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
+fn a_thousand_idle_connections_cost_little() {
     let _alone = ALONE.lock();
     let (server, echo, address) = serve(ServerOptions::default());
     Peer::connect(address).echoes(1);
@@ -84,7 +84,7 @@ fn a_large_frame_costs_what_came_of_it_and_leaves_nothing_behind() {
     let before = private_bytes();
     let head = [0, 0xFF, 0xFF, 0xFC, 0, 0, 0, 2, b'{', b'}'];
     let begun = vec![b'x'; 1 << 20];
-    // Sixty frames in all: what stays behind must not grow with them. The allocator may keep a few for the next.
+    // Sixty frames in all: the remaining memory must not grow with them. The allocator may keep a few buffers.
     for _ in 0..30 {
         let mut peers: Vec<Peer> = (0..2).map(|_| Peer::connect(address)).collect();
         for peer in &mut peers {
@@ -95,7 +95,7 @@ fn a_large_frame_costs_what_came_of_it_and_leaves_nothing_behind() {
         let grown = private_bytes().saturating_sub(before);
         assert!(grown < 16 << 20, "{grown} bytes for two frames of which 1 MiB came");
         drop(peers);
-        // They are closed some time after that, and would be counted with those of the next round.
+        // They are closed later, and would be counted in the next round.
         eventually("all are closed", || server.statistics().connections == 0);
     }
     eventually("what they took is given back", || private_bytes().saturating_sub(before) < 8 << 20);

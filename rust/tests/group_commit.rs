@@ -1,5 +1,5 @@
-//! Flushing: what is promised when, to which waiters, and what a killed process leaves. On real disks, with all threads.
-#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+//! Group commit: promises to waiters, and what a killed process leaves, on real disks with all threads.
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod store_model;
 
@@ -21,13 +21,13 @@ use store_model::{
     Folder, clock, open, open_with, options, options_with, outlives_a_kill, put, read_all, sample,
 };
 
-/// Remembers what it was told, and lets tests wait for it.
+/// Records notifications, and lets tests wait for them.
 #[derive(Default)]
 struct Listener {
     durable: AtomicU64,
     latched: AtomicUsize,
     arrived: Mutex<Vec<(u32, u64)>>,
-    told: Condvar,
+    changed: Condvar,
     waiting: Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ impl Listener {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut waiting = self.waiting.lock();
         while self.durable.load(Ordering::Acquire) < end.0 {
-            if self.told.wait_until(&mut waiting, deadline).timed_out() {
+            if self.changed.wait_until(&mut waiting, deadline).timed_out() {
                 return false;
             }
         }
@@ -45,14 +45,14 @@ impl Listener {
 }
 
 impl Arrivals for Listener {
-    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, _tags_code: i64) {
+    fn arrived(&self, queue: &Arc<ConsumeQueue>, max: QueueOffset, _tags_code: i64) {
         self.arrived.lock().push((queue.key().queue_id, max.0));
     }
 
     fn durable(&self, position: PhysicalOffset) {
         let _waiting = self.waiting.lock();
         self.durable.fetch_max(position.0, Ordering::AcqRel);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     fn latched(&self) {
@@ -80,7 +80,7 @@ fn check_that_visible_follows_durable(durability: Durability) {
     let disk = SimDisk::new();
     let store = open_with(durability, disk.shared(), &clock()).expect("opens");
     let listener = Arc::new(Listener::default());
-    store.set_arrivals(listener.clone());
+    store.set_arrivals(&listener);
     store.queue_or_create("orders", 0).expect("a queue").set_awaited(true);
     let (_, _, end) = put(&store, &[sample("orders", 0, 100)], false)[0].expect("stored");
     let queue = store.queue("orders", 0).expect("a queue");
@@ -96,11 +96,11 @@ fn check_that_visible_follows_durable(durability: Durability) {
 }
 
 #[test]
-fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
+fn in_async_mode_it_is_visible_immediately_and_only_awaited_queues_are_announced() {
     let disk = SimDisk::new();
     let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let listener = Arc::new(Listener::default());
-    store.set_arrivals(listener.clone());
+    store.set_arrivals(&listener);
     store.queue_or_create("orders", 1).expect("a queue").set_awaited(true);
     put(&store, &[sample("orders", 0, 10), sample("orders", 1, 10), sample("orders", 1, 10)], false);
     assert_eq!(store.visible(), store.range().1);
@@ -109,29 +109,29 @@ fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
 }
 
 #[test]
-fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
+fn a_failed_flush_fails_its_waiters_and_latches_the_log() {
     for durability in Durability::ALL {
         let disk = SimDisk::new();
         let store = open_with(durability, disk.shared(), &clock()).expect("opens");
         let listener = Arc::new(Listener::default());
-        store.set_arrivals(listener.clone());
+        store.set_arrivals(&listener);
         put(&store, &[sample("orders", 0, 10)], false);
         store.flush().expect("a working disk");
         let durable = store.durable();
         put(&store, &[sample("orders", 0, 10)], false);
-        // The next operation fails, once: the flush after it would say yes.
+        // The next operation fails once: a repeated flush would succeed.
         disk.set_fault(Fault {
             operation: disk.operations(),
             is_lasting: false,
             kind: std::io::ErrorKind::Other,
         });
         assert!(store.flush().is_err());
-        assert!(store.flush().is_err(), "and is not tried again");
+        assert!(store.flush().is_err(), "and is not retried");
         assert_eq!((store.durable(), listener.latched.load(Ordering::Acquire)), (durable, 1));
         assert!(store.is_latched() && store.failure().expect("a reason").contains("commitlog"));
         assert_eq!(put(&store, &[sample("orders", 0, 10)], false), [Err(PutError::ReadOnly)]);
         let visible = if durability.is_shown_when_durable() { 1 } else { 2 };
-        assert_eq!(read_all(&store, "orders", 0).len(), visible, "reads go on");
+        assert_eq!(read_all(&store, "orders", 0).len(), visible, "reads continue");
         assert!(store.close().is_err());
     }
 }
@@ -147,7 +147,7 @@ fn check_many_senders(durability: Durability) {
     let folder = Folder::new(&format!("senders-{:?}", durability));
     let store = threaded(&folder.0, durability);
     let listener = Arc::new(Listener::default());
-    store.set_arrivals(listener.clone());
+    store.set_arrivals(&listener);
     std::thread::scope(|scope| {
         for sender in 0..SENDERS {
             let (store, listener) = (&store, &listener);
@@ -173,12 +173,12 @@ fn check_many_senders(durability: Durability) {
 }
 
 #[test]
-fn without_anybody_waiting_the_interval_flushes() {
+fn the_interval_flushes_without_a_waiter() {
     let folder = Folder::new("interval");
     for (index, durability) in Durability::ALL.into_iter().enumerate() {
         let store = threaded(&folder.0.join(index.to_string()), durability);
         let listener = Arc::new(Listener::default());
-        store.set_arrivals(listener.clone());
+        store.set_arrivals(&listener);
         let (_, _, end) = put(&store, &[sample("orders", 0, 300)], false)[0].expect("stored");
         assert!(listener.wait_for(end), "{durability:?}");
     }
@@ -204,7 +204,7 @@ fn cold_reads_run_on_their_own_thread_until_the_store_is_closed() {
 const CHILD_FOLDER: &str = "RMQPY_KILLED_CHILD_FOLDER";
 const CHILD_MODE: &str = "RMQPY_KILLED_CHILD_MODE";
 
-/// Not a test of its own: what the process does that gets killed. It says on its output what it was promised.
+/// Not a separate test: the process that gets killed. It prints what it was promised.
 #[test]
 fn child_that_gets_killed() {
     let Ok(root) = std::env::var(CHILD_FOLDER) else { return };
@@ -212,7 +212,7 @@ fn child_that_gets_killed() {
     let durability = Durability::ALL[index.expect("the parent names a durability")];
     let store = threaded(Path::new(&root), durability);
     let listener = Arc::new(Listener::default());
-    store.set_arrivals(listener.clone());
+    store.set_arrivals(&listener);
     let send = |store: &Store, queue_id: u32| {
         let samples = [sample("orders", queue_id, 30), sample("orders", queue_id, 3000)];
         let outcomes = put(store, &samples, queue_id == 1);
@@ -239,7 +239,7 @@ fn child_that_gets_killed() {
     });
 }
 
-/// `RMQPY_KILLS=n` kills n times in each durability; the store grows from life to life.
+/// `RMQPY_KILLS=n` kills n times in each durability; the store grows across the runs.
 #[test]
 fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let kills = std::env::var("RMQPY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
@@ -255,7 +255,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
             command.env(CHILD_MODE, index.to_string());
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a child");
             let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-            // A number of acknowledgements that differs from life to life, not a time: slow machines kill as well.
+            // A number of acknowledgements that differs per run, not a time: slow machines kill as well.
             let promises_max = 20 + kill * 37;
             let mut promises = 0;
             for line in lines {
@@ -288,7 +288,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
 }
 
 #[test]
-fn a_full_disk_refuses_messages_until_there_is_room_again() {
+fn a_full_disk_refuses_messages_until_there_is_space() {
     let (disk, clock) = (SimDisk::new(), clock());
     let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     let outcome = || put(&store, &[sample("orders", 0, 10)], false)[0].map(|(offset, ..)| offset);
@@ -302,7 +302,7 @@ fn a_full_disk_refuses_messages_until_there_is_room_again() {
     disk.set_space(Space { free, total: 1 << 40 });
     look();
     assert_eq!(outcome(), Err(PutError::DiskFull));
-    assert_eq!(read_all(&store, "orders", 0).len(), 1, "reads go on");
+    assert_eq!(read_all(&store, "orders", 0).len(), 1, "reads continue");
     assert_eq!((store.is_latched(), store.statistics()["is_full"]), (false, 1));
     disk.set_space(Space { free: 1 << 30, total: 1 << 40 });
     look();

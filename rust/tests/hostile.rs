@@ -1,9 +1,10 @@
-//! Every line of `tests/vectors/hostile.txt` against a server: the answer, what it cost, and that others are served.
+//! Hostile input: sends every line of `tests/vectors/hostile.txt` to a server, and checks the answer, its cost and
+//! the service to others.
 //!
-//! `cargo test --test hostile -- --nocapture` prints the table. The same lines go to a whole broker in
-//! `tests/hostile`, where there is more.
+//! `cargo test --test hostile -- --nocapture` prints the table. `tests/hostile` sends the same lines to a whole
+//! broker.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod echo;
 
@@ -16,10 +17,10 @@ use echo::{Peer, TIMEOUT, eventually, private_bytes, serve};
 use parking_lot::Mutex;
 use rmqpy::remoting::ServerOptions;
 
-/// One test at a time: memory is counted for the whole process.
+/// One test at a time: memory is measured for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Private memory an attack may leave behind: the largest frame, twice, and what the allocator rounds it to.
+/// Private memory an attack may leave: twice the largest frame, and the allocator's rounding.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 struct Case {
@@ -41,10 +42,10 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The bytes a recipe stands for.
+/// Builds the bytes of a recipe.
 fn bytes(recipe: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    // Where the last item begins, and the frame that is open: its encoding, start, and where its header ends.
+    // The start of the last item, and the open frame: its encoding, start and end of header.
     let mut item = 0;
     let mut open: Option<(u8, usize, Option<usize>)> = None;
     let mut rest = recipe;
@@ -87,12 +88,13 @@ fn bytes(recipe: &str) -> Vec<u8> {
     out
 }
 
-/// Sends it all; how that ended.
+/// Sends all bytes; returns how the connection ended.
 fn attack(address: SocketAddr, case: &Case) -> &'static str {
     let mut peer = Peer::connect(address);
     let mut writer = peer.socket.try_clone().unwrap();
     std::thread::scope(|scope| {
-        // Apart, so that an answer is read while a large frame still goes out. It fails where the server hangs up.
+        // On a thread, so that a response is read while a large frame is still being sent. The write fails when the
+        // server closes.
         scope.spawn(move || writer.write_all(&case.bytes).is_ok());
         match case.end.as_str() {
             "waits" => {
@@ -120,13 +122,13 @@ fn attack(address: SocketAddr, case: &Case) -> &'static str {
 }
 
 #[test]
-fn every_attack_ends_as_it_should_and_harms_nobody_else() {
+fn every_attack_ends_as_expected_and_harms_no_other_connection() {
     let _alone = ALONE.lock();
     let (server, _, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
     let mut bystander = Peer::connect(address);
     let cases = cases();
     assert!(cases.len() >= 60, "only {} cases", cases.len());
-    // What the tables of the test and the first buffers cost.
+    // Allocate the tables of the test and the first buffers.
     bystander.echoes(0);
     let before = private_bytes();
     let mut wrong = Vec::new();
@@ -147,7 +149,7 @@ fn every_attack_ends_as_it_should_and_harms_nobody_else() {
 }
 
 #[test]
-fn all_attacks_at_once_twenty_times_over_leave_the_server_as_it_was() {
+fn twenty_rounds_of_concurrent_attacks_leave_the_server_unchanged() {
     let _alone = ALONE.lock();
     let (server, _, address) = serve(ServerOptions::default());
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.bytes.len() < 1 << 20).collect();
@@ -157,7 +159,7 @@ fn all_attacks_at_once_twenty_times_over_leave_the_server_as_it_was() {
             .iter()
             .map(|case| {
                 let mut peer = Peer::connect(address);
-                // Whatever it says: all that matters is who is left standing.
+                // Ignore the result: only the state afterwards matters.
                 drop(peer.socket.write_all(&case.bytes));
                 peer
             })

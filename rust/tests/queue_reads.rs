@@ -1,6 +1,6 @@
-//! Reads of queue files: one that fails is an error and never an answer, and a process at its limit of descriptors still
-//! opens the files of its store.
-#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+//! Reads of queue files: a failure is an error, never an answer, and a process at its limit of descriptors can still open the
+//! files of its store.
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod store_model;
 
@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store_model::{Folder, Sample, open, options, put, sample};
 
 const A: Sample = sample("orders", 0, 100);
-/// More than stay in memory when a queue was not written to for a while.
+/// More than stay in memory in an idle queue.
 const MESSAGES: usize = 200;
 
 fn get(store: &Store, queue: &ConsumeQueue, offset: u64) -> Result<(GetStatus, u64, u32), String> {
@@ -25,7 +25,7 @@ fn get(store: &Store, queue: &ConsumeQueue, offset: u64) -> Result<(GetStatus, u
     read.map(|()| (found.status, found.next_begin.0, found.count)).map_err(|error| error.to_string())
 }
 
-/// A store that has not opened a file of its queue yet, whose files hold 100 units.
+/// Returns a reopened store that has not opened a file of its queue; its files hold 100 units.
 fn reopened(folder: &Folder) -> (Arc<Store>, Arc<ConsumeQueue>) {
     let options = || Options { queue_file_bytes: 20 * 100, ..options(folder.0.join("store")) };
     let store = open(OsDisk::shared(), options(), SystemClock::shared()).expect("opens");
@@ -36,18 +36,22 @@ fn reopened(folder: &Folder) -> (Arc<Store>, Arc<ConsumeQueue>) {
     (store, queue)
 }
 
-/// One test, because the limit is the whole process's.
+/// A single test, because the limit applies to the whole process.
 #[test]
-fn a_queue_file_that_cannot_be_opened_is_an_error_that_moves_nothing_and_the_store_can_open_its_own() {
+fn an_unreadable_queue_file_is_an_error_and_the_store_has_reserved_descriptors() {
     let folder = Folder::new("queue-reads");
     let (store, queue) = reopened(&folder);
     let files = folder.0.join("store/consumequeue/orders/0");
     let (second, aside) = (files.join("00000000000000002000"), folder.0.join("aside"));
 
-    // A directory in its place: it is there, and cannot be opened.
+    // A directory in its place exists but cannot be opened as a file.
     fs::rename(&second, &aside).expect("a file to move");
     fs::create_dir(&second).expect("room for a directory");
-    assert_eq!(get(&store, &queue, 90), Ok((GetStatus::Found, 100, 10)), "what was read first is a result");
+    assert_eq!(
+        get(&store, &queue, 90),
+        Ok((GetStatus::Found, 100, 10)),
+        "messages read before the error are a result"
+    );
     let error = get(&store, &queue, 100).expect_err("cannot be opened");
     assert!(error.contains("00000000000000002000"), "{error}");
     assert!(store.store_time(&queue, QueueOffset(100)).is_err());
@@ -62,7 +66,7 @@ fn a_queue_file_that_cannot_be_opened_is_an_error_that_moves_nothing_and_the_sto
     store.abandon();
     drop((store, queue));
 
-    // Others have every descriptor the process may have, and take each one that somebody gives back.
+    // Other code holds every descriptor of the process, and takes each one that is released.
     let folder = Folder::new("descriptors");
     let (store, queue) = reopened(&folder);
     let before = getrlimit(Resource::Nofile);
@@ -83,10 +87,10 @@ fn a_queue_file_that_cannot_be_opened_is_an_error_that_moves_nothing_and_the_sto
     }
     take_all(&mut others);
     outcomes.push(store.checkpoint().map(|()| (GetStatus::Found, 0, 0)).map_err(|error| error.to_string()));
-    setrlimit(Resource::Nofile, before).expect("the limit of before");
+    setrlimit(Resource::Nofile, before).expect("the previous limit");
     let taken = others.len();
     drop(others);
-    assert!(taken > 100, "the process had no descriptor left: {taken}");
+    assert!(taken > 100, "the process had used up its descriptors: {taken}");
     for outcome in outcomes {
         assert!(matches!(outcome, Ok((GetStatus::Found, ..))), "{outcome:?}");
     }

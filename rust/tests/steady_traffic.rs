@@ -1,9 +1,9 @@
-//! Steady traffic allocates nothing on an I/O thread.
+//! Steady traffic: an I/O thread allocates nothing.
 //!
-//! Goal: a request costs no trip to the allocator. Method: a counting allocator, and a service that marks its thread.
+//! Goal: a request does not call the allocator. Method: a counting allocator, and a service that marks its thread.
 
 #![allow(unsafe_code, reason = "an allocator that counts must be one")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod echo;
 
@@ -24,18 +24,18 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call goes to the system allocator with the arguments it came with.
+// SAFETY: forwards every call unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_COUNTED.get() {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -93,7 +93,7 @@ fn a_hundred_thousand_requests_allocate_nothing() {
     assert!(before > 0, "the thread is counted");
     ask(address, &mut peer, 1000);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    // Once in a while the sweep trims a buffer, and it grows again. That is per second, however many those are; one for
+    // The sweep occasionally trims a buffer, which grows again. That happens per second, not per request; one for
     // each burst would be a thousand.
     assert!(allocations < 500, "{allocations} allocations");
 }

@@ -2,9 +2,9 @@
 
     df = spark.read.format("rocketmq").option("nameserver", "127.0.0.1:9876").option("subscribe", "orders").load()
 
-Spark looks through every top-level module named `pyspark_*` for a class `DefaultSource`, so the format needs no
-registration where this package is installed on the driver and the executors. One such module that fails to import
-switches discovery off for all of them: this one never raises, and has no `DefaultSource` where Spark is too old.
+Spark imports every top-level module named `pyspark_*` and takes its class `DefaultSource`, so the format needs no
+registration where this package is installed. One such module that raises disables discovery for all of them, so this
+module never raises on import, and has no `DefaultSource` where Spark is older than 4.0.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,21 +16,32 @@ __all__ = ["register"]
 
 
 def __getattr__(name: str) -> Any:
-    # PySpark is imported when Spark, or a user, asks for the source, and not before.
+    # Importing this package does not import PySpark; looking up the source does.
     if name == "DefaultSource":
         try:
-            from pyspark_rocketmq.source import RocketMQSource
+            return _source()
         except ImportError as error:
-            raise AttributeError(
-                f"pyspark_rocketmq needs pyspark 4.2 or newer, pyarrow and rmqpy: {error}"
-            ) from error
-        return RocketMQSource
+            raise AttributeError(str(error)) from error
     raise AttributeError(f"module 'pyspark_rocketmq' has no attribute {name!r}")
 
 
-def register(spark: "SparkSession") -> None:
-    """Make `format("rocketmq")` known to a session that did not discover it, for instance because another
-    `pyspark_*` package fails to import. Harmless where it is known already."""
-    from pyspark_rocketmq.source import RocketMQSource
+def _source() -> Any:
+    try:
+        from pyspark_rocketmq.source import RocketMQSource
+    except ImportError as error:
+        raise ImportError(
+            f"pyspark_rocketmq needs pyspark 4.0 or newer, pyarrow and rmqpy: {error}"
+        ) from error
+    return RocketMQSource
 
-    spark.dataSource.register(RocketMQSource)
+
+def register(spark: "SparkSession") -> None:
+    """Register `format("rocketmq")` with a session that did not discover it, for instance because another `pyspark_*`
+    package fails to import. Registering it again is harmless."""
+    source = _source()
+    try:
+        spark.dataSource.register(source)
+    except Exception as error:
+        # Spark 4.0 refuses a known name; later versions replace it.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise

@@ -1,23 +1,22 @@
-"""Batch reads: topics as they are now.
+"""Batch reads: a snapshot of topics.
 
-Planned on the driver, at the first action on a DataFrame, and kept: one `load()` is one snapshot.
+The driver plans a read at the first action on a DataFrame. From Spark 4.2 on, it keeps the plan: one `load()` is one
+snapshot. Before, each action plans again.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.datasource import Filter as QueryFilter
 
 from pyspark_rocketmq.cluster import Cluster, lost
 from pyspark_rocketmq.offsets import EARLIEST, LATEST, Queue
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import ranges_between
-from pyspark_rocketmq.predicates import wanted_by
-from pyspark_rocketmq.pushdown import Narrowing
 from pyspark_rocketmq.schema import Asked
 from pyspark_rocketmq.task import Task, read, tasks_of
+from pyspark_rocketmq.wanted import Narrowing, wanted_by
 from rmqpy.errors import BrokerError, ConfigError, Unsupported
 from rmqpy.message import Filter
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TopicReader(DataSourceReader):
-    """Plans a read on the driver and, pickled, does a part of it on an executor."""
+    """Plans a read on the driver. A pickled copy reads a part of it on an executor."""
 
     def __init__(self, options: Options, asked: Asked) -> None:
         self._options = options
@@ -35,14 +34,14 @@ class TopicReader(DataSourceReader):
         self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks. Never none: Spark would make one of its own that knows no ranges."""
+        """Return the tasks, at least one: Spark would replace an empty list by a task without ranges."""
         narrowing = self._narrowing
         with Cluster(self._options) as cluster:
             held = cluster.held(cluster.queues())
             start, end = cluster.first(held, EARLIEST), cluster.last(held, LATEST)
             for queue in held:
                 if start[queue] > end[queue]:
-                    raise ConfigError(f"queue {queue}: start {start[queue]} lies behind end {end[queue]}")
+                    raise ConfigError(f"queue {queue}: start {start[queue]} is after end {end[queue]}")
             wanted = [queue for queue in held if narrowing.admits(queue)]
             begin_ms, end_ms = narrowing.times_ms
             since = {} if begin_ms is None else cluster.since(dict.fromkeys(wanted, begin_ms))
@@ -63,11 +62,11 @@ class TopicReader(DataSourceReader):
         return tasks_of(ranges, self._options, messages) or [Task(())]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return read(partition, self._options, self._asked)
 
     def _messages(self, cluster: Cluster, queues: list[Queue]) -> Filter:
-        """The messages that are wanted. What the query itself could leave to brokers, Spark does where they do not."""
+        """Return the filter for brokers. Where brokers do not evaluate predicates of the query, Spark does."""
         wanted = self._wanted
         cluster.check_filter(queues, wanted)
         if (narrowed := self._narrowing.by_properties(wanted)) is not None:
@@ -78,12 +77,3 @@ class TopicReader(DataSourceReader):
             else:
                 return narrowed
         return self._narrowing.by_tags(wanted)
-
-
-class FilteringReader(TopicReader):
-    """The same, narrowed by the query's filters. Apart, because Spark refuses every read of a class that has
-    `pushFilters` while its setting is off."""
-
-    def pushFilters(self, filters: "list[QueryFilter]") -> "Iterable[QueryFilter]":  # noqa: N802
-        """Use what helps to read less; what Spark has still to apply."""
-        return self._narrowing.take(filters)

@@ -1,7 +1,7 @@
-"""The driver's view of a cluster: the queues that are read, their begins and ends, the start of a read.
+"""The driver's view of a cluster: the queues of a read, their offsets, and the start and end of the read.
 
-Owns one `rmqpy.Catalog`. Requests that fail for a passing reason are repeated a few times, because an exception
-in Spark's planning ends the query. A broker that does not answer holds up its own queues and no others.
+Owns a `rmqpy.Catalog`. Retries requests that may succeed later, because an exception in planning ends the query. A
+broker that does not answer delays only its own queues.
 """
 
 import re
@@ -21,14 +21,14 @@ from rmqpy.remoting.backoff import FAILING, Backoff
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Age at which the driver looks again which topics and queues there are.
+#: Maximum age of the lists of topics and queues.
 QUEUES_REFRESH_S = 1.0
-#: The last millisecond of the calendar, of the year 9999.
+#: The last millisecond of the year 9999, the last of `datetime`.
 _LAST_MS = 253_402_300_799_999
 
 
 def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.ClientConfig:
-    """Configuration of the clients of executors and driver."""
+    """Return the configuration of clients on executors and the driver."""
     return rmqpy.ClientConfig(
         namesrv=options.nameserver,
         namespace=options.namespace,
@@ -52,31 +52,31 @@ def _tls(options: Options) -> rmqpy.TLS | None:
 
 
 class Cluster:
-    """Requests of one query to one cluster. For one thread."""
+    """Requests of a query to a cluster. Not thread-safe."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._catalog = rmqpy.Catalog(client_config(options, route_refresh_s=QUEUES_REFRESH_S))
         self._topics: tuple[str, ...] = ()
         self._topics_at = float("-inf")
-        #: Brokers that were asked whether they filter so.
+        #: The filters that a broker is known to evaluate.
         self._filtering: set[tuple[str, Filter]] = set()
 
     def queues(self, *, skip_missing: bool = False) -> list[Queue]:
-        """The queues to read, as they are now, sorted. Raises `TopicNotFound` for a topic asked for by name, unless it
-        is to `skip_missing` ones."""
+        """Return the current queues to read, sorted. Raises `TopicNotFound` for a topic in `subscribe`, unless
+        `skip_missing`."""
         options = self._options
         if options.assign:
             return sorted(options.assign)
         if options.subscribe_pattern is not None:
-            # A topic may have been deleted since they were listed.
+            # A listed topic may have been deleted since.
             topics, skip_missing = self._matching(options.subscribe_pattern), True
         else:
             topics = options.topics
         return [*map(_ours, self._again(self._catalog.queues, *topics, skip_missing=skip_missing))]
 
     def is_wanted(self, queue: Queue) -> bool:
-        """Whether the options name this queue, be it there or not."""
+        """Return whether the options select this queue, which may not exist."""
         options = self._options
         if options.assign:
             return queue in options.assign
@@ -85,12 +85,12 @@ class Cluster:
         return queue.topic in options.topics
 
     def brokers(self) -> frozenset[str]:
-        """Names of the brokers that name servers know."""
+        """Return the names of the registered brokers."""
         return self._again(self._catalog.brokers)
 
     def held(self, queues: Iterable[Queue]) -> dict[Queue, Held]:
-        """The offsets the brokers hold of each queue that is there. Raises what says which broker does not answer, and
-        `ConfigError` for a queue that was assigned and is not there."""
+        """Return the offsets that brokers hold of each existing queue. Raises an error that names a silent broker, and
+        `ConfigError` for an assigned queue that does not exist."""
         offsets = self.offsets(queues)
         for queue in sorted(offsets):
             if offsets[queue] is None and self._options.assign:
@@ -100,8 +100,8 @@ class Cluster:
     def offsets(
         self, queues: Iterable[Queue], *, skip_unreachable: bool = False, is_patient: bool = False
     ) -> dict[Queue, Held | None]:
-        """The offsets the brokers hold of each queue, `None` where its broker says that there is no such queue. Those
-        of brokers that do not answer are left out, or raise. `is_patient`: they are asked again a few times."""
+        """Return the offsets that brokers hold of each queue, or `None` for a queue that does not exist. Leaves out the
+        queues of brokers that do not answer if `skip_unreachable`, else raises. `is_patient` retries those brokers."""
         named = {_named(queue) for queue in queues}
         found: dict[Queue, Held | None] = {}
         for failures in range(1 + (self._options.fetch_retries if is_patient else 0)):
@@ -113,20 +113,20 @@ class Cluster:
         return found
 
     def check_filter(self, queues: Iterable[Queue], wanted: Filter) -> None:
-        """Check once that the brokers of these queues filter by an expression; those that do not answer are left out.
+        """Check once that the brokers of these queues evaluate a filter. Skips brokers that do not answer.
 
-        Raises `Unsupported` where it is switched off, and `BrokerError` where a broker cannot read it.
+        Raises `Unsupported` if a broker has filters switched off, and `BrokerError` if it cannot parse this one.
         """
         unasked = [queue for queue in queues if (queue.broker, wanted) not in self._filtering]
         self._again(self._catalog.check_filter, map(_named, unasked), wanted, skip_unreachable=True)
         self._filtering.update((queue.broker, wanted) for queue in unasked)
 
     def wait(self, offsets: Mapping[Queue, int], timeout_s: float) -> None:
-        """Until a queue has a message at its offset or later, or the time is up."""
+        """Wait until a queue has a message at its offset or later, or until the timeout."""
         self._catalog.wait({_named(queue): offset for queue, offset in offsets.items()}, timeout_s)
 
     def first(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-        """Offset of each queue at which the user wants to begin."""
+        """Return the offset of each queue at which the options start."""
         options = self._options
         self._check_answers(options.starting_offsets, held)
         if options.starting_timestamp is not None:
@@ -140,7 +140,7 @@ class Cluster:
         return settle(bound, held, EARLIEST)
 
     def begin(self, brokers: Iterable[str], now_ms: int) -> Begin:
-        """What a stream that begins now has to remember of it, and which brokers it could ask."""
+        """Return the state to record for a stream that begins now. `brokers` listed their queues."""
         options = self._options
         if options.starting_timestamp is not None:
             return Begin((), options.starting_timestamp)
@@ -148,8 +148,8 @@ class Cluster:
         return Begin(tuple(sorted(brokers)), now_ms if is_latest else None)
 
     def late(self, held: Mapping[Queue, Held], begin: Begin) -> dict[Queue, int]:
-        """The place to begin at in queues whose broker was missing when the stream began. Brokers that do not answer
-        leave theirs out."""
+        """Return the start of queues whose broker was missing when the stream began. Leaves out queues of brokers that
+        do not answer."""
         try:
             if begin.since_ms is not None:
                 offsets = self.since(dict.fromkeys(held, begin.since_ms))
@@ -164,7 +164,7 @@ class Cluster:
         return {queue: max(first, offsets.get(queue, first)) for queue, (first, _) in held.items()}
 
     def last(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-        """Offset of each queue at which the user wants to end."""
+        """Return the offset of each queue at which the options end."""
         options = self._options
         self._check_answers(options.ending_offsets, held)
         if options.ending_timestamp is not None:
@@ -175,24 +175,24 @@ class Cluster:
         return settle(options.ending_offsets, held, default)
 
     def since(self, moments_ms: Mapping[Queue, int]) -> dict[Queue, int]:
-        """The first offset of each queue that was stored at or after a time; the end where there is none."""
+        """Return the first offset of each queue stored at or after a time, or its end."""
         moments = {_named(queue): _moment(ms) for queue, ms in moments_ms.items()}
         return _by_queue(self._again(self._catalog.since, moments))
 
     def message_bytes(self, offsets: Mapping[Queue, int]) -> dict[Queue, int]:
-        """Bytes of a message of each queue, estimated from the next ones; brokers that do not answer leave theirs
-        out."""
+        """Return the size of a message of each queue, estimated from the next ones. Leaves out queues of silent
+        brokers."""
         named = {_named(queue): offset for queue, offset in offsets.items()}
         return _by_queue(self._again(self._catalog.message_bytes, named, skip_unreachable=True))
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Store offsets under the group of the query."""
+        """Commit offsets under the consumer group of the options."""
         self._catalog.commit(
             self._options.consumer_group, {_named(queue): offset for queue, offset in offsets.items()}
         )
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Release the connections."""
         self._catalog.close()
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ class Cluster:
             try:
                 names = self._again(self._catalog.topics)
             except RocketMQError as error:
-                # While no name server answers, those known so far do.
+                # Use the known topics while no name server answers.
                 if not (error.retriable and self._topics):
                     raise
             else:
@@ -215,7 +215,7 @@ class Cluster:
         return self._topics
 
     def _check_answers(self, named: object, held: Mapping[Queue, Held]) -> None:
-        """Raise what says which broker keeps a queue that the user named from being there."""
+        """Raise an error that names the missing broker of a queue in the options."""
         if isinstance(named, Mapping):
             self.offsets(named.keys() - held.keys())
 
@@ -229,18 +229,18 @@ class Cluster:
         settle(times_ms, held, 0)
         offsets = self.since(times_ms)
         if is_start and self._options.starting_offsets_by_timestamp_strategy == "error":
-            # One idle queue is nothing unusual; a whole topic without a message that new is a mistaken time.
+            # A queue may be idle. A topic without any newer message indicates a wrong time.
             topics = {queue.topic for queue in offsets}
             new = {queue.topic for queue, offset in offsets.items() if offset < held[queue].end}
             if topics - new:
                 raise ConfigError(
-                    f"topic {min(topics - new)} has no message as new as asked for",
-                    hint="startingOffsetsByTimestampStrategy=latest begins at its end",
+                    f"topic {min(topics - new)} has no message stored at or after the starting time",
+                    hint="set startingOffsetsByTimestampStrategy=latest to start at its end",
                 )
         return offsets
 
     def _again(self, ask: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """The answer to a request, repeated while it fails for a reason that may pass."""
+        """Call `ask`, and retry it while its error is retriable."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
                 return ask(*arguments, **named)
@@ -256,21 +256,21 @@ class Cluster:
 
 
 def existing(offsets: Mapping[Queue, Held | None]) -> dict[Queue, Held]:
-    """Without those that their brokers do not have."""
+    """Leave out queues that do not exist."""
     return {queue: held for queue, held in offsets.items() if held is not None}
 
 
 def lost(losses: Iterable[str], options: Options, warn: Callable[[str], None]) -> None:
-    """Raise `DataLoss` for what is missing, or warn of it and continue, as the user wants."""
+    """Raise `DataLoss` for losses, or warn of them, by the options."""
     losses = list(losses)
     if losses and options.fail_on_data_loss:
-        raise DataLoss("; ".join(losses), hint="failOnDataLoss=false reads what is there")
+        raise DataLoss("; ".join(losses), hint="set failOnDataLoss=false to read the rest")
     for loss in losses:
         warn(loss)
 
 
 def _moment(ms: int) -> datetime:
-    """A time as rmqpy takes it; one that no calendar has is the nearest that it has."""
+    """Convert a time for rmqpy, limited to the range of `datetime`."""
     return datetime.fromtimestamp(min(max(ms, 0), _LAST_MS) / 1000, UTC)
 
 

@@ -1,7 +1,7 @@
 """Options of the data source: one table that parses, checks and documents them.
 
-Pure: neither PySpark nor the network. Spark hands over a dictionary whose keys are lower case and whose values are
-text; `Options.parse` turns it into checked values or raises an error, with the nearest name for a misspelt one.
+Pure: imports neither PySpark nor the network. Spark passes a dictionary with lower-case keys and text values.
+`Options.parse` returns checked values, or raises an error that suggests the nearest name for a misspelt one.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ from pyspark_rocketmq.offsets import LATEST, Bound, Queue
 
 
 class OptionError(ValueError):
-    """An option is unknown, missing, or has a value that cannot be used."""
+    """An option is unknown or missing, or its value is not valid."""
 
 
-#: Roles an option is for.
+#: The operations an option applies to.
 BATCH, STREAM, WRITE = "R", "S", "W"
 _ROLES = {BATCH: "batch reads", STREAM: "streaming reads", WRITE: "writes"}
 
@@ -45,7 +45,7 @@ def _count(roles: str, default: int | None, meaning: str, *, least: int = 1, nam
 
 
 def spelling(option: "Field[Any]") -> str:
-    """The name of an option as users write it.
+    """Return the name of an option as users write it.
 
     >>> [spelling(each) for each in fields(Options)][3:5]
     ['subscribePattern', 'assign']
@@ -58,11 +58,11 @@ def spelling(option: "Field[Any]") -> str:
 class Options:
     """The options of one `load()` or `save()`.
 
-    A field is named as its option, in lower case with underscores, unless its metadata has another name; the metadata
-    also have the roles the option is for, its parser and its meaning.
+    The name of a field is that of its option in lower case with underscores, unless its metadata has another name. The
+    metadata also has the roles of the option, its parser and its meaning.
     """
 
-    # What to read, or where to write.
+    # Topics and connections.
     nameserver: str = _option(
         "RSW",
         values.text,
@@ -78,29 +78,43 @@ class Options:
     )
     access_key: str = _option("RSW", values.text, "", "User that signs the requests, with `secretKey`.")
     secret_key: str = _option(
-        "RSW", values.text, "", "Secret of that user; it travels to executors with the query.", secret=True
+        "RSW",
+        values.text,
+        "",
+        "Secret of that user. Spark sends it to executors with the query.",
+        secret=True,
     )
-    tls: bool = _option("RSW", values.flag, False, "Connections are encrypted.")
+    tls: bool = _option("RSW", values.flag, False, "Encrypt connections.")
     tls_ca_file: str = _option(
         "RSW",
         values.text,
         "",
-        "Authorities that vouch for servers, PEM, at this path on every executor; those of the system without.",
+        "Certificate authorities of the servers, PEM, at this path on every executor. Default: those of the system.",
         name="tls.caFile",
     )
     tls_cert_file: str = _option(
-        "RSW", values.text, "", "Certificate of the clients, PEM, likewise.", name="tls.certFile"
+        "RSW",
+        values.text,
+        "",
+        "Certificate of the client, PEM, at this path on every executor.",
+        name="tls.certFile",
     )
-    tls_key_file: str = _option("RSW", values.text, "", "Its key, likewise.", name="tls.keyFile")
+    tls_key_file: str = _option(
+        "RSW",
+        values.text,
+        "",
+        "Private key of that certificate, PEM, at this path on every executor.",
+        name="tls.keyFile",
+    )
     tls_server_name: str = _option(
         "RSW",
         values.text,
         "",
-        "Name that servers' certificates are for, whatever their addresses.",
+        "Name in the certificates of servers, if it differs from their addresses.",
         name="tls.serverName",
     )
     tls_skip_verify: bool = _option(
-        "RSW", values.flag, False, "Do not check who the servers are.", name="tls.skipVerify"
+        "RSW", values.flag, False, "Do not verify the certificates of servers.", name="tls.skipVerify"
     )
     topics: tuple[str, ...] = _option(
         "RS",
@@ -114,7 +128,7 @@ class Options:
         "RS",
         values.pattern,
         None,
-        "Topics to read, as a regular expression for whole names; new ones join a running query.",
+        "Topics to read, as a regular expression that matches whole names. New topics join a running query.",
     )
     assign: tuple[Queue, ...] = _option(
         "RS", values.queues, (), 'Queues to read, `{"topic":{"broker":[0,1]}}`.'
@@ -123,128 +137,158 @@ class Options:
         "RS",
         values.text,
         "*",
-        'Only messages with one of these tags: `"paid \\|\\| refunded"`; or an expression on properties.',
+        'Filter of messages: tags, such as `"paid \\|\\| refunded"`, or an expression on properties.',
         name="subExpression",
     )
     expression_type: Literal["TAG", "SQL92"] = _option(
         "RS",
         values.choice("TAG", "SQL92"),
         "TAG",
-        "`TAG`, or `SQL92`: `price > 10 AND region = 'EU'`; brokers need `enablePropertyFilter=true`.",
+        "`TAG`, or `SQL92`, such as `price > 10 AND region = 'EU'`. Brokers need `enablePropertyFilter=true` for SQL.",
         name="subExpressionType",
     )
     topic: str | None = _option(
-        "W", values.text, None, "Topic of all rows; wins over a column.", also=("path",)
+        "W", values.text, None, "Topic of all rows. Overrides a column `topic`.", also=("path",)
     )
     consumer_group: str = _option(
         "RS",
         values.text,
         "spark-rocketmq",
-        "Group that brokers see reading. Nothing is committed under it without `commitOffsets`.",
+        "Consumer group of the reads. The connector commits offsets under it only with `commitOffsets`.",
     )
-    # Where to begin and end.
+    # Start and end.
     starting_offsets: Bound | None = _option(
         "RS",
         values.starting,
         None,
-        "`earliest` (batch reads), `latest` (streams), `group` (what `consumerGroup` has committed), or JSON by topic, "
-        "broker and queue; -2 is earliest, -1 latest. For the first start of a stream; then its checkpoint counts.",
+        "`earliest` (default of batch reads), `latest` (default of streams), `group` (offsets committed by "
+        "`consumerGroup`), or JSON by topic, broker and queue, where -2 is earliest and -1 latest. A stream uses it "
+        "for its first start, and its checkpoint afterwards.",
     )
     ending_offsets: Bound = _option(
-        "R", values.ending, LATEST, "Exclusive: `latest`, or JSON by topic, broker and queue; -1 is latest."
+        "R",
+        values.ending,
+        LATEST,
+        "Exclusive end: `latest`, or JSON by topic, broker and queue, where -1 is latest.",
     )
     starting_timestamp: int | None = _option(
         "RS",
         values.time_ms,
         None,
-        "First message stored at or after it, in milliseconds or ISO-8601; wins over the others.",
+        "Start at the first message stored at or after this time, in milliseconds or ISO-8601. Overrides other starts.",
     )
     ending_timestamp: int | None = _option(
-        "R", values.time_ms, None, "Messages stored before it; wins over the others."
+        "R",
+        values.time_ms,
+        None,
+        "End at the first message stored at or after this time. Overrides the other ends.",
     )
     starting_offsets_by_timestamp: Mapping[Queue, int] | None = _option(
-        "RS", values.times_ms, None, "Likewise by topic, broker and queue; wins over `startingOffsets`."
+        "RS",
+        values.times_ms,
+        None,
+        "Starting times as JSON by topic, broker and queue. Overrides `startingOffsets`.",
     )
     ending_offsets_by_timestamp: Mapping[Queue, int] | None = _option(
-        "R", values.times_ms, None, "Likewise; wins over `endingOffsets`."
+        "R",
+        values.times_ms,
+        None,
+        "Ending times as JSON by topic, broker and queue. Overrides `endingOffsets`.",
     )
     starting_offsets_by_timestamp_strategy: str = _option(
         "RS",
         values.choice("error", "latest"),
         "error",
-        "For a topic without a message that new: `error`, or begin at the `latest`.",
+        "For a topic without messages since the starting time: `error`, or start at the `latest` message.",
     )
-    # How much at a time.
+    # Sizes of micro-batches, tasks and pulls.
     max_offsets_per_trigger: int | None = _count(
-        "S", None, "Offsets a micro-batch takes at most, shared in proportion to what waits in each queue."
+        "S",
+        None,
+        "Maximum number of offsets in a micro-batch, shared in proportion to the backlog of each queue.",
     )
     max_bytes_per_trigger: int | None = _count(
-        "S", None, "Likewise in bytes, by the size of the next messages of each queue: an estimate."
+        "S", None, "Maximum size of a micro-batch, estimated from the next messages of each queue."
     )
-    min_offsets_per_trigger: int | None = _count("S", None, "Wait until so many offsets are there, ...")
+    min_offsets_per_trigger: int | None = _count("S", None, "Minimum number of offsets in a micro-batch.")
     max_trigger_delay: float = _option(
-        "S", values.duration_s, 900.0, "... but no longer than this: `30s`, `15m`."
+        "S", values.duration_s, 900.0, "Maximum wait for `minOffsetsPerTrigger`, such as `30s` or `15m`."
     )
-    min_partitions: int = _count("RS", 1, "At least so many tasks, if there are as many rows.")
-    max_partitions: int | None = _count("RS", None, "At most so many tasks.")
-    max_records_per_partition: int | None = _count("RS", None, "Longer ranges of a queue are cut.")
+    available_now: bool = _flag(
+        "S",
+        False,
+        "End each run where the topics end when it starts. For Spark 4.0 and 4.1, which do not announce "
+        "`Trigger.AvailableNow` to Python sources.",
+    )
+    min_partitions: int = _count("RS", 1, "Minimum number of tasks, if there are as many rows.")
+    max_partitions: int | None = _count("RS", None, "Maximum number of tasks.")
+    max_records_per_partition: int | None = _count(
+        "RS",
+        None,
+        "Maximum number of rows that a task reads from one range of a queue. Longer ranges are split.",
+    )
     pack_records: int = _count(
-        "RS", 10_000, "Short ranges share a task up to so many rows; 0: one task per range.", least=0
+        "RS",
+        10_000,
+        "Short ranges share a task up to this number of rows. 0: one task for each range.",
+        least=0,
     )
-    fetch_batch_rows: int = _count("RS", 10_000, "Rows of one Arrow batch.")
-    fetch_batch_bytes: int = _count("RS", 8 << 20, "Bytes of one Arrow batch, roughly.", least=1024)
-    pull_batch_size: int = _count("RS", 4096, "Messages of one pull; the broker may give fewer.")
+    fetch_batch_rows: int = _count("RS", 10_000, "Maximum number of rows in an Arrow batch.")
+    fetch_batch_bytes: int = _count("RS", 8 << 20, "Approximate maximum size of an Arrow batch.", least=1024)
+    pull_batch_size: int = _count(
+        "RS", 4096, "Maximum number of messages in a pull. Brokers may return fewer."
+    )
     # Timeouts and retries.
-    request_timeout_ms: int = _count("RSW", 3000, "Timeout of one request to a server.")
-    pull_timeout_ms: int = _count("RS", 10_000, "Timeout of one pull.")
+    request_timeout_ms: int = _count("RSW", 3000, "Timeout of a request to a server.")
+    pull_timeout_ms: int = _count("RS", 10_000, "Timeout of a pull.")
     fetch_retries: int = _count(
         "RS",
         3,
-        "Retries of a request for offsets, and of a pull that fails or finds nothing.",
+        "Maximum number of retries of a request for offsets, and of a pull that fails or returns nothing.",
         name="fetchOffset.numRetries",
         least=0,
     )
     retry_interval_ms: int = _count(
         "RS",
         100,
-        "Time before the first such retry; it doubles, up to 10 s.",
+        "Wait before the first such retry. It doubles up to 10 s.",
         name="fetchOffset.retryIntervalMs",
     )
     offset_poll_interval_ms: int = _count(
         "S",
         500,
-        "Interval of polling an idle topic. A message ends it early; new queues and topics are found by polling.",
+        "Poll interval of an idle topic. A message ends it early. New queues and topics are found by polling.",
     )
-    # Behaviour.
+    # Behaviour of reads.
     fail_on_data_loss: bool = _flag(
-        "RS", True, "Fail when offsets to be read are no longer there; false: read what is."
+        "RS", True, "Fail if brokers no longer hold the offsets to read. `false`: warn, and read the rest."
     )
-    include_properties: bool = _flag("RS", True, "Whether the default schema has the `properties` map.")
+    include_properties: bool = _flag("RS", True, "Include the `properties` map in the default schema.")
     body_decode_error: Literal["fail", "null", "replace"] = _option(
         "RS",
         values.choice("fail", "null", "replace"),
         "fail",
-        "A body asked for as string that is not UTF-8: `fail`, `null`, or `replace` what cannot be read.",
+        "For a body that is not valid UTF-8, read as string: `fail`, `null`, or `replace` invalid bytes.",
     )
     commit_offsets: bool = _flag(
         "S",
         False,
-        "Store progress under `consumerGroup` for lag tools; it is read back by `startingOffsets=group` only.",
+        "Commit progress under `consumerGroup` for lag tools. Only `startingOffsets=group` reads it.",
     )
     pushdown: bool = _flag(
         "R",
         False,
-        "Use filters on place, time and tags while planning. Needs `spark.sql.python.filterPushdown.enabled=true`.",
+        "Use filters of the query to read less. Needs `spark.sql.python.filterPushdown.enabled=true` and Spark 4.1.",
     )
 
-    # Writing.
-    producer_group: str = _option("W", values.text, "spark-rocketmq-sink", "Group that brokers see sending.")
+    # Writes.
+    producer_group: str = _option("W", values.text, "spark-rocketmq-sink", "Producer group of the writes.")
     idempotency_key: tuple[str, ...] = _option(
         "W",
         values.names,
         ("position",),
-        "What makes a row's `msgId`, so that a repeated row repeats its id: `position` (task and row number), names of "
-        "columns that identify a row, or `none`.",
+        "Source of `msgId`, so that a repeated row repeats its id: `position` (task and row number), names of columns "
+        "that identify a row, or `none`.",
     )
     queue_selector: str = _option(
         "W",
@@ -252,28 +296,30 @@ class Options:
         "roundRobin",
         "`roundRobin`, `hash` (of `shardingKey`, else of `keys`), or `column` (`queueId`, with `brokerName` if given).",
     )
-    send_batch_messages: int = _count("W", 256, "Messages of one queue sent together, ...")
-    # A broker reads a request of this size where it reads small ones; larger ones share a budget.
-    send_batch_bytes: int = _count("W", 128 << 10, "... and their bytes; a larger one goes alone.")
-    max_in_flight: int = _count("W", 8, "Unanswered sends of one task.")
-    send_retries: int = _count("W", 2, "Retries of a send that failed.", least=0)
-    send_timeout_ms: int = _count("W", 3000, "Timeout of one send, all its attempts together.")
+    send_batch_messages: int = _count("W", 256, "Maximum number of messages of one queue in a request.")
+    # Brokers read larger requests within a shared budget.
+    send_batch_bytes: int = _count(
+        "W", 128 << 10, "Maximum size of a request. A larger message is sent alone."
+    )
+    max_in_flight: int = _count("W", 8, "Maximum number of unanswered requests of a task.")
+    send_retries: int = _count("W", 2, "Maximum number of retries of a failed send.", least=0)
+    send_timeout_ms: int = _count("W", 3000, "Timeout of a send, including its retries.")
     compress_threshold: int = _count(
-        "W", 4096, "Bodies of at least so many bytes are compressed, and go alone."
+        "W", 4096, "Minimum size of a body to compress. A compressed message is sent alone."
     )
-    create_topic: bool = _flag(
-        "W", False, "Whether a topic that does not exist is made by its first message."
-    )
+    create_topic: bool = _flag("W", False, "Create a missing topic with its first message.")
     ignore_extra_columns: bool = _flag(
-        "W", False, "Drop columns the sink has no use for, instead of refusing them."
+        "W", False, "Drop columns that are not part of a message, instead of refusing them."
     )
     spark_properties: bool = _flag(
-        "W", False, "Give each message `SPARK_QUERY_ID`, `SPARK_BATCH_ID`, `SPARK_PARTITION_ID`."
+        "W",
+        False,
+        "Add the properties `SPARK_QUERY_ID`, `SPARK_BATCH_ID` and `SPARK_PARTITION_ID` to each message.",
     )
 
     @classmethod
     def parse(cls, given: Mapping[str, str], role: str | None = None) -> "Options":
-        """Check what the user gave, for one role or for any. Raises `OptionError` for the first thing that is wrong."""
+        """Parse options for one role, or for any. Raises `OptionError` for the first error."""
         found: dict[str, Any] = {}
         spelt: dict[str, str] = {}
         for key, text in given.items():
@@ -282,7 +328,7 @@ class Options:
                 continue
             if option.name in found:
                 raise OptionError(
-                    f"options {spelt[option.name]!r} and {key!r} mean the same: give one of them"
+                    f"options {spelt[option.name]!r} and {key!r} are the same: set only one of them"
                 )
             try:
                 found[option.name] = option.metadata["parse"](text)
@@ -295,7 +341,7 @@ class Options:
 
     def _check(self, role: str | None) -> None:
         if not self.nameserver:
-            raise OptionError("option 'nameserver' is missing: .option('nameserver', 'host:9876')")
+            raise OptionError("option 'nameserver' is missing: add .option('nameserver', 'host:9876')")
         if not self.tls and any(
             (
                 self.tls_ca_file,
@@ -305,19 +351,18 @@ class Options:
                 self.tls_skip_verify,
             )
         ):
-            raise OptionError("options 'tls.…' are given, and connections would not be encrypted: add 'tls'")
+            raise OptionError("options 'tls.…' have no effect without encryption: set 'tls' to true")
         if role in (BATCH, STREAM):
             sources = sum(map(bool, (self.topics, self.subscribe_pattern, self.assign)))
             if not sources:
                 raise OptionError(
-                    "option 'subscribe' is missing: .option('subscribe', 'topic'); "
-                    "or give 'subscribePattern' or 'assign'"
+                    "option 'subscribe' is missing: add .option('subscribe', 'topic'), 'subscribePattern' or 'assign'"
                 )
             if sources > 1:
-                raise OptionError("give one of 'subscribe', 'subscribePattern' and 'assign'")
+                raise OptionError("set only one of 'subscribe', 'subscribePattern' and 'assign'")
         if role == BATCH and self.starting_offsets == LATEST:
             raise OptionError(
-                "option 'startingOffsets': a batch that starts at the latest message reads nothing"
+                "option 'startingOffsets': a batch read that starts at 'latest' is empty; use 'earliest'"
             )
         if self.max_partitions is not None and self.max_partitions < self.min_partitions:
             raise OptionError("option 'maxPartitions' is less than 'minPartitions'")
@@ -329,18 +374,18 @@ class Options:
             raise OptionError("option 'maxOffsetsPerTrigger' is less than 'minOffsetsPerTrigger'")
 
 
-#: Options that Spark adds to those of a streaming sink, for itself.
-_SPARKS_OWN = frozenset({"checkpointlocation"})
+#: Options of Spark itself that a streaming sink receives.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
-#: Options of other connectors and of RocketMQ's own clients that are not supported yet.
+#: Options of other connectors and of RocketMQ clients that are not supported.
 NOT_YET: Mapping[str, str] = {
-    "securityToken": "temporary credentials",
-    "deliveryGuarantee": "a guarantee other than at least once with repeated ids",
-    "txnAppId": "skipping a batch that was written before",
-    "txnVersion": "skipping a batch that was written before",
-    "waitStore": "sends that do not wait for the broker's store",
+    "securityToken": "use accessKey and secretKey",
+    "deliveryGuarantee": "delivery is at least once, with repeated ids",
+    "txnAppId": "a repeated batch is written again",
+    "txnVersion": "a repeated batch is written again",
+    "waitStore": "sends always wait for the store",
 }
-#: Options of Spark's Kafka connector that have another name here.
+#: Options of Spark's Kafka connector by their names here.
 KAFKAS: Mapping[str, str] = {
     "kafka.bootstrap.servers": "nameserver",
     "bootstrap.servers": "nameserver",
@@ -356,22 +401,22 @@ for _each in fields(Options):
 
 
 def _find(key: str, role: str | None) -> Any:
-    """The field an option sets; `None` for one that is Spark's."""
+    """Return the field of an option, or `None` for an option of Spark."""
     if key.lower() in _SPARKS_OWN:
         return None
     if key.lower() in _REFUSED:
         name, reason = _REFUSED[key.lower()]
-        raise OptionError(f"option {name!r} is not supported yet: {reason}")
+        raise OptionError(f"option {name!r} is not supported: {reason}")
     known = _SPELLINGS.get(key.lower())
     if known is None and (ours := KAFKAS.get(key.lower())):
-        raise OptionError(f"option {key!r} is of Spark's Kafka source: here it is {ours!r}")
+        raise OptionError(f"option {key!r} belongs to Spark's Kafka source: use {ours!r}")
     if known is None:
         raise OptionError(_unknown(key, role))
     for each in known:
         if role is None or role in each.metadata["roles"]:
             return each
     right = " and ".join(_ROLES[each] for each in known[0].metadata["roles"])
-    raise OptionError(f"option {spelling(known[0])!r} is for {right}, not for {_ROLES[str(role)]}")
+    raise OptionError(f"option {spelling(known[0])!r} applies to {right}, not to {_ROLES[str(role)]}")
 
 
 def _unknown(key: str, role: str | None) -> str:
@@ -388,7 +433,7 @@ def _unknown(key: str, role: str | None) -> str:
 
 
 def table() -> str:
-    """The options as a Markdown table: what the documentation shows."""
+    """Return the options as the Markdown table of the documentation."""
     lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
     for each in fields(Options):
         about = each.metadata

@@ -1,7 +1,6 @@
-"""Columns a sink takes, and how they become those that rmqpy sends.
+"""Columns of the sink: checks them while the job is planned, and converts batches for rmqpy.
 
-Owns the names, aliases and types of both sides. Mistakes of the user are reported while the job is planned; the casts
-run on whole columns, in Arrow.
+Owns the names, aliases and types of both sides. Casts run on whole columns in Arrow.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _TEXT = ("string",)
-#: Column, its aliases, and the Spark types it can have.
+#: Aliases and Spark types by column.
 COLUMNS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "body": (("value",), ("binary", "string")),
     "topic": ((), _TEXT),
@@ -34,12 +33,12 @@ _NAMES: Final = {
     spelling.lower(): name for name, (aliases, _) in COLUMNS.items() for spelling in (name, *aliases)
 }
 
-#: What a value that is null has in the place of its length and text.
+#: Replaces the length and text of a null.
 _NULL: Final = "-"
 
 
 def check(schema: StructType, options: Options) -> dict[str, str]:
-    """The columns to send, by the names rmqpy has for them. Raises `ConfigError` for what cannot be sent."""
+    """Return the columns to send by their names in rmqpy. Raises `ConfigError` for columns that cannot be sent."""
     chosen: dict[str, str] = {}
     identifying = () if options.idempotency_key in (("position",), ("none",)) else options.idempotency_key
     for field in schema.fields:
@@ -47,8 +46,8 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
         if name is None:
             if not (options.ignore_extra_columns or field.name in identifying):
                 raise ConfigError(
-                    f"the sink has no use for column {field.name!r}; it takes {', '.join(COLUMNS)}",
-                    hint="select those, or set ignoreExtraColumns=true",
+                    f"column {field.name!r} is not part of a message; the sink accepts {', '.join(COLUMNS)}",
+                    hint="drop it, or set ignoreExtraColumns=true",
                 )
             continue
         kind, possible = field.dataType.simpleString(), COLUMNS[name][1]
@@ -58,14 +57,14 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
                 hint=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast({possible[0]!r}))",
             )
         if name in chosen:
-            raise ConfigError(f"columns {chosen[name]!r} and {field.name!r} mean the same")
+            raise ConfigError(f"columns {chosen[name]!r} and {field.name!r} are the same; drop one of them")
         chosen[name] = field.name
     if "body" not in chosen:
-        raise ConfigError("there is no column 'body'", hint="name one so, or 'value'")
+        raise ConfigError("column 'body' is missing", hint="rename a column to 'body' or 'value'")
     if "topic" not in chosen and options.topic is None:
-        raise ConfigError("there is no topic", hint="give the option 'topic', or a column of that name")
+        raise ConfigError("the topic is missing", hint="set the option 'topic', or add a column of that name")
     if absent := set(identifying) - set(schema.fieldNames()):
-        raise ConfigError(f"option 'idempotencyKey' names {min(absent)!r}, which is no column")
+        raise ConfigError(f"option 'idempotencyKey' names {min(absent)!r}, which is not a column")
     if options.queue_selector == "column" and "queueId" not in chosen:
         raise ConfigError("queueSelector=column needs a column 'queueId'")
     if options.queue_selector == "hash" and not chosen.keys() & {"shardingKey", "keys"}:
@@ -76,12 +75,12 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
 def messages(
     batch: "pyarrow.RecordBatch", columns: dict[str, str], options: Options
 ) -> "pyarrow.RecordBatch":
-    """The batch as rmqpy takes it."""
+    """Convert a batch for rmqpy."""
     import pyarrow
 
     arrays = {name: _as_sent(batch.column(column), name) for name, column in columns.items()}
     if options.idempotency_key not in (("position",), ("none",)):
-        # One row for each of two topics is two messages.
+        # Equal rows for different topics are different messages.
         topics = [columns["topic"]] if options.topic is None else []
         arrays["identity"] = _identity([batch.column(name) for name in (*topics, *options.idempotency_key)])
     return pyarrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -99,8 +98,8 @@ def _as_sent(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
 
 
 def _identity(columns: "list[pyarrow.Array]") -> "pyarrow.Array":
-    """One text for each row that identifies it: every value with its length in front, so that no two rows of
-    different values have the same text. Parts of a structure, as Spark's windows are, count each."""
+    """Return a text for each row that identifies it. Lengths precede values, so rows with different values have
+    different texts. The fields of a structure, such as a window, are separate values."""
     import pyarrow
     import pyarrow.compute
 

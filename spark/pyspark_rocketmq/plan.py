@@ -1,8 +1,8 @@
-"""From offsets to tasks: what a micro-batch takes, what is lost, how ranges are cut and packed.
+"""Planning: shares of a micro-batch, lost ranges, and the division of ranges into tasks.
 
-Pure: neither PySpark nor the network. A Python task costs Spark tens of milliseconds before its first row and about
-a microsecond for each row after it; below some 10,000 rows it is mostly overhead. So long ranges are cut and short
-ranges of different queues share a task. The rows of one range stay together and in order.
+Pure: imports neither PySpark nor the network. A Python task costs Spark tens of milliseconds before its first row and
+about a microsecond for each row, so a task below 10,000 rows is mostly overhead. Long ranges are split, short ranges of
+different queues share a task. The rows of one range stay together and in order.
 """
 
 import heapq
@@ -14,19 +14,16 @@ from pyspark_rocketmq.offsets import EARLIEST, LATEST, Bound, Queue, Range, boun
 
 
 class Held(NamedTuple):
-    """The part of a queue that its broker holds: offsets from `begin` up to, not including, `end`."""
+    """The offsets of a queue that its broker holds, from `begin` up to, not including, `end`."""
 
     begin: int
     end: int
 
 
 def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-    """An offset for each queue: that of `bound`, its stand-ins replaced.
-
-    Raises `ValueError` for a queue that is not there.
-    """
+    """Return an offset for each queue, with stand-ins replaced. Raises `ValueError` for a queue that does not exist."""
     if isinstance(bound, Mapping) and (unknown := [queue for queue in bound if queue not in held]):
-        raise ValueError(f"queue {min(unknown)} does not exist, or is not among those to be read")
+        raise ValueError(f"queue {min(unknown)} does not exist, or is not selected by the options")
     stand_ins = {queue: {EARLIEST: begin, LATEST: end} for queue, (begin, end) in held.items()}
     asked = {queue: bound_of(bound, queue, default) for queue in held}
     return {queue: stand_ins[queue].get(offset, offset) for queue, offset in asked.items()}
@@ -35,17 +32,19 @@ def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue
 def ranges_between(
     start: Mapping[Queue, int], end: Mapping[Queue, int], held: Mapping[Queue, Held]
 ) -> tuple[list[Range], list[str]]:
-    """Ranges to read of each queue, and a sentence for each that is missing.
+    """Return the ranges to read, and a sentence for each loss.
 
-    A range that the broker does not hold whole is a loss; it then covers what is held. A queue without a start has
-    appeared since, and is read from its very beginning. One that is not in `held` is left to its task.
+    A range that the broker holds only in part is a loss, and shrinks to that part. A queue without a start is new, and
+    read from its beginning. The task checks a queue that is not in `held`.
     """
     ranges, losses = [], []
     for queue, last in sorted(end.items()):
         first = start.get(queue, 0)
         begin, stop = held.get(queue, (first, last))
         if first < last and (first < begin or last > stop):
-            losses.append(f"queue {queue}: asked for {first} to {last}, the broker holds {begin} to {stop}")
+            losses.append(
+                f"queue {queue}: requested {first} to {last}, but the broker holds {begin} to {stop}"
+            )
         first, last = max(first, begin), min(last, stop)
         if first < last:
             ranges.append(Range(queue, first, last))
@@ -53,9 +52,9 @@ def ranges_between(
 
 
 def share(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
-    """Divide a budget in proportion to what waits in each queue; each that has something gets one row at least.
+    """Divide a budget in proportion to the backlog of each queue, at least one row for each queue with a backlog.
 
-    So the sum is `rows_max` or less, unless more queues than that have something.
+    The sum exceeds `rows_max` only if more queues than that have a backlog.
     """
     waiting = sum(backlog.values())
     if waiting <= rows_max:
@@ -64,7 +63,7 @@ def share(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
 
 
 def cut(ranges: Iterable[Range], rows_max: int | None, count_min: int) -> list[Range]:
-    """Cut ranges longer than `rows_max`, then further until there are `count_min`, as long as there are rows."""
+    """Split ranges longer than `rows_max`, and further until there are `count_min` ranges, if there are enough rows."""
     ranges = list(ranges)
     rows = sum(each.rows for each in ranges)
     if len(ranges) < count_min and rows:
@@ -83,8 +82,8 @@ def cut(ranges: Iterable[Range], rows_max: int | None, count_min: int) -> list[R
 def pack(
     ranges: Sequence[Range], pack_rows: int, count_min: int, count_max: int | None
 ) -> list[tuple[Range, ...]]:
-    """Put ranges into tasks of up to `pack_rows` rows: not fewer than `count_min` (if there are as many ranges), not
-    more than `count_max`. Longest first, each into the task that has least, so that tasks end together."""
+    """Pack ranges into tasks of up to `pack_rows` rows, at least `count_min` (if there are as many ranges) and at most
+    `count_max` tasks. The longest range goes first, into the task with the fewest rows, so that tasks end together."""
     if not ranges:
         return []
     rows = sum(each.rows for each in ranges)

@@ -1,9 +1,8 @@
-"""The messages that are wanted: what the options say, and filters of a query on properties as SQL92, which brokers
-evaluate.
+"""Predicates: filters of a query on properties as SQL92, which brokers evaluate.
 
-Of the latter Spark looks at every row again, so that an expression may let through more than its filter, and never
-less: what reads otherwise in both worlds has no expression. Comparisons by size are such: those of Spark are of texts,
-those of brokers of numbers. Pure; any thread.
+Spark applies every filter again, so an expression may admit more than its filter but never less. A filter that Spark
+and brokers evaluate differently has no expression: Spark compares `<` and `>` as text, brokers compare numbers. Pure.
+Imports the filters of PySpark, which Spark 4.0 lacks.
 """
 
 from collections.abc import Iterable
@@ -22,11 +21,9 @@ from pyspark.sql.datasource import (
 )
 
 import rmqpy
-from pyspark_rocketmq.options import OptionError, Options
 from rmqpy.errors import ConfigError
-from rmqpy.message import Filter as Wanted
 
-#: Words that are no names of properties in SQL92.
+#: Words that cannot name a property in SQL92.
 _KEYWORDS = frozenset(
     {"AND", "OR", "NOT", "IS", "IN", "BETWEEN", "CONTAINS", "STARTSWITH", "ENDSWITH", "TRUE", "FALSE", "NULL"}
 )
@@ -35,42 +32,21 @@ _KEYWORDS = frozenset(
 _COLUMNS = {("tags",): "TAGS", ("keys",): "KEYS"}
 
 
-def wanted_by(options: Options) -> Wanted:
-    """What the options ask for, as rmqpy takes it. Raises `OptionError` for SQL that is none, and for SQL instead of
-    tags."""
-    expression = options.expression
-    try:
-        filtered = rmqpy.sql(expression)
-    except ConfigError as error:
-        if options.expression_type == "SQL92":
-            raise OptionError(f"option 'subExpression': {error}") from None
-        return expression
-    if options.expression_type == "SQL92":
-        return filtered
-    # A word is a tag as much as it is SQL.
-    if not expression.isidentifier():
-        raise OptionError(
-            f"option 'subExpression': {expression!r} is SQL, not tags such as 'paid || refunded'; "
-            "give 'subExpressionType' as 'SQL92'"
-        )
-    return expression
-
-
 def predicate(each: Filter) -> str | None:
-    """What a filter asks of properties, in SQL92; `None` for one that no expression stands for."""
+    """Return a filter on properties as SQL92, or `None` if no expression matches it."""
     text = _predicate(each)
     if text is None:
         return None
     try:
         rmqpy.sql(text)
     except ConfigError:
-        # Too long, or a name that SQL92 cannot say.
+        # It is too long, or SQL92 cannot spell the name of the property.
         return None
     return text
 
 
 def conjunction(parts: Iterable[str]) -> str:
-    """All of them."""
+    """Return an expression that all parts have to match."""
     return " AND ".join(f"({part})" for part in parts)
 
 
@@ -101,7 +77,7 @@ def _comparison(each: Filter, *, is_negated: bool) -> str | None:
 
 
 def _property(each: Filter) -> str | None:
-    """The property a filter is about, as SQL92 names it."""
+    """Return the name of the filtered property in SQL92."""
     place = tuple(getattr(each, "attribute", ()))
     match place:
         case ("properties", name) if name.upper() not in _KEYWORDS:
@@ -110,8 +86,8 @@ def _property(each: Filter) -> str | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether both worlds compare with this text in one way: properties are never empty, and what is no text in them
-    reads as U+FFFD in Spark alone."""
+    """Return whether Spark and brokers compare this text alike. Properties are never empty, and only Spark reads
+    invalid UTF-8 in them as U+FFFD."""
     return isinstance(value, str) and value != "" and "\ufffd" not in value
 
 

@@ -1,7 +1,7 @@
-"""Lag of a query: numbers from the progress Spark reports, and a listener that hands them on.
+"""Progress of a query: its lag, computed from Spark's reports, and a listener that publishes it.
 
-Spark fills in offsets and leaves the metrics of Python sources empty; what follows from offsets is computed here. A
-listener runs in the program that started the query, on a thread of Spark's.
+Spark reports offsets, and leaves the metrics of Python sources empty. The listener runs on a thread of Spark in the
+program that started the query.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
         StreamingQueryProgress,
     )
 
-#: A progress as Spark has it: `query.lastProgress`, an event's, or its JSON.
+#: A progress of Spark: `query.lastProgress`, that of an event, or its JSON.
 Progress: TypeAlias = "StreamingQueryProgress | Mapping[str, Any] | str"
 
 
 def lag(progress: Progress | None) -> dict[Queue, int]:
-    """Number of messages that each queue has beyond what the query has read.
+    """Return how many messages of each queue the query has not read yet.
 
     ::
 
         for queue, behind in lag(query.lastProgress).items():
             print(queue, behind)
 
-    Empty before the first batch, and for sources that are not RocketMQ's.
+    Empty before the first batch, and for sources other than `rocketmq`.
     """
     behind: dict[Queue, int] = {}
     for read, latest in _positions(progress):
@@ -47,27 +47,27 @@ def lag(progress: Progress | None) -> dict[Queue, int]:
 
 @dataclass(frozen=True)
 class Report:
-    """One micro-batch in a few numbers."""
+    """The key figures of one micro-batch."""
 
     query: str
     batch: int
     rows_per_second: float
-    #: Messages behind, of the queue that is nearest, of the one that is farthest, and on average.
+    #: Unread messages of a queue: minimum, maximum and mean.
     behind_min: int
     behind_max: int
     behind_mean: float
 
 
 class LagListener(StreamingQueryListener):
-    """Tells after each micro-batch how far behind a query is, and stores its place for lag tools if asked to.
+    """Reports the lag of a query after each micro-batch, and stores its position for lag tools if `group` is given.
 
     ::
 
         spark.streams.addListener(LagListener(print))
         spark.streams.addListener(LagListener(group="billing", namesrv="127.0.0.1:9876"))
 
-    With a `group` the end of each batch is committed under it, without the delay of one batch that the option
-    `commitOffsets` has. The group has to exist.
+    With `group`, the listener commits the end of each micro-batch. The option `commitOffsets` does so one micro-batch
+    later. The group must exist.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class LagListener(StreamingQueryListener):
         self._namesrv = namesrv
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing has been read."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A micro-batch is done."""
+        """Report and commit the micro-batch."""
         progress = event.progress
         behind = lag(progress)
         if self._report is not None and behind:
@@ -107,27 +107,29 @@ class LagListener(StreamingQueryListener):
                     catalog.commit(self._group, named)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing more will be read."""
+        """Do nothing."""
 
 
 def _positions(progress: Progress | None) -> list[tuple[Mapping[Queue, int], Mapping[Queue, int]]]:
-    """For each of our sources: what has been read, and where the topics end."""
+    """Return the read offsets and the ends of the topics, for each source of this connector."""
     if progress is None:
         return []
     text = progress if isinstance(progress, str) else getattr(progress, "json", None)
-    facts = progress if isinstance(progress, Mapping) else json.loads(str(text))
+    # Spark 4.0 and 4.1 have a dictionary here whose offsets are not JSON.
+    facts = progress if text is None and isinstance(progress, Mapping) else json.loads(str(text))
     found = []
     for source in facts.get("sources", ()):
-        read, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+        read, latest = (_position(source.get(name)) for name in ("endOffset", "latestOffset"))
         if read is not None and latest is not None:
-            found.append((read, latest))
+            # Spark 4.0 and 4.1 report the end of the micro-batch as the latest offset.
+            found.append((read.queues, latest.queues if read.ends is None else read.ends))
     return found
 
 
-def _offsets(reported: object) -> Mapping[Queue, int] | None:
-    """Offsets as Spark reports them: a nested object, or its text. `None` for those of another source."""
+def _position(reported: object) -> Position | None:
+    """Return a reported offset, which is a nested object or its text, or `None` for an offset of another source."""
     try:
         nested = json.loads(reported) if isinstance(reported, str) else reported
-        return Position.of_json(nested).queues if isinstance(nested, Mapping) else None
+        return Position.of_json(nested) if isinstance(nested, Mapping) else None
     except ValueError:
         return None

@@ -1,8 +1,8 @@
-"""Filters of a query, as far as they exclude messages from a read.
+"""Push-down: filters of a query exclude messages from a read.
 
-Owns the decision which of them are settled by reading less, and which Spark must still apply: everything about the
-place of a message is settled here; times, tags and properties only narrow the read, because a broker finds messages by
-milliseconds, filters by hash, and may be another release's.
+Decides which filters the read settles and which Spark must still apply. Filters on the place of a message are settled
+here. Times, tags and properties only narrow the read: brokers look up times by milliseconds, compare tags by hash, and
+may be of another release. Imports the filters of PySpark, which Spark 4.0 lacks.
 """
 
 import re
@@ -23,65 +23,67 @@ from pyspark.sql.datasource import (
 )
 
 import rmqpy
-from pyspark_rocketmq.offsets import Queue
+from pyspark_rocketmq.batch import TopicReader
+from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.predicates import conjunction, predicate
+from pyspark_rocketmq.schema import Asked
+from pyspark_rocketmq.wanted import Narrowing
 from rmqpy.errors import ConfigError
 from rmqpy.message import Filter as Wanted
 from rmqpy.message import Sql
 
-#: Tags that brokers take in one filter.
+#: Maximum number of tags in one filter.
 _TAGS_MAX: Final = 1_000
-#: A tag without white space and the characters that expressions are made of.
+#: A tag without white space and operators.
 _PLAIN: Final = re.compile(r"[^\s|*<>='\"()]+")
-#: Columns that name a queue, and where they stand in its name.
+#: Columns that name a queue, and their positions in its name.
 _PLACES = {"topic": 0, "brokerName": 1, "queueId": 2}
 
 
-class Narrowing:
-    """The part of the topics that a conjunction of filters leaves to be read. Picklable."""
+class FilteringReader(TopicReader):
+    """A batch read that uses filters. A class of its own, because Spark refuses every read of a class with
+    `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off."""
+
+    def __init__(self, options: Options, asked: Asked) -> None:
+        super().__init__(options, asked)
+        self._narrowing: Filtered = Filtered()
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802
+        """Use filters to read less. Returns those that Spark must still apply."""
+        return self._narrowing.take(filters)
+
+
+class Filtered(Narrowing):
+    """The part of the topics that a conjunction of filters leaves to be read."""
 
     def __init__(self) -> None:
-        self._places: list[tuple[int, frozenset[Any]]] = []
-        self._first = 0
-        self._last: int | None = None
-        #: Store times in milliseconds: from, and up to but not including.
-        self.times_ms: tuple[int | None, int | None] = (None, None)
-        #: Tags of which a message has one, if it matters.
+        super().__init__()
+        #: The tags of which a message needs one, if tags are filtered.
         self._tags: tuple[str, ...] | None = None
-        #: What is asked of properties other than that, by column: that it is there, or more.
+        #: Predicates on other properties by column: that it exists, and others.
         self._present: dict[str, str] = {}
         self._predicates: list[tuple[str, str]] = []
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Use the filters; those that Spark must still apply come back. One that cannot be used is left to Spark: a
-        filter that helps to read less is never a reason to fail."""
+        """Use filters, and yield those that Spark must still apply. A filter that cannot be used is left to Spark."""
         for each in filters:
             try:
                 is_settled = self._use(each)
             except (ArithmeticError, TypeError, ValueError):
-                # Such as a time that no clock shows.
+                # For instance, a time out of range.
                 is_settled = False
             if not is_settled:
                 yield each
 
-    def admits(self, queue: Queue) -> bool:
-        """Whether messages of this queue may be wanted."""
-        return all(queue[place] in values for place, values in self._places)
-
-    def span(self, first: int, last: int) -> tuple[int, int]:
-        """The rest of a range of offsets."""
-        first = max(first, self._first)
-        return first, max(first, last if self._last is None else min(last, self._last))
-
     def by_tags(self, wanted: Wanted) -> Wanted:
-        """The messages that are wanted, for any broker."""
+        """Return the filter for any broker."""
         return wanted if wanted != "*" or self._tags is None else " || ".join(self._tags)
 
     def by_properties(self, wanted: Wanted) -> Sql | None:
-        """The same for brokers that evaluate SQL92, where that excludes more. Tags that the user asked for are not
-        joined by anything: brokers look at them without reading the message."""
+        """Return a stricter filter for brokers that evaluate SQL92, or `None`. Tags of the options are not combined
+        with predicates: brokers compare tags without reading the message."""
         narrowed = {column for column, _ in self._predicates} | ({"tags"} if self._tags else set())
-        # Spark asks that a column is there along with whatever else it asks of it.
+        # Spark adds `IS NOT NULL` to every other filter on a column.
         present = [asked for column, asked in self._present.items() if column not in narrowed]
         predicates = [*(asked for _, asked in self._predicates), *present]
         if not predicates or not (isinstance(wanted, Sql) or wanted == "*"):
@@ -92,11 +94,11 @@ class Narrowing:
         try:
             return rmqpy.sql(conjunction([*parts, *predicates]))
         except ConfigError:
-            # Too much for one expression.
+            # It is too long for one expression.
             return None
 
     def _use(self, each: Filter) -> bool:
-        """Take a filter into account; whether that settles it."""
+        """Use a filter. Returns whether that settles it."""
         column = ".".join(getattr(each, "attribute", ()))
         values = _values(each)
         if column in _PLACES and values is not None:
@@ -147,7 +149,7 @@ class Narrowing:
 
 
 def _values(each: Filter) -> tuple[Any, ...] | None:
-    """The values of an equality."""
+    """Return the values of an equality, or `None` for another filter."""
     match each:
         case EqualTo(_, value):
             return (value,)
@@ -161,5 +163,5 @@ def _milliseconds(moment: Any) -> float:
 
 
 def _are_plain(tags: Collection[Any]) -> bool:
-    """Whether tags can stand in a tag expression, where none is taken for SQL."""
+    """Return whether a tag expression of these tags cannot be mistaken for SQL."""
     return len(tags) <= _TAGS_MAX and all(isinstance(tag, str) and _PLAIN.fullmatch(tag) for tag in tags)

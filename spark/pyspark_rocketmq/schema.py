@@ -1,7 +1,7 @@
-"""Columns of a read. rmqpy defines their names, and the types each can have.
+"""Columns of a read: checks a schema of the user against the names and types that rmqpy defines.
 
-Of `properties` Spark may have a structure, whose fields are properties by name: those alone cross over to it, and
-filters on them can be left to brokers.
+`properties` may be a structure whose fields name properties. Only those are passed to Spark, and brokers can evaluate
+filters on them.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ import rmqpy
 if TYPE_CHECKING:
     import pyarrow
 
-#: Spark's types by the names rmqpy knows them by.
+#: Types of Spark by their names in rmqpy.
 SPARK_TYPES: Mapping[str, DataType] = {
     kind.simpleString(): kind
     for kind in (
@@ -40,7 +40,7 @@ SPARK_TYPES: Mapping[str, DataType] = {
 
 
 def default_schema(with_properties: bool) -> StructType:
-    """The usual columns, without the map of properties if it is not wanted: it costs more than all others."""
+    """Return the default columns. The map of properties is optional: it costs more than all other columns."""
     kinds = rmqpy.column_types()
     names = [name for name in rmqpy.default_columns() if with_properties or name != "properties"]
     return StructType([StructField(name, SPARK_TYPES[kinds[name][0]]) for name in names])
@@ -51,15 +51,15 @@ _PROPERTIES = "properties"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The columns of a read: they alone are produced, in this order."""
+    """The columns that a read produces, in this order."""
 
-    #: With their types, as rmqpy takes them.
+    #: The types for rmqpy, by column.
     columns: Mapping[str, str]
-    #: Fields of the structure that `properties` is; none where it is something else.
+    #: The fields of `properties` if it is a structure.
     fields: tuple[str, ...] = ()
 
     def shaped(self, batch: "pyarrow.RecordBatch") -> "pyarrow.RecordBatch":
-        """A batch of rmqpy as Spark expects it."""
+        """Convert a batch of rmqpy to the schema of the user."""
         if not self.fields:
             return batch
         import pyarrow
@@ -73,10 +73,7 @@ class Asked:
 
 
 def asked(schema: StructType) -> Asked:
-    """The columns of a schema.
-
-    Raises `ConfigError` for a column there is not, and for a type it cannot have.
-    """
+    """Return the columns of a schema. Raises `ConfigError` for an unknown column or a type it cannot have."""
     known = rmqpy.column_types()
     columns: dict[str, str] = {}
     properties: tuple[str, ...] = ()
@@ -86,12 +83,12 @@ def asked(schema: StructType) -> Asked:
             properties = _fields(field.dataType)
             kind = known[_PROPERTIES][0]
         if field.name not in known:
-            raise rmqpy.errors.ConfigError(f"there is no column {field.name!r}; there are {', '.join(known)}")
+            raise rmqpy.errors.ConfigError(f"unknown column {field.name!r}; known are {', '.join(known)}")
         if kind not in known[field.name]:
             possible = " or ".join(known[field.name])
             raise rmqpy.errors.ConfigError(f"column {field.name!r} cannot be {kind}; it can be {possible}")
         if field.name in columns:
-            raise rmqpy.errors.ConfigError(f"column {field.name!r} stands twice in the schema")
+            raise rmqpy.errors.ConfigError(f"column {field.name!r} appears twice in the schema")
         columns[field.name] = kind
     return Asked(columns, properties)
 
@@ -105,6 +102,6 @@ def _fields(structure: StructType) -> tuple[str, ...]:
             )
     if not names or len(set(names)) < len(names):
         raise rmqpy.errors.ConfigError(
-            "the structure of properties names each property once, and one at least"
+            "the structure of properties needs at least one field, and each name only once"
         )
     return names

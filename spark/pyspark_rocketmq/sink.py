@@ -1,10 +1,11 @@
-"""The sink, batch and streaming: rows become messages, at least once.
+"""The sink for batches and streams: rows become messages, at least once.
 
-A task sends what it gets with several requests on their way, and reports only when brokers have all of it. A row that
-is sent again, because a task or a batch was repeated, has the same `msgId` as before, so that duplicates can be found.
+A task sends its rows with several requests in flight, and reports success only after brokers have stored all of them. A
+row that is sent again, because a task or a micro-batch was repeated, keeps its `msgId`, so that consumers recognize
+duplicates.
 
-A writer is made on the driver for each job or micro-batch and pickled into every task; nothing it sets in one of them
-is seen anywhere else. Producers are kept per process: tasks come and go, connections stay.
+Spark creates a writer on the driver for each job or micro-batch and pickles it into every task. State that `write` sets
+stays in its task. Each process keeps its producers: connections outlive tasks.
 """
 
 import os
@@ -15,30 +16,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import rmqpy
 from pyspark_rocketmq.cluster import client_config
+from pyspark_rocketmq.features import ArrowStreamWriter
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.outbound import check, messages
+from pyspark_rocketmq.rows import batches
 from pyspark_rocketmq.writes import MicroBatchWrite, note, noted, numbered
 from rmqpy.errors import ConfigError, NameServerUnreachable, TopicNotFound
 
 if TYPE_CHECKING:
     import pyarrow
 
-#: `queueSelector`, and what rmqpy calls it.
+#: Values of `queueSelector` by their names in rmqpy.
 _PLACEMENTS: Final = {"roundRobin": "turn", "hash": "hash", "column": "column"}
 
 
 @dataclass
 class WriteResult(WriterCommitMessage):
-    """Report of one task: everything counted here is stored."""
+    """The report of one task. Brokers have stored everything it counts."""
 
     rows: int
     requests: int
-    #: The write in its micro-batch, if ids of rows depend on it.
+    #: The write within its micro-batch, if ids of rows depend on it.
     write: MicroBatchWrite | None = None
 
 
@@ -49,52 +52,54 @@ class TopicWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = check(schema, options)
         check_topic(options)
-        #: In place of a query id: the same in repeated tasks of this job, and in no other job.
+        #: Replaces the query id: equal in repeated tasks of this job, and different in other jobs.
         self._job = uuid.uuid4().hex
-        #: Writes before this one in the micro-batches under way.
+        #: Earlier writes in the micro-batches in progress.
         self._written = noted()
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        """Send the rows of one task. Returns when brokers have them; raises what kept one of them away."""
+        """Send the rows of one task. Returns once brokers have stored them, and raises the first failure."""
         return send(
             iterator, self._options, self._columns, _identity(self._options, self._job, self._written)
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Have the next write of the micro-batch count this one."""
+        """Count this write for the next one of the micro-batch."""
         for message in messages:
             if isinstance(message, WriteResult) and message.write is not None:
                 note(message.write)
                 return
 
 
-class TopicStreamWriter(DataSourceStreamArrowWriter):
+class TopicStreamWriter(ArrowStreamWriter):
     """Writes micro-batches."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
         self._columns = check(schema, options)
         check_topic(options)
 
-    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        """Likewise."""
-        return send(iterator, self._options, self._columns, _identity(self._options, "", {}))
+    def write(self, iterator: "Iterator[Any]") -> WriterCommitMessage:
+        """Send the rows of one task, as `TopicWriter` does."""
+        given = batches(iterator, self._schema)
+        return send(given, self._options, self._columns, _identity(self._options, "", {}))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do: what tasks have reported is stored."""
+        """Do nothing: brokers have stored the rows of all tasks."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave what was sent: the batch will be repeated, under the same ids."""
+        """Do nothing: the micro-batch is repeated with the same ids."""
 
 
 def refuse_overwrite(overwrite: bool) -> None:
-    """A topic only grows."""
+    """Raise `ConfigError`: messages of a topic cannot be replaced."""
     if overwrite:
         raise ConfigError("a topic cannot be overwritten", hint='use .mode("append")')
 
 
 def check_topic(options: Options) -> None:
-    """Raise `TopicNotFound` before the first task starts. While no name server answers, that is for tasks to say."""
+    """Raise `TopicNotFound` before the first task starts. If no name server answers, tasks try again."""
     if options.topic is None or options.create_topic:
         return
     try:
@@ -110,7 +115,7 @@ def _missing(topic: str | None) -> TopicNotFound:
     return TopicNotFound(
         f"topic {topic!r} does not exist",
         topic=topic,
-        hint=f"createTopic=true makes it with its first message, or run: rmqpy topic create {topic}",
+        hint=f"set createTopic=true to create it with its first message, or run: rmqpy topic create {topic}",
     )
 
 
@@ -120,10 +125,10 @@ def send(
     columns: dict[str, str],
     identity: "_RowIdentity",
 ) -> WriterCommitMessage:
-    """Send every row of every batch and wait until all are stored."""
+    """Send all rows of all batches, and wait until brokers have stored them."""
     producer = _producer(options)
     rows = requests = 0
-    under_way: deque[rmqpy.SendFuture] = deque()
+    in_flight: deque[rmqpy.SendFuture] = deque()
     try:
         for batch in batches:
             futures = producer.submit_rows(
@@ -139,9 +144,9 @@ def send(
             )
             for future in futures:
                 requests += 1
-                under_way.append(future)
-                while under_way and under_way[0].done():
-                    if failure := under_way.popleft().exception():
+                in_flight.append(future)
+                while in_flight and in_flight[0].done():
+                    if failure := in_flight.popleft().exception():
                         raise failure
             rows += batch.num_rows
     except TopicNotFound as error:
@@ -149,8 +154,8 @@ def send(
     except ValueError as error:
         raise ConfigError(f"a row of partition {identity.partition} cannot be sent: {error}") from error
     finally:
-        # Also when a row was refused: what is on its way must not outlive the task unseen.
-        outcomes = [future.exception() for future in under_way]
+        # Also after a refused row: no request may outlive the task unnoticed.
+        outcomes = [future.exception() for future in in_flight]
     for failure in filter(None, outcomes):
         raise failure
     return WriteResult(rows, requests, None if options.idempotency_key == ("none",) else identity.write)
@@ -158,22 +163,22 @@ def send(
 
 @dataclass(frozen=True)
 class _RowIdentity:
-    """Part of row ids that differs between tasks, and stays the same when a task is repeated."""
+    """The part of row ids that differs between tasks, and is equal when a task is repeated."""
 
     query: str
     batch: str
     partition: int
-    #: In a micro-batch; there may be several.
+    #: The write within its micro-batch, which may have several.
     write: MicroBatchWrite | None
 
     def seed(self, options: Options) -> bytes:
-        """Of ids. Rows that are identified by their own columns may move to another task."""
+        """Return the seed of ids, without the task where columns identify a row: it may move to another task."""
         where = str(self.partition) if options.idempotency_key == ("position",) else ""
         number = 0 if self.write is None else self.write.number
         return f"{self.query}|{self.batch}|{options.topic or ''}|{number}|{where}|".encode()
 
     def properties(self) -> dict[str, str]:
-        """For those who look at a single message."""
+        """Return the origin of a message, as properties."""
         known = {"SPARK_QUERY_ID": self.query, "SPARK_BATCH_ID": self.batch}
         return {name: value for name, value in known.items() if value} | {
             "SPARK_PARTITION_ID": str(self.partition)
@@ -181,7 +186,7 @@ class _RowIdentity:
 
 
 def _identity(options: Options, job: str, written: Mapping[MicroBatchWrite, int]) -> _RowIdentity:
-    """Of a stream, and of a batch write inside `foreachBatch`, query and micro-batch; of any other write, the job."""
+    """Return query and micro-batch for a stream and for a write inside `foreachBatch`, and the job for other writes."""
     context = TaskContext.get()
     if context is None:
         return _RowIdentity(job, "", 0, None)
@@ -194,10 +199,10 @@ def _identity(options: Options, job: str, written: Mapping[MicroBatchWrite, int]
     return _RowIdentity(query or job, batch or "", context.partitionId(), write)
 
 
-#: Producers that a process keeps. More settings are in use at a time by tasks of many queries only.
+#: Maximum number of producers in a process. Only tasks of many queries use more settings at a time.
 PRODUCERS_MAX: Final = 8
-#: Kept for the tasks to come, the least recently used first. A worker that was forked makes its own. A process has one
-#: task at a time, so that none is in use when another is asked for.
+#: Producers for later tasks, the least recently used first. A forked worker creates its own. A process runs one task at
+#: a time, so evicted producers are idle.
 _PRODUCERS: Final[OrderedDict[tuple[Any, ...], rmqpy.Producer]] = OrderedDict()
 
 
@@ -218,7 +223,7 @@ def _producer(options: Options) -> rmqpy.Producer:
             group=options.producer_group,
             send_timeout=options.send_timeout_ms / 1000,
             retries=options.send_retries,
-            # From so many bytes on; rmqpy counts what lies above.
+            # The option is the smallest compressed size, `compress_above` the largest uncompressed one.
             compress_above=options.compress_threshold - 1,
             max_in_flight=options.max_in_flight,
         )

@@ -1,7 +1,7 @@
-"""Reading of one task: ranges of queues become Arrow batches.
+"""Read tasks: ranges of queues become Arrow batches.
 
-A task carries names of queues and offsets, nothing that is bound to a process; its executor finds the brokers itself
-and keeps one native client for all tasks to come. Python never sees a message.
+A task has names of queues and offsets, and nothing bound to a process. Its executor looks up the brokers and keeps one
+native client for later tasks. Messages never become Python objects.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """Ranges of queues that one task reads; there may be none."""
+    """The ranges of queues that a task reads, possibly none."""
 
     def __init__(self, ranges: tuple[Range, ...], wanted: Filter = "*") -> None:
         super().__init__(ranges)
         self.ranges = ranges
-        #: The messages of them that are wanted.
+        #: The filter of their messages.
         self.wanted = wanted
 
 
 def tasks_of(ranges: Iterable[Range], options: Options, wanted: Filter) -> list[InputPartition]:
-    """Ranges, cut and packed as the options say."""
+    """Divide ranges into tasks by the options."""
     pieces = cut(ranges, options.max_records_per_partition, options.min_partitions)
     packed = pack(pieces, options.pack_records, options.min_partitions, options.max_partitions)
     return [Task(task, wanted) for task in packed]
 
 
 def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator[pyarrow.RecordBatch]":
-    """The rows of one task, in batches that rmqpy has filled."""
+    """Yield the rows of a task in batches that rmqpy filled."""
     import pyarrow
 
     assert isinstance(partition, Task)
@@ -62,6 +62,6 @@ def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator
     ) as batches:
         for native in batches:
             batch = asked.shaped(pyarrow.record_batch(native))
-            # A batch ends with the pull that filled it, which may bring more rows than were left to fill.
+            # The last pull of a batch may exceed the maximum number of rows.
             for start in range(0, batch.num_rows, options.fetch_batch_rows):
                 yield batch.slice(start, options.fetch_batch_rows)

@@ -1,7 +1,7 @@
 """Parsers of option values: one for each kind.
 
-Pure: neither PySpark nor the network. A parser takes text and returns a value, or raises `ValueError` with what was
-expected; the caller adds the option's name.
+Pure: imports neither PySpark nor the network. A parser converts text to a value, or raises `ValueError` with what it
+expected. The caller adds the name of the option.
 """
 
 import json
@@ -13,14 +13,14 @@ from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Bound, Queue, flat
 
 
 def text(value: str) -> str:
-    """Anything but nothing."""
+    """Parse text that is not empty."""
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
 
 
 def flag(value: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     match value.strip().lower():
         case "true":
             return True
@@ -30,7 +30,7 @@ def flag(value: str) -> bool:
 
 
 def count(minimum: int) -> Callable[[str], int]:
-    """A whole number of at least `minimum`."""
+    """Return a parser of whole numbers that are not less than `minimum`."""
 
     def parse(value: str) -> int:
         number = int(value) if re.fullmatch(r"\d{1,18}", value.strip()) else -1
@@ -42,7 +42,7 @@ def count(minimum: int) -> Callable[[str], int]:
 
 
 def choice(*words: str) -> Callable[[str], str]:
-    """One of some words, in their own spelling."""
+    """Return a parser of one of these words that ignores case."""
 
     def parse(value: str) -> str:
         for word in words:
@@ -54,15 +54,15 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Names separated by commas, each once."""
+    """Parse names separated by commas, and drop repetitions."""
     found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not found:
-        raise ValueError("it names nothing")
+        raise ValueError("it has no name in it")
     return found
 
 
 def pattern(value: str) -> str:
-    """A regular expression."""
+    """Parse a regular expression."""
     try:
         re.compile(text(value))
     except re.error as error:
@@ -71,7 +71,7 @@ def pattern(value: str) -> str:
 
 
 def queues(value: str) -> tuple[Queue, ...]:
-    """`{"topic":{"broker":[0,1]}}`."""
+    """Parse queues, such as `{"topic":{"broker":[0,1]}}`."""
     found = []
     for topic, brokers in loads(value).items():
         if not isinstance(brokers, Mapping):
@@ -81,41 +81,43 @@ def queues(value: str) -> tuple[Queue, ...]:
                 raise ValueError(f"expected a list of queue ids for {topic!r} on {broker!r}")
             found += [Queue(topic, broker, each) for each in ids]
     if not found:
-        raise ValueError("it names no queue")
+        raise ValueError("it has no queue in it")
     return tuple(sorted(set(found)))
 
 
 def time_ms(value: str) -> int:
-    """Milliseconds since 1970, or ISO-8601; UTC where it names no zone."""
+    """Parse milliseconds since 1970, or ISO-8601, which is UTC unless it has a time zone."""
     if re.fullmatch(r"\d{1,18}", value.strip()):
         return int(value)
     try:
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
-        raise ValueError("expected milliseconds since 1970 or ISO-8601, as 2026-01-31T12:00:00Z") from None
+        raise ValueError(
+            "expected milliseconds since 1970 or ISO-8601, such as 2026-01-31T12:00:00Z"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
 def times_ms(value: str) -> Mapping[Queue, int]:
-    """Times by topic, broker and queue, each as `time_ms` takes it."""
+    """Parse times by topic, broker and queue, each in a format of `time_ms`."""
     found = flatten(loads(value), lambda each: time_ms(str(each)))
     if not found:
-        raise ValueError("it names no queue")
+        raise ValueError("it has no queue in it")
     return found
 
 
 def starting(value: str) -> Bound:
-    """A place to begin reading at."""
+    """Parse the start of a read."""
     return GROUP if value.strip().lower() == "group" else parse_bound(value)
 
 
 def ending(value: str) -> Bound:
-    """A place to end reading at."""
+    """Parse the end of a read."""
     bound = parse_bound(value)
     if bound == EARLIEST or (isinstance(bound, Mapping) and EARLIEST in bound.values()):
-        raise ValueError("a batch that ends at the earliest message reads nothing; expected latest or JSON")
+        raise ValueError("a batch read that ends at the earliest message is empty; expected latest or JSON")
     return bound
 
 
@@ -123,15 +125,15 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def duration_s(value: str) -> float:
-    """`500ms`, `30s`, `15m`, `2h`."""
+    """Parse a duration, such as `500ms`, `30s`, `15m` or `2h`."""
     match = re.fullmatch(r"(\d{1,9})\s*(ms|s|min|m|h)", value.strip().lower())
     if match is None:
-        raise ValueError("expected a duration, as 500ms, 30s, 15m or 2h")
+        raise ValueError("expected a duration, such as 500ms, 30s, 15m or 2h")
     return int(match[1]) * _UNITS_S[match[2]]
 
 
 def shown(value: object) -> str:
-    """A default as the documentation shows it."""
+    """Format a default for the documentation."""
     if isinstance(value, float):
         return f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"
     words: dict[object, str] = {EARLIEST: "earliest", LATEST: "latest", None: "", (): ""}

@@ -1,9 +1,9 @@
-"""The number of a write among those of one micro-batch: what keeps ids of two writes in one `foreachBatch` apart.
+"""Write numbers: distinguish the ids of several writes in one `foreachBatch`.
 
-Spark plans and commits each write on the driver, in processes that know nothing of the micro-batch; its tasks know it,
-and nothing of other writes. So tasks report the micro-batch, the commit notes it in a file, and the plan of the next
-write takes the notes along for its tasks. A micro-batch that is repeated counts from 0 again, and so does a write that
-failed: equal writes have equal numbers. Notes lie in a folder of Spark's own, which ends with the application.
+Spark plans and commits each write on the driver, in processes that do not know the micro-batch. Tasks know it, but no
+other writes. So tasks report the micro-batch, the commit records it as an empty file, and the next plan passes the
+records to its tasks. A repeated micro-batch starts from 0 again, and failed writes are not counted, so equal writes
+have equal numbers. The records are in a folder of Spark that is removed with the application.
 """
 
 import os
@@ -14,22 +14,22 @@ from typing import Final, NamedTuple
 
 from rmqpy.errors import ConfigError
 
-#: Notes that are kept; a micro-batch needs its own until it ends.
+#: Maximum number of records. A micro-batch needs its own until it ends.
 NOTES_MAX: Final = 1024
 
 
 class MicroBatchWrite(NamedTuple):
-    """A write in one attempt at a micro-batch."""
+    """A write in an attempt at a micro-batch."""
 
     query: str
-    #: Spark's number for the attempt: never the same again in one application.
+    #: Spark's number of the attempt, unique in an application.
     execution: str
     topic: str
     number: int = 0
 
 
 def noted() -> Mapping[MicroBatchWrite, int]:
-    """How many writes each attempt at a micro-batch has committed to each topic, by the first of them."""
+    """Return the number of committed writes by attempt and topic."""
     counts: dict[MicroBatchWrite, int] = {}
     for note in _notes():
         first, number = _write(note)
@@ -38,30 +38,32 @@ def noted() -> Mapping[MicroBatchWrite, int]:
 
 
 def numbered(first: MicroBatchWrite, counts: Mapping[MicroBatchWrite, int]) -> MicroBatchWrite:
-    """The next write to the same topic in the same attempt."""
+    """Return the next write to the same topic in the same attempt."""
     return first._replace(number=counts.get(_key(first), 0))
 
 
 def note(write: MicroBatchWrite) -> None:
-    """Count a write that is committed. Raises `ConfigError` if another one had its number: they overlapped."""
+    """Record a committed write. Raises `ConfigError` if an overlapping write has the same number."""
     folder = _folder()
     if folder is None:
-        raise ConfigError("Spark names no local directory: writes in foreachBatch cannot be told apart")
+        raise ConfigError(
+            "SPARK_LOCAL_DIRS is not set: cannot distinguish writes in foreachBatch; set idempotencyKey=none"
+        )
     folder.mkdir(exist_ok=True)
     key = _key(write)
     try:
         (folder / f"{key.query},{key.execution},{key.topic},{write.number}").touch(exist_ok=False)
     except FileExistsError:
         raise ConfigError(
-            f"two writes to {write.topic or 'topics of a column'} overlapped in one micro-batch: their rows have the "
-            "same ids",
+            f"two writes to {write.topic or 'topics of a column'} overlapped in one micro-batch, so their rows "
+            "have the same ids",
             hint="write one after the other, or set idempotencyKey=none",
         ) from None
     _forget(key)
 
 
 def _forget(key: MicroBatchWrite) -> None:
-    """Remove the notes of other attempts of the query, and the oldest beyond what is kept."""
+    """Remove records of earlier attempts of the query, and the oldest above the maximum."""
     rest = []
     for each in _notes():
         first, _ = _write(each)
@@ -82,7 +84,7 @@ def _age(note: Path) -> float:
 
 
 def _key(write: MicroBatchWrite) -> MicroBatchWrite:
-    """As in the name of a file."""
+    """Return the form in the name of a file."""
     return write._replace(topic=sha256(write.topic.encode()).hexdigest()[:16], number=0)
 
 
@@ -97,6 +99,6 @@ def _notes() -> list[Path]:
 
 
 def _folder() -> Path | None:
-    """Spark tells the processes that plan and commit where its blocks lie."""
+    """Return a folder below the one for blocks, which Spark passes to processes that plan and commit."""
     folders = os.environ.get("SPARK_LOCAL_DIRS")
     return Path(folders.split(",")[0], "rmqpy-writes") if folders else None

@@ -1,4 +1,4 @@
-"""Users and policies through Admin: made, listed, asked about, removed."""
+"""Users and policies through `Admin`: creation, lists, checks, removal."""
 
 import json
 from pathlib import Path

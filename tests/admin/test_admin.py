@@ -31,7 +31,7 @@ def test_both_forms_have_the_same_methods_with_the_same_arguments_and_docstrings
         assert blocking[name].__doc__
 
 
-def test_a_topic_lives_from_its_making_to_its_end(cluster: Cluster) -> None:
+def test_topic_is_created_used_and_deleted(cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin:
         assert admin.create_topic("life", read_queues=4, write_queues=4, message_type="FIFO") == [
             "broker-a",
@@ -44,7 +44,7 @@ def test_a_topic_lives_from_its_making_to_its_end(cluster: Cluster) -> None:
         admin.update_topic("life", write_queues=2, perm="R")
         settings = admin.topic_settings("life")["broker-b"]
         assert (settings.read_queue_nums, settings.write_queue_nums, settings.perm) == (4, 2, 4)
-        # What was not named stays.
+        # Settings that were not named stay unchanged.
         assert settings.attributes == {"message.type": "FIFO"}
         assert {data.broker_name for data in admin.route("life").queue_datas} == {"broker-a", "broker-b"}
         admin.delete_topic("life")
@@ -73,7 +73,7 @@ def test_a_message_is_found_by_each_of_its_ids_by_key_and_by_time(cluster: Clust
         assert admin.messages_by_key("found", "C-1") == []
 
 
-def test_keys_of_equal_hash_are_told_apart(cluster: Cluster) -> None:
+def test_keys_with_equal_hashes_are_distinguished(cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         admin.create_topic("hashed")
         producer.send("hashed", b"body", keys="Aa")
@@ -81,7 +81,7 @@ def test_keys_of_equal_hash_are_told_apart(cluster: Cluster) -> None:
         assert admin.messages_by_key("hashed", "BB") == []
 
 
-def test_a_message_that_is_nowhere_is_named(cluster: Cluster) -> None:
+def test_missing_message_is_named(cluster: Cluster) -> None:
     host, _, port = cluster.address("broker-a").partition(":")
     place = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}{1 << 40:016X}"
     with rmqpy.Admin(cluster.namesrv) as admin:
@@ -91,7 +91,7 @@ def test_a_message_that_is_nowhere_is_named(cluster: Cluster) -> None:
             admin.message("7F0000010000A1B2C3D4000000000001")
 
 
-def test_brokers_are_listed_those_that_are_away_too(cluster: Cluster) -> None:
+def test_brokers_are_listed_including_unreachable_ones(cluster: Cluster) -> None:
     with rmqpy.Admin(rmqpy.ClientConfig(namesrv=cluster.namesrv, request_timeout=30)) as admin:
         states = {state.broker: state for state in admin.brokers()}
         assert set(states) == {"broker-a", "broker-b"}
@@ -106,7 +106,7 @@ def test_settings_are_read_and_changed_while_the_server_runs(cluster: Cluster) -
         admin.update_broker_config("broker-b", {"splitMetadataSize": "1000"})
         assert admin.broker_config("broker-b")["splitMetadataSize"] == "1000"
         assert admin.broker_config("broker-a")["splitMetadataSize"] == "2000"
-        with pytest.raises(errors.ConfigError, match="next start"):
+        with pytest.raises(errors.ConfigError, match="with a restart"):
             admin.update_broker_config("broker-b", {"listenPort": "1"})
         with pytest.raises(errors.ConfigError, match="broker-a, broker-b"):
             admin.broker_config("broker-c")
@@ -122,7 +122,7 @@ def test_settings_are_read_and_changed_while_the_server_runs(cluster: Cluster) -
         ("namesrv", "orderMessageEnabl", "orderMessageEnable"),
     ],
 )
-def test_a_misspelt_setting_is_no_setting(run: Any, server: str, misspelt: str, meant: str) -> None:
+def test_misspelt_setting_is_refused(run: Any, server: str, misspelt: str, meant: str) -> None:
     code, out, told = run("config", "set", server, f"{misspelt}=6")
     assert (code, out) == (2, None)
     assert f"has no setting {misspelt}; did you mean {meant}?" in told
@@ -143,7 +143,7 @@ def test_clients_are_listed_with_role_and_group(cluster: Cluster) -> None:
         assert client in admin.clients()
 
 
-async def test_the_twin_of_an_event_loop_does_the_same(cluster: Cluster) -> None:
+async def test_async_admin_does_the_same(cluster: Cluster) -> None:
     async with rmqpy.AsyncAdmin(cluster.namesrv) as admin:
         await admin.create_topic("looped")
         assert "looped" in await admin.topics()

@@ -1,6 +1,5 @@
-"""The calls of `Admin`: beside each call of the original's tool library, and at work on a real cluster."""
+"""The calls of `Admin`: compared with Apache's tool library, and run against a real cluster."""
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -10,8 +9,9 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.message import MessageQueue
 from rmqpy.testing import Cluster
+from waiting import until
 
-#: Each call of the original's tool library, and ours that does it.
+#: Each call of Apache's tool library, and the one of `Admin` that does it.
 OURS = {
     "addWritePermOfBroker": "set_broker_writable",
     "cleanExpiredConsumerQueue": "clean_queues",
@@ -93,7 +93,7 @@ OURS = {
     "viewMessage": "message",
     "wipeWritePermOfBroker": "set_broker_writable",
 }
-#: Those that have none, and why: what is not served has nothing to ask for.
+#: Calls without a counterpart, with the reason: they concern unserved requests.
 NOT_SERVED = {
     "access control": (
         "createAcl createAndUpdatePlainAccessConfig createUser deleteAcl deletePlainAccessConfig deleteUser "
@@ -106,9 +106,10 @@ NOT_SERVED = {
         "updateControllerConfig"
     ),
     "transactions": "resumeCheckHalfMessage",
-    "POP consumption and lite topics": (
-        "exportPopRecords getBrokerLiteInfo getLiteClientInfo getLiteGroupInfo getLiteTopicInfo getParentTopicInfo "
-        "setMessageRequestMode switchTimerEngine triggerLiteDispatch"
+    "left to `rmqpy mqadmin`": "exportPopRecords setMessageRequestMode",
+    "lite topics and engines of timers": (
+        "getBrokerLiteInfo getLiteClientInfo getLiteGroupInfo getLiteTopicInfo getParentTopicInfo "
+        "switchTimerEngine triggerLiteDispatch"
     ),
     "static topics": "createStaticTopic",
     "stores in RocksDB": "checkRocksdbCqWriteProgress exportRocksDBConfigToJson exportRocksDBConsumerQueueData",
@@ -136,7 +137,7 @@ def admin(cluster: Cluster) -> Iterator[rmqpy.Admin]:
 
 
 def fill(cluster: Cluster, admin: rmqpy.Admin, topic: str, count: int) -> MessageQueue:
-    """A topic with so many messages in one queue."""
+    """Create a topic with this number of messages in one queue."""
     if topic not in admin.topics():
         admin.create_topic(topic, write_queues=1, read_queues=1)
     queue = MessageQueue(topic, "broker-a", 0)
@@ -146,7 +147,7 @@ def fill(cluster: Cluster, admin: rmqpy.Admin, topic: str, count: int) -> Messag
     return queue
 
 
-def test_a_queue_tells_its_offsets_its_times_and_its_entries(cluster: Cluster, admin: rmqpy.Admin) -> None:
+def test_queue_reports_offsets_times_and_entries(cluster: Cluster, admin: rmqpy.Admin) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     queue = fill(cluster, admin, "queue-calls", 3)
     stored = admin.earliest_store_time(queue)
@@ -165,16 +166,13 @@ def test_a_queue_tells_its_offsets_its_times_and_its_entries(cluster: Cluster, a
         admin.queue_offsets(queue._replace(broker="broker-z"))
 
 
-def test_members_tell_their_state_and_handle_what_they_are_told(cluster: Cluster, admin: rmqpy.Admin) -> None:
+def test_members_report_state_and_handle_given_messages(cluster: Cluster, admin: rmqpy.Admin) -> None:
     queue = fill(cluster, admin, "member-calls", 1)
     handled: list[str] = []
     consumer = rmqpy.PushConsumer("member-calls-group", cluster.namesrv, start_from="earliest")
     consumer.on("member-calls", handler=lambda message: handled.append(message.message_id))
     with consumer:
-        deadline = time.monotonic() + 30
-        while not handled:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: handled)
         [member] = admin.members("member-calls-group")
         info = admin.running_info("member-calls-group", member.client_id)
         assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -187,7 +185,7 @@ def test_members_tell_their_state_and_handle_what_they_are_told(cluster: Cluster
     assert [one.topic for one in admin.broker_backlogs("broker-a") if one.group == "member-calls-group"]
 
 
-def test_servers_are_looked_after(cluster: Cluster, admin: rmqpy.Admin) -> None:
+def test_maintenance_operations_work(cluster: Cluster, admin: rmqpy.Admin) -> None:
     fill(cluster, admin, "upkeep-calls", 1)
     assert "brokerVersionDesc" in admin.broker_runtime("broker-a")
     assert admin.broker_statistic("broker-a", "TOPIC_PUT_NUMS", "no-such-topic") is None

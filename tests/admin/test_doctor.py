@@ -1,4 +1,4 @@
-"""`rmqpy doctor` finds what is broken, and says what to do: each of these set-ups is made for real."""
+"""Problems that `rmqpy doctor` finds, with its advice: each set-up is real."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from rmqpy.broker import Broker
 from rmqpy.clock import SystemClock
 from rmqpy.config import broker as broker_config
 from rmqpy.config import namesrv as namesrv_config
-from rmqpy.protocol.requests.registration import RegisterBroker
+from rmqpy.protocol.requests.registration import RegisterBroker, UnregisterBroker
 from rmqpy.remoting.client import BlockingCaller
 from rmqpy.remoting.client import run as run_blocking
 from rmqpy.server import Standalone, Thread, written
@@ -39,7 +39,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 @pytest.fixture
 def doctor(run: Run) -> Any:
-    """`doctor(...)`: what is bad or a warning, as check → what was found and what to do; and the exit code."""
+    """Run `doctor(...)`; return problems and warnings as check → finding and advice, and the exit code."""
 
     def doctor(*arguments: str) -> tuple[int, dict[str, str]]:
         code, out, err = run("doctor", "--disk-free-min", "0", *arguments, "-o", "json")
@@ -57,7 +57,7 @@ def doctor(run: Run) -> Any:
 
 @contextmanager
 def another_broker(cluster: Cluster, folder: Path, clock: Any = None, **settings: Any) -> Iterator[Broker]:
-    """A broker of this cluster, set up otherwise; gone afterwards, from the name servers, too."""
+    """A broker of this cluster with other settings; removed afterwards, also from the name servers."""
     given = {
         "brokerName": "broker-x",
         "namesrvAddr": cluster.namesrv,
@@ -94,13 +94,13 @@ def conf(cluster: Cluster, tmp_path: Path) -> Any:
     return write
 
 
-def test_a_cluster_that_is_well_has_no_findings(doctor: Any, conf: Any, cluster: Cluster) -> None:
+def test_healthy_cluster_has_no_findings(doctor: Any, conf: Any, cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin:
         admin.create_topic("healthy")
     assert doctor("-c", conf(), "--topic", "healthy") == (0, {})
 
 
-def test_the_broker_of_a_file_is_named_with_where_it_was_looked_for(
+def test_broker_of_a_file_is_named_with_its_checked_address(
     run: Run, conf: Any, cluster: Cluster, tmp_path: Path
 ) -> None:
     def told(file: str) -> tuple[str, str]:
@@ -115,9 +115,9 @@ def test_the_broker_of_a_file_is_named_with_where_it_was_looked_for(
         level, found = told(conf(listenPort=port, storePathRootDir=tmp_path / "elsewhere"))
         assert level == "warn"
         assert f"has its store in {folder}, not in {tmp_path / 'elsewhere'}" in found
-    assert told(conf(listenPort=port)) == ("ok", f"does not run: none answers at 127.0.0.1:{port}")
+    assert told(conf(listenPort=port)) == ("ok", f"not running: no broker answers at 127.0.0.1:{port}")
     with another_broker(cluster, tmp_path, listenPort=port):
-        assert told(conf(listenPort=port)) == ("ok", f"does not run: broker-x answers at 127.0.0.1:{port}")
+        assert told(conf(listenPort=port)) == ("ok", f"not running: broker-x answers at 127.0.0.1:{port}")
 
 
 def test_1_a_dead_name_server(doctor: Any, cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ def test_1_a_dead_name_server(doctor: Any, cluster: Cluster) -> None:
 
 
 def test_2_a_broker_that_does_not_answer(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
-    # It advertises an address where it does not listen.
+    # It advertises an address on which it does not listen.
     settings = {"bindAddress": "127.0.0.2", "brokerIP1": "127.0.0.1"}
     with another_broker(cluster, tmp_path, **settings) as broker:
         code, found = doctor()
@@ -173,12 +173,14 @@ def test_4_two_brokers_of_one_name(doctor: Any, cluster: Cluster, tmp_path: Path
         addresses = " and ".join(sorted(("127.0.0.1:1", broker.address)))
         assert f"two brokers are called broker-x: {addresses}" in found["broker broker-x"]
         assert "another brokerName" in found["broker broker-x"]
+        leave = UnregisterBroker(
+            cluster_name="DefaultCluster", broker_name="broker-x", broker_addr="127.0.0.1:1", broker_id=0
+        )
+        run_blocking(BlockingCaller(client).ask(first, leave, timeout=10))
     assert doctor() == (0, {})
 
 
-def test_5_a_broker_that_one_name_server_was_not_told_of(
-    doctor: Any, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_5_broker_unknown_to_one_name_server(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
     first, second = cluster.namesrv.split(";")
     with another_broker(cluster, tmp_path, namesrvAddr=first):
         code, found = doctor()
@@ -201,11 +203,11 @@ def test_6_a_clock_that_is_off(doctor: Any, cluster: Cluster, tmp_path: Path) ->
 
 
 def test_7_a_disk_with_little_room_left(doctor: Any, conf: Any, tmp_path: Path) -> None:
-    # Of every disk there is: more has to be free than any has.
+    # For every disk: the required free space exceeds any disk.
     code, found = doctor("-c", conf(), "--disk-free-min", str(1 << 40))
     assert code == 1
     assert set(found) == {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"}
-    assert all("make room" in text for text in found.values())
+    assert all("free space" in text for text in found.values())
 
 
 def test_7_a_disk_on_which_brokers_refuse_messages(
@@ -218,7 +220,7 @@ def test_7_a_disk_on_which_brokers_refuse_messages(
         1,
         {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"},
     )
-    assert all("from 90 % on messages are refused" in text for text in found.values())
+    assert all("messages are refused from 90 %" in text for text in found.values())
     # With 100 a broker refuses by free bytes alone.
     assert doctor("-c", conf(diskSpaceWarningLevelRatio=100))[1].keys() == {
         "disk of broker-a",
@@ -243,7 +245,7 @@ def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Clu
 
 @contextmanager
 def as_unprivileged_user() -> Iterator[None]:
-    """Root may write everywhere."""
+    """Root can write everywhere."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)
@@ -267,10 +269,10 @@ def test_10_the_store_of_a_broker_that_runs(doctor: Any, conf: Any, cluster: Clu
     store = cluster.folder / "broker-a"
     code, found = doctor("-c", conf(storePathRootDir=store))
     assert (code, list(found)) == (1, [f"store {store}"])
-    assert "another running broker has it" in found[f"store {store}"]
+    assert "in use by another running broker" in found[f"store {store}"]
 
 
-def test_11_a_topic_that_takes_no_messages(doctor: Any, cluster: Cluster) -> None:
+def test_11_topic_that_accepts_no_messages(doctor: Any, cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin:
         admin.create_topic("readable", perm="R")
     code, found = doctor("--topic", "readable")
@@ -301,13 +303,13 @@ def test_14_a_misspelt_setting_is_a_warning(doctor: Any, conf: Any) -> None:
 def test_15_a_broker_that_is_closed_for_writing_is_a_warning(
     doctor: Any, cluster: Cluster, tmp_path: Path
 ) -> None:
-    with another_broker(cluster, tmp_path, brokerPermission=4):
+    with another_broker(cluster, tmp_path, brokerPermission=4) as broker:
         code, found = doctor()
-    assert (code, list(found)) == (0, ["permission of broker-x"])
+        assert (code, list(found)) == (0, [f"broker broker-x at {broker.address}", "permission of broker-x"])
     assert "rmqpy config set broker-x brokerPermission=6" in found["permission of broker-x"]
 
 
-def test_a_broker_that_runs_from_this_file_is_no_fault(doctor: Any, conf: Any, cluster: Cluster) -> None:
+def test_broker_running_from_this_file_is_not_a_problem(doctor: Any, conf: Any, cluster: Cluster) -> None:
     port = cluster.address("broker-a").rpartition(":")[2]
     file = conf(brokerName="broker-a", listenPort=port, storePathRootDir=cluster.folder / "broker-a")
     assert doctor("-c", file) == (0, {})
@@ -345,7 +347,7 @@ CERTIFICATE = {"tls.server.certPath": "cert.pem", "tls.server.keyPath": "key.pem
 @pytest.mark.parametrize(
     ("settings", "at_broker", "at_name_server"),
     [
-        ({}, ["no access control"], ["no access control"]),
+        ({}, ["access control is off"], ["access control is off"]),
         ({"bindAddress": "127.0.0.1"}, [], []),
         (ACCESS, ["not encrypted"], ["not encrypted"]),
         (ACCESS | CERTIFICATE, [], []),
@@ -359,7 +361,7 @@ CERTIFICATE = {"tls.server.certPath": "cert.pem", "tls.server.keyPath": "key.pem
         ),
     ],
 )
-def test_an_open_port_is_told_who_gets_in_and_who_may_listen(
+def test_open_port_warning_names_access_and_eavesdropping(
     settings: dict[str, str], at_broker: list[str], at_name_server: list[str]
 ) -> None:
     given = {"bindAddress": "0.0.0.0", **settings}
@@ -376,13 +378,13 @@ def test_an_open_port_is_told_who_gets_in_and_who_may_listen(
         assert "register and remove" in next(exposure.of_name_server("10.0.0.7:9876", unsigned)).found
 
 
-def test_a_broker_with_access_control_and_an_open_port_is_asked_for_tls(run: Run, tmp_path: Path) -> None:
+def test_open_port_with_access_control_is_advised_to_use_tls(run: Run, tmp_path: Path) -> None:
     first = {"initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"})}
     opened = {"bindAddress": "0.0.0.0", "brokerIP1": "127.0.0.1"}
     with Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL, **ACCESS, **first, **opened) as server:
         keys = ("--access-key", "root", "--secret-key", "root-secret")
         _, out, _ = run("doctor", "--disk-free-min", "0", "-n", server.namesrv, *keys, "-o", "json")
         rows = {row["check"]: row for row in json.loads(out)}
-        assert "not encrypted" in rows["door of broker-a"]["found"]
-        assert "docs/tls.md" in rows["door of broker-a"]["advice"]
-        assert f"door of name server {server.namesrv}" not in rows
+        assert "not encrypted" in rows["exposure of broker-a"]["found"]
+        assert "docs/tls.md" in rows["exposure of broker-a"]["advice"]
+        assert f"exposure of name server {server.namesrv}" not in rows

@@ -4,19 +4,20 @@ import asyncio
 import base64
 import io
 import json
-import time
 from typing import Any
 
 import pytest
 
 import rmqpy
+from broker.records import records
 from broker.talk import beat, heartbeat, pull, pushed, send
-from broker.test_send_back import records, send_back
+from broker.test_send_back import send_back
 from commandline import runner
 from rmqpy import cli
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.testing import Cluster
-from wire import RESPONSE, TIMEOUT_S, Frame, Peer
+from waiting import until
+from wire import RESPONSE, Frame, Peer
 
 
 def sent(cluster: Cluster, topic: str, count: int) -> None:
@@ -45,7 +46,7 @@ def lag(run: Any, group: str, topic: str) -> tuple[int, int]:
     return row["offset"], row["lag"]
 
 
-def test_a_group_is_made_changed_and_forgotten_on_every_broker(run: Any) -> None:
+def test_group_is_created_changed_and_deleted_on_every_broker(run: Any) -> None:
     assert run("group", "create", "billing", "--retry-max", "3")[1]["brokers"] == ["broker-a", "broker-b"]
     assert {"group": "billing"} in run("group", "list")[1]
     assert {"group": "TOOLS_CONSUMER"} not in run("group", "list")[1]
@@ -58,19 +59,19 @@ def test_a_group_is_made_changed_and_forgotten_on_every_broker(run: Any) -> None
     assert {"group": "billing"} not in run("group", "list")[1]
 
 
-def test_a_group_that_exists_is_not_made_again(run: Any) -> None:
+def test_existing_group_is_not_created_again(run: Any) -> None:
     assert run("group", "create", "thrifty", "--retry-max", "3")[0] == 0
     code, _, told = run("group", "create", "thrifty")
     assert (code, told.count("\n")) == (1, 1)
-    assert "group 'thrifty' exists (broker-a, broker-b); rmqpy group create thrifty --if-not-exists" in told
+    assert "group 'thrifty' already exists (broker-a, broker-b); keep it with --if-not-exists" in told
     code, made, told = run("group", "create", "thrifty", "--if-not-exists")
     assert (code, made["brokers"]) == (0, [])
-    assert "stays as it is" in told
+    assert "nothing changed" in told
     assert {row["retry_max"] for row in run("group", "describe", "thrifty")[1]} == {3}
 
 
 @pytest.mark.parametrize("command", ["describe", "lag", "members"])
-def test_a_group_that_does_not_exist_is_exit_code_4(run: Any, command: str) -> None:
+def test_missing_group_is_exit_code_4(run: Any, command: str) -> None:
     code, found, told = run("group", command, "nobody")
     assert (code, found) == (4, None)
     assert "nobody" in told
@@ -87,7 +88,7 @@ def test_a_group_that_does_not_exist_is_exit_code_4(run: Any, command: str) -> N
     ],
     ids=lambda words: words[0],
 )
-def test_a_topic_that_does_not_exist_has_no_progress_to_show_or_move(
+def test_missing_topic_has_no_progress(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -97,13 +98,13 @@ def test_a_topic_that_does_not_exist_has_no_progress_to_show_or_move(
     assert run("group", "create", "settled", "--if-not-exists")[0] == 0
     code, out, told = run("group", *arguments)
     assert (code, out) == (4, "")
-    assert "there is no topic 'nowhere'" in told
+    assert "topic 'nowhere' does not exist" in told
 
 
 @pytest.mark.parametrize(
     "arguments", [("show",), ("export",), ("purge", "--yes"), ("resend", "--all", "--yes")]
 )
-def test_a_group_that_does_not_exist_has_no_dead_letters(
+def test_missing_group_has_no_dead_letters(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -112,7 +113,7 @@ def test_a_group_that_does_not_exist_has_no_dead_letters(
     command, *options = arguments
     code, out, told = runner(cluster.namesrv, monkeypatch, capfd)("dlq", command, "nobody", *options)
     assert (code, out) == (4, "")
-    assert "there is no group 'nobody'" in told
+    assert "group 'nobody' does not exist" in told
 
 
 async def test_one_queue_of_one_broker_is_moved(run: Any, cluster: Cluster) -> None:
@@ -154,13 +155,13 @@ async def test_the_lag_of_all_groups_ends_with_its_sum(
     lines = [line.split() for line in run("group", "lag")[1].splitlines()]
     assert lines[0] == ["GROUP", "TOPICS", "LAG", "SECONDS"]
     assert lines[-1] == ["sum", str(sum(row["lag"] for row in rows.values()))]
-    assert run("group", "lag", "laggards")[1].splitlines()[-1].split() == ["sum", "5"]
+    assert run("group", "lag", "laggards")[1].splitlines()[-1].split()[:2] == ["sum", "5"]
     code, _, told = run("group", "lag", "--topic", "lagging")
     assert code == 2
     assert "NAME of a group" in told
 
 
-def test_changing_nothing_is_a_mistake_of_usage(run: Any) -> None:
+def test_changing_nothing_is_a_usage_error(run: Any) -> None:
     assert run("group", "alter", "billing")[0] == 2
 
 
@@ -212,10 +213,8 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     run("group", "create", "undertakers")
     assert run("dlq", "show", "undertakers")[1] == []
     await dead_letter(cluster, "undertakers", b"\xff hello")
-    deadline = time.monotonic() + TIMEOUT_S
-    # The broker tells the name servers about the topic on its own.
-    while not (rows := run("dlq", "list")[1]):
-        assert time.monotonic() < deadline
+    # The broker registers the topic on its own.
+    rows = until(lambda: run("dlq", "list")[1])
     assert [(pile["group"], pile["messages"]) for pile in rows] == [("undertakers", 1)]
     [letter] = run("dlq", "show", "undertakers")[1]
     assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 1)
@@ -236,8 +235,9 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     assert retried.properties["DLQ_RESENT_FROM"] == letter["offset_message_id"]
 
     # The broker puts the new message into its index a moment after it stored it.
-    while (shown := run("dlq", "show", "undertakers")[1][0])["resent_at"] is None:
-        assert time.monotonic() < deadline
+    shown = until(
+        lambda: run("dlq", "show", "undertakers")[1][0], wanted=lambda row: row["resent_at"] is not None
+    )
     assert shown | {"resent_at": None} == letter
     code, [left], _ = run("dlq", "resend", "undertakers", "--all", "--yes")
     assert (code, left) == (0, {**again, "sent": False})
@@ -248,9 +248,7 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
         assert len(records((await pull(peer, "undertakers", "%RETRY%undertakers")).body)) == 2
 
 
-async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(
-    run: Any, cluster: Cluster
-) -> None:
+async def test_purged_dead_letters_are_deleted_and_the_topic_is_recreated(run: Any, cluster: Cluster) -> None:
     def letters() -> list[str]:
         return [letter["body"] for letter in run("dlq", "show", "purged")[1]]
 
@@ -258,16 +256,14 @@ async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(
     assert run("dlq", "purge", "purged", "--yes")[1] == {"group": "purged", "messages": 0}
     for text in ("first", "second"):
         await dead_letter(cluster, "purged", text.encode(), f"given-up-{text}")
-        deadline = time.monotonic() + TIMEOUT_S
-        while letters() != [text]:
-            assert time.monotonic() < deadline
-        # The other name server may be the one that is asked, and hear of the topic a moment later.
-        while run("dlq", "purge", "purged", "--yes")[1] != {"group": "purged", "messages": 1}:
-            assert time.monotonic() < deadline
+        until(letters, wanted=[text].__eq__)
+        # The other name server may be the one that is asked, and learn of the topic a moment later.
+        purged = {"group": "purged", "messages": 1}
+        until(lambda: run("dlq", "purge", "purged", "--yes")[1], wanted=purged.__eq__)
         assert letters() == []
 
 
-async def test_members_that_subscribe_differently_are_named(run: Any, cluster: Cluster) -> None:
+async def test_members_with_different_subscriptions_are_named(run: Any, cluster: Cluster) -> None:
     """Each member answers the broker's question itself, as Java clients do."""
     run("group", "create", "quarrel")
     async with (

@@ -1,4 +1,4 @@
-"""A change that cannot reach the master of every broker is refused whole, or says where it was made and where not."""
+"""Changes that cannot reach every broker's master: refused as a whole, or reported with the changed brokers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,16 +10,17 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, until
+from broker.replicas import made_slave
 from broker.test_promotion import filled
 from commandline import runner
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.requests.routes import GetClusterInfo
+from waiting import until_async
 from wire import Peer
 
 
 class HalfCluster(NamedTuple):
-    """`broker-a` has a slave, and its master is gone; `broker-b` is whole."""
+    """`broker-a` has a slave and a dead master; `broker-b` is complete."""
 
     namesrv: str
     admin: rmqpy.AsyncAdmin
@@ -37,7 +38,7 @@ async def half_cluster(folder: Path, namesrv: str) -> AsyncIterator[HalfCluster]
             await admin.create_topic("bills")
             await admin.create_group("billing")
         async with await Peer.connect(namesrv) as peer:
-            await until(
+            await until_async(
                 lambda: peer.ask(GetClusterInfo()),
                 lambda told: list(told.broker_addr_table["broker-a"].broker_addrs) == [1],
             )
@@ -73,16 +74,14 @@ CHANGES = {
 }
 
 
-async def test_no_other_change_is_made_on_half_of_the_brokers_in_silence(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_changes_need_the_masters_of_all_brokers(tmp_path: Path, namesrv: str) -> None:
     async with half_cluster(tmp_path, namesrv) as (_, admin):
         before = await state(admin)
         for name, change in CHANGES.items():
             with pytest.raises(RocketMQError, match="broker-a has no master"):
                 await change(admin)
             assert await state(admin) == before, name
-        # What is deleted at one broker is deleted; the error says where it stays.
+        # The deletion at one broker stays; the error names the others.
         with pytest.raises(RocketMQError, match="broker-a has no master, and topic 'bills' stays there"):
             await admin.delete_topic("bills")
 
@@ -91,7 +90,7 @@ async def state(admin: rmqpy.AsyncAdmin) -> Any:
     return await admin.topic_settings("bills"), await admin.group("billing"), await admin.groups()
 
 
-async def test_what_is_left_out_of_a_list_is_said(
+async def test_lists_warn_of_brokers_without_master(
     tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with half_cluster(tmp_path, namesrv):

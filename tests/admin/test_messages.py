@@ -11,11 +11,12 @@ import rmqpy
 from commandline import Run, runner
 from rmqpy import errors, testing
 from rmqpy.testing import Cluster
+from waiting import until
 
 TIMEOUT_S = 30.0
 
 
-def test_a_trace_is_put_together_from_what_producer_and_consumer_wrote(run: Any, cluster: Cluster) -> None:
+def test_trace_combines_producer_and_consumer_records(run: Any, cluster: Cluster) -> None:
     assert run("topic", "create", "notes", "--queues", "1")[0] == 0
     with rmqpy.Producer(cluster.namesrv) as producer:
         for note in (
@@ -35,17 +36,17 @@ def test_a_trace_is_put_together_from_what_producer_and_consumer_wrote(run: Any,
     assert all(step["client"].startswith("127.0.0.1:") for step in steps)
 
 
-def test_no_trace_is_exit_code_4_with_what_it_takes(run: Any) -> None:
+def test_missing_trace_exits_with_4_and_advice(run: Any) -> None:
     code, _, told = run("message", "trace", "ID7")
     assert code == 4
     assert "traceTopicEnable=true" in told
     assert run("topic", "create", "silent")[0] == 0
     code, _, told = run("message", "trace", "ID7", "--trace-topic", "silent")
     assert code == 4
-    assert "there is no trace of" in told
+    assert "no trace of" in told
 
 
-def test_the_tail_has_the_newest_messages_and_then_what_comes_in_anywhere(cluster: Cluster) -> None:
+def test_tail_shows_the_newest_messages_and_follows_all_queues(cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         admin.create_topic("tailed", read_queues=1, write_queues=1)
         here, there = producer.queues("tailed")
@@ -60,7 +61,7 @@ def test_the_tail_has_the_newest_messages_and_then_what_comes_in_anywhere(cluste
         assert {next(following).text(), next(following).text()} == {"5", "6"}
 
 
-def test_what_comes_in_and_goes_out_of_a_topic_is_told_by_group(run: Any, cluster: Cluster) -> None:
+def test_topic_rates_are_shown_by_group(run: Any, cluster: Cluster) -> None:
     assert run("topic", "create", "busy", "--queues", "1")[0] == 0
     assert run("group", "create", "takers")[0] == 0
     with rmqpy.Producer(cluster.namesrv) as producer:
@@ -84,7 +85,7 @@ def test_what_comes_in_and_goes_out_of_a_topic_is_told_by_group(run: Any, cluste
         ("in", None, 15),
         ("out", "takers", rows[1]["last_day"]),
     ]
-    # The consumer fetches ahead, so that it may have taken the last five already; it has not committed them.
+    # The consumer prefetches, so it may have received the last five already, without committing them.
     assert rows[1]["last_day"] >= 10
     assert rows[1]["lag"] == 5
     assert rows[0]["per_second"] > 0
@@ -116,10 +117,7 @@ def test_a_message_sent_again_reaches_the_group_and_no_other(run: Any, cluster: 
         consumer.on("again", "*", handler(name))
         consumer.start()
     try:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (got["meant"] and got["others"]):
-            assert time.monotonic() < deadline, "the message is not consumed the first time"
-            time.sleep(0.05)
+        until(lambda: got["meant"] and got["others"])
         code, told, _ = run("message", "resend", sent.message_id, "meant", "--topic", "again")
         assert code == 0
         assert told["sent_as"]
@@ -157,9 +155,7 @@ def lines(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     return runner(cluster.namesrv, monkeypatch, capfd)
 
 
-def test_a_watched_group_shows_its_lag_and_from_the_second_look_on_its_rates(
-    lines: Run, cluster: Cluster
-) -> None:
+def test_watched_group_shows_its_lag_and_later_its_rates(lines: Run, cluster: Cluster) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         admin.create_topic("watched", read_queues=1, write_queues=1)
         admin.create_group("watchers")
@@ -184,10 +180,7 @@ def test_the_stack_of_a_client_names_its_threads(run: Any, cluster: Cluster) -> 
         consumer = rmqpy.PushConsumer("stackers", cluster.namesrv)
         consumer.on("stacked", "*", lambda message: None)
         with consumer:
-            deadline = time.monotonic() + TIMEOUT_S
-            while not (members := admin.members("stackers")):
-                assert time.monotonic() < deadline, "the consumer does not become a member"
-                time.sleep(0.05)
+            members = until(lambda: admin.members("stackers"))
             code, told, _ = run("client", "stack", "stackers", members[0].client_id)
             assert code == 0
             assert "rmqpy-stackers" in told["stack"]
@@ -196,19 +189,13 @@ def test_the_stack_of_a_client_names_its_threads(run: Any, cluster: Cluster) -> 
     assert "nobody@1" in said
 
 
-def test_producers_are_asked_again_about_a_transaction_that_was_given_up_and_once(
+def test_given_up_transaction_is_rechecked_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     clock, decisions = testing.HandClock(), [None, True]
 
     def check(message: rmqpy.ReceivedMessage) -> bool | None:
         return decisions.pop(0)
-
-    def until(condition: Any) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
     with (
         testing.broker(clock=clock, transactionCheckMax="1") as server,
@@ -228,7 +215,7 @@ def test_producers_are_asked_again_about_a_transaction_that_was_given_up_and_onc
         until(lambda: run("message", "recheck", message_id)[0] == 0)
         until(lambda: [message.body for message in admin.tail("orders")] == [b"paid"])
         code, _, told = run("message", "recheck", message_id)
-        assert (code, "taken up again already" in told) == (1, True)
+        assert (code, "resumed already" in told) == (1, True)
         assert run("message", "recheck", "0" * 32)[0] != 0
 
 
@@ -238,10 +225,7 @@ def test_timed_messages_are_shown_by_topic_and_time(run: Any, cluster: Cluster) 
             producer.send("reminders", b"later", deliver_after=seconds)
         producer.send("notices", b"later", deliver_after=90_000.0)
     with rmqpy.Admin(cluster.namesrv) as admin:
-        deadline = time.monotonic() + TIMEOUT_S
-        while sum(found.waiting for found in admin.pending_timers()) < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: sum(found.waiting for found in admin.pending_timers()) >= 4)
         [found] = admin.pending_timers("reminders")
         assert (found.topic, found.waiting) == ("reminders", 3)
         assert {bound: count for bound, count in found.due_within.items() if count} == {60: 2, 14_400: 1}

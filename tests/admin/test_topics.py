@@ -42,7 +42,7 @@ def test_a_topic_is_made_on_every_broker_and_removed_from_all(run: Any, cluster:
     assert "rmqpy topic create orders" in err
 
 
-def test_what_topics_are_for_is_shown_and_changed(run: Any, cluster: Cluster) -> None:
+def test_message_type_of_topics_is_shown_and_changed(run: Any, cluster: Cluster) -> None:
     for name, kind in {"plain": None, "in-turn": "FIFO"}.items():
         assert run("topic", "create", name, *(("--type", kind) if kind else ()))[0] == 0
     assert [
@@ -79,7 +79,7 @@ def test_the_queues_of_an_order_topic_are_listed_at_every_name_server(run: Any, 
     assert listed(cluster) == [{}] * 2
     assert run("topic", "alter", "in-order", "--order")[0] == 0
     with rmqpy.Admin(cluster.namesrv) as admin:
-        # What a failure left out is made up for.
+        # A repetition completes what the failure left out.
         admin.set_value("ORDER_TOPIC_CONFIG", "in-order", None)
         assert admin.create_topic("in-order", order=True, exist_ok=True) == []
     assert listed(cluster) == [{"in-order": "broker-a:6;broker-b:6"}] * 2
@@ -95,7 +95,7 @@ def test_an_order_topic_of_a_namespace_is_listed_as_brokers_know_it(cluster: Clu
     assert listed(cluster) == [{}] * 2
 
 
-def test_looks_for_a_new_topic_become_rarer(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+def test_checks_for_a_new_topic_back_off(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
     slept: list[float] = []
 
     async def sleep(self: BlockingCaller, seconds: float) -> None:
@@ -120,7 +120,7 @@ def test_topics_of_the_system_are_listed_only_on_request(run: Any) -> None:
     assert {"DefaultCluster", "broker-a", "TBW102"} <= every - own
 
 
-def test_a_topic_that_cannot_be_written_is_shown_so(run: Any) -> None:
+def test_read_only_topic_is_shown_as_such(run: Any) -> None:
     assert run("topic", "create", "archive", "--perm", "R")[0] == 0
     assert {row["perm"] for row in run("topic", "describe", "archive")[1]} == {"R-"}
 
@@ -130,7 +130,7 @@ def test_a_topic_that_does_not_exist_is_code_4(run: Any, command: str) -> None:
     arguments = ("topic", command, "nowhere", *(["--yes"] if command == "delete" else []))
     code, out, err = run(*arguments)
     assert (code, out) == (4, None)
-    assert "there is no topic 'nowhere'" in err
+    assert "topic 'nowhere' does not exist" in err
 
 
 def test_a_name_that_no_topic_can_have_is_a_usage_error(run: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_name_that_no_topic_can_have_is_a_usage_error(run: Any) -> None:
     assert err.startswith("Error: topic 'not a name': ")
 
 
-def test_no_name_server_is_code_3(run: Any) -> None:
+def test_missing_name_server_exits_with_3(run: Any) -> None:
     code, out, err = run("topic", "list", "-n", "127.0.0.1:1")
     assert (code, out) == (3, None)
     assert "no name server answers" in err
@@ -150,18 +150,16 @@ def test_deleting_asks_first(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     code, out, told = run("topic", "delete", "kept")
     assert (code, out) == (1, None)
-    assert "the answer was no" in told
+    assert "cancelled" in told
     assert "interrupted" not in told
     assert {"topic": "kept"} in run("topic", "list")[1]
 
 
-def test_where_nobody_can_answer_the_question_is_a_mistake_of_usage(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_without_a_terminal_is_a_usage_error(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     code, _, told = run("topic", "delete", "kept")
     assert code == 2
-    assert told.splitlines()[1:] == ["Error: no answer was given: give --yes"]
+    assert told.splitlines()[1:] == ["Error: no confirmation possible without a terminal: give --yes"]
 
 
 def test_a_topic_that_exists_is_not_made_again(run: Any, cluster: Cluster) -> None:
@@ -170,18 +168,16 @@ def test_a_topic_that_exists_is_not_made_again(run: Any, cluster: Cluster) -> No
         producer.send("wide", "x", queue=producer.queues("wide")[15])
     code, out, told = run("topic", "create", "wide", "--queues", "8")
     assert (code, out) == (1, None)
-    assert "topic 'wide' exists (broker-a: 16 queues, broker-b: 16 queues)" in told
+    assert "topic 'wide' already exists (broker-a: 16 queues, broker-b: 16 queues)" in told
     code, made, told = run("topic", "create", "wide", "--queues", "8", "--if-not-exists")
     assert (code, [row["read_queues"] for row in made]) == (0, [16, 16]), "not what was asked for"
-    assert "stays as it is" in told
+    assert "nothing changed" in told
     assert run("topic", "settings", "wide")[1] == made
     with rmqpy.Admin(cluster.namesrv) as admin, pytest.raises(rmqpy.errors.TopicExists):
         admin.create_topic("wide", read_queues=4)
 
 
-async def test_a_topic_is_made_where_it_is_missing_and_left_alone_where_it_is(
-    run: Any, cluster: Cluster
-) -> None:
+async def test_topic_is_created_only_where_it_is_missing(run: Any, cluster: Cluster) -> None:
     ext = {"topic": "halved", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "3"}
     ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false"}
     async with await Peer.connect(cluster.address("broker-a")) as peer:
@@ -195,7 +191,7 @@ async def test_a_topic_is_made_where_it_is_missing_and_left_alone_where_it_is(
     assert {row["broker"]: row["read_queues"] for row in rows} == {"broker-a": 3, "broker-b": 8}
 
 
-def test_queues_are_taken_away_only_after_an_answer(
+def test_queue_removal_needs_a_confirmation(
     run: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("topic", "create", "narrowed", "--queues", "2")[0] == 0
@@ -205,14 +201,14 @@ def test_queues_are_taken_away_only_after_an_answer(
     code, _, told = run("topic", "alter", "narrowed", "--read-queues", "1")
     assert code == 1
     assert "broker-a: 2 to 1 read queues" in told
-    assert "1 messages are not readable" in told
+    assert "1 messages become unreadable" in told
     assert {row["read_queues"] for row in run("topic", "settings", "narrowed")[1]} == {2}
     assert run("topic", "alter", "narrowed", "--read-queues", "1", "--yes")[0] == 0
     assert {row["read_queues"] for row in run("topic", "settings", "narrowed")[1]} == {1}
     assert run("topic", "alter", "narrowed", "--read-queues", "4")[0] == 0
 
 
-def test_reading_is_taken_away_only_after_an_answer(
+def test_removal_of_read_permission_needs_a_confirmation(
     run: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("topic", "create", "muted")[0] == 0
@@ -222,7 +218,7 @@ def test_reading_is_taken_away_only_after_an_answer(
     code, _, told = run("topic", "alter", "muted", "--perm", "W")
     assert code == 1
     assert (
-        "broker-a: no permission to read; broker-b: no permission to read; 1 messages are not readable"
+        "broker-a: no permission to read; broker-b: no permission to read; 1 messages become unreadable"
         in told
     )
     assert {row["perm"] for row in run("topic", "settings", "muted")[1]} == {"RW"}
@@ -240,7 +236,7 @@ def test_queues_to_read_and_to_write_change_in_one(run: Any) -> None:
 
 @pytest.mark.parametrize("away", ["name server", "broker"])
 def test_a_deletion_that_missed_a_server_is_finished_by_the_next(cluster: Cluster, away: str) -> None:
-    """The administrator cannot reach one server, which goes on meanwhile."""
+    """A server that the administrator cannot reach, but that continues to run."""
     topic = f"half-deleted-{away.partition(' ')[0]}"
     name_servers = cluster.namesrv.split(";")
     cut_off = name_servers[0] if away == "name server" else cluster.address("broker-b")
@@ -264,7 +260,7 @@ def test_a_deletion_that_missed_a_server_is_finished_by_the_next(cluster: Cluste
             admin.delete_topic(topic)
 
 
-def test_a_broker_that_does_not_tell_about_one_topic_tells_about_all() -> None:
+def test_broker_without_single_topic_queries_returns_all_topics() -> None:
     """As one of 4.x."""
     known = {"topicName": "orders", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
     table = {"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": {"orders": known}}

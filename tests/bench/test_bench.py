@@ -1,4 +1,4 @@
-"""The load generator tells the truth: its counts are the broker's, a missed schedule is reported, errors are clear."""
+"""The load generator: its counts equal the broker's, it reports a missed schedule, and errors are clear."""
 
 import json
 import socket
@@ -12,7 +12,9 @@ import pytest
 import rmqpy
 from commandline import Run, runner
 from rmqpy import cli
+from rmqpy._native import Load
 from rmqpy.load import machine
+from rmqpy.load.plan import LoadPlan
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
 
@@ -40,7 +42,7 @@ def measure(run: Any) -> Any:
 
 @pytest.fixture
 def held(run: Any, capfd: pytest.CaptureFixture[str]) -> Any:
-    """`held(topic)`: how many messages the broker holds of it, in each queue."""
+    """`held(topic)` returns the number of messages that the broker holds in each queue."""
 
     def held(topic: str) -> list[int]:
         assert cli.run(["topic", "describe", topic, "-o", "json"]) == 0
@@ -60,7 +62,7 @@ def read(server: Standalone, topic: str, count: int) -> list[rmqpy.ReceivedMessa
 
 
 @pytest.mark.parametrize("header", ["json", "binary"])
-def test_what_is_reported_as_accepted_is_what_the_broker_holds(
+def test_report_counts_what_the_broker_holds(
     measure: Any, held: Any, server: Standalone, header: str
 ) -> None:
     topic = f"counted-{header}"
@@ -75,9 +77,7 @@ def test_what_is_reported_as_accepted_is_what_the_broker_holds(
     assert {len(message.body) for message in read(server, topic, 1000)} == {77}
 
 
-def test_messages_have_ids_of_their_own_and_every_queue_its_share(
-    measure: Any, held: Any, server: Standalone
-) -> None:
+def test_messages_have_unique_ids_and_spread_over_queues(measure: Any, held: Any, server: Standalone) -> None:
     measure("produce", "ids", "-c", "2", "-w", "4", "--count", "400", "--warm-up", "0", "--queues", "4")
     assert held("ids") == [100] * 4
     assert len({message.message_id for message in read(server, "ids", 400)}) == 400
@@ -100,7 +100,7 @@ def test_a_transaction_counts_when_it_is_committed(
 
 
 @pytest.mark.parametrize("header", ["json", "binary"])
-def test_a_guarded_and_encrypted_broker_takes_the_load_of_those_who_may(
+def test_authorized_load_works_with_tls_and_access_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], header: str
 ) -> None:
     guarded = {
@@ -174,13 +174,13 @@ def test_pulls_count_messages_and_start_again_at_the_end(measure: Any, header: s
     result = measure(
         "consume", "pulled", "-c", "2", "-w", "1", "--count", "2000", "--warm-up", "0", "--header", header
     )
-    # The last answer may bring more than was still wanted, of each connection.
+    # The last reply of each connection may bring more than was wanted.
     assert 2000 <= result["messages"] <= 2000 + 2 * 32
     assert result["empty_pulls"] > 0
     assert result["refused"] == []
 
 
-def test_the_open_loop_sends_what_is_due_and_no_more(measure: Any, held: Any) -> None:
+def test_open_loop_sends_only_due_messages(measure: Any, held: Any) -> None:
     result = measure(
         "latency", "open", "--rate", "500", "-d", "0.6", "--warm-up", "0.2", "-c", "3", "--threads", "2"
     )
@@ -222,8 +222,16 @@ def test_a_schedule_that_is_missed_is_reported_and_charged_to_the_latency(server
     with rmqpy.Producer(server.namesrv) as producer:
         producer.send("missed", b"x")
     relay = Slow(server.broker, 0.05)
-    load = rmqpy._native.Load(
-        "produce", "missed", "g", [(relay.address, "broker-a", [(0, 0)])], rate=100, duration_s=1.0, timeout=5
+    load = Load(
+        LoadPlan(
+            "produce",
+            "missed",
+            "g",
+            [(relay.address, "broker-a", [(0, 0)])],
+            rate=100,
+            duration_s=1.0,
+            timeout=5,
+        )
     )
     assert load.wait(30)
     result = json.loads(load.report() or "")
@@ -240,7 +248,7 @@ def test_a_schedule_that_is_missed_is_reported_and_charged_to_the_latency(server
 def test_a_broker_that_does_not_answer_ends_the_load() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        load = rmqpy._native.Load("produce", "t", "g", [(address, "b", [(0, 0)])], timeout=0.3)
+        load = Load(LoadPlan("produce", "t", "g", [(address, "b", [(0, 0)])], timeout=0.3))
         assert load.wait(30)
         with pytest.raises(rmqpy.errors.RequestTimeout, match=address):
             load.report()
@@ -249,7 +257,7 @@ def test_a_broker_that_does_not_answer_ends_the_load() -> None:
 def test_a_connection_that_breaks_ends_the_load() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        load = rmqpy._native.Load("produce", "t", "g", [(address, "b", [(0, 0)])])
+        load = Load(LoadPlan("produce", "t", "g", [(address, "b", [(0, 0)])]))
         server.accept()[0].close()
         assert load.wait(30)
         with pytest.raises(rmqpy.errors.ConnectError, match=address):
@@ -287,12 +295,19 @@ def test_pulling_from_nowhere_or_from_nothing_is_an_error(run: Any) -> None:
 )
 def test_settings_out_of_bounds_are_refused_before_anything_is_sent(settings: dict[str, Any]) -> None:
     with pytest.raises(rmqpy.errors.ConfigError):
-        rmqpy._native.Load("produce", "t", "g", [("127.0.0.1:1", "b", [(0, 0)])], **settings)
+        Load(LoadPlan("produce", "t", "g", [("127.0.0.1:1", "b", [(0, 0)])], **settings))
 
 
 def test_refusals_are_counted_with_what_the_broker_said(server: Standalone) -> None:
-    load = rmqpy._native.Load(
-        "consume", "no-such-topic", "g", [(server.broker, "b", [(0, 0)])], duration_s=0.2, messages_each=32
+    load = Load(
+        LoadPlan(
+            "consume",
+            "no-such-topic",
+            "g",
+            [(server.broker, "b", [(0, 0)])],
+            duration_s=0.2,
+            messages_each=32,
+        )
     )
     assert load.wait(30)
     (refused,) = json.loads(load.report() or "")["refused"]

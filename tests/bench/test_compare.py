@@ -1,4 +1,4 @@
-"""The comparison's arithmetic and its report, on made-up results; and that its parts fit together."""
+"""The comparison's arithmetic and report, on made-up results, and the consistency of its parts."""
 
 import dataclasses
 import os
@@ -12,12 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import bulk, features, kinds, peer_cells, report, sequential_writer, write_paths
+from benchmarks import bulk, features, kinds, report, sequential_writer, write_paths
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import QUICK, Round, record, take_turns
-from benchmarks.peers import OTHER_SYSTEMS
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
 from rmqpy.testing import broker
@@ -61,7 +60,7 @@ def test_the_ratio_is_the_median_over_pairs_and_not_the_ratio_of_medians() -> No
 
 @dataclass
 class Measurable:
-    """One side of a comparison, whose runs are made up: what others took beside each."""
+    """One side of a comparison with made-up runs, and the processor time of others during each."""
 
     name: str
     others: list[float]
@@ -86,7 +85,7 @@ class Measurable:
         ([0.5, 0.4, 0.3, 0.6], [0.5, 0.1, 0.2, 0.6], (0.3, 0.2)),
     ],
 )
-def test_a_round_beside_which_others_worked_is_measured_again_a_few_times(
+def test_disturbed_round_is_measured_again_a_few_times(
     a: list[float], b: list[float], kept: tuple[float, float]
 ) -> None:
     sides = [Measurable("a", a), Measurable("b", b)]
@@ -97,12 +96,12 @@ def test_a_round_beside_which_others_worked_is_measured_again_a_few_times(
         sides, lambda side: None, lambda side: {"other_cores": next(runs)}, pace, told.append
     )
     assert tuple(run["other_cores"] for run in found) == kept
-    assert sum("does not count" in line for line in told) == len(a) - (len(a) < 4)
+    assert sum("is discarded" in line for line in told) == len(a) - (len(a) < 4)
     assert next(runs, None) is None, "and no more often than that"
     assert all(side.is_stopped for side in sides)
 
 
-def test_a_side_stands_still_while_another_one_is_measured() -> None:
+def test_idle_side_is_suspended_during_a_measurement() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         sides = [Measurable("loaded", []), Measurable("waiting", [], pids=(busy.pid,))]
         pace = dataclasses.replace(QUICK, pairs=1)
@@ -121,7 +120,7 @@ def test_a_side_stands_still_while_another_one_is_measured() -> None:
 
 
 def _state(pid: int) -> str:
-    """Of a process, as the kernel gives it: T where it stands still."""
+    """Return the state of a process from the kernel; T while it is suspended."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -130,12 +129,12 @@ def _state(pid: int) -> str:
     [
         (Bar("throughput", 3.5), 3.5, True, "messages/s ≥ 3.5×"),
         (Bar("throughput", 3.5), 3.4, False, "messages/s ≥ 3.5×"),
-        (Bar("cpu", 1 / 8), 0.12, True, "broker CPU a message ≤ 1/8"),
-        (Bar("cpu", 1 / 8), 0.13, False, "broker CPU a message ≤ 1/8"),
-        (Bar("floor", 2.2), 2.2, True, "broker CPU a message, over the floor's ≤ 2.2×"),
+        (Bar("cpu", 1 / 8), 0.12, True, "broker CPU per message ≤ 1/8"),
+        (Bar("cpu", 1 / 8), 0.13, False, "broker CPU per message ≤ 1/8"),
+        (Bar("floor", 2.2), 2.2, True, "broker CPU per message, over the floor's ≤ 2.2×"),
     ],
 )
-def test_a_bar_knows_which_way_is_up(bar: Bar, ratio: float, holds: bool, text: str) -> None:
+def test_bar_has_a_direction(bar: Bar, ratio: float, holds: bool, text: str) -> None:
     assert (bar.holds(ratio), bar.text()) == (holds, text)
 
 
@@ -168,7 +167,7 @@ def test_the_table_of_kinds_has_the_median_of_the_ratios_of_the_rounds() -> None
     assert apaches == "|  | Apache 5.5.0 | 200 | 200 us | 200.00 us |  |"
 
 
-def test_the_table_of_features_sets_what_each_broker_keeps_of_its_throughput_beside_the_other() -> None:
+def test_feature_table_compares_the_kept_throughput_of_brokers() -> None:
     sides = {
         "rmqpy": [metrics(10), metrics(10)],
         "rmqpy-with": [metrics(9), metrics(8)],
@@ -181,7 +180,7 @@ def test_the_table_of_features_sets_what_each_broker_keeps_of_its_throughput_bes
     assert apaches == "|  | apache | 300/s | 150/s | 0.50 | 300.00 → 150.00 us | 300 us → 150 us |  |"
 
 
-def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() -> None:
+def test_large_batches_are_compared_with_a_plain_writer() -> None:
     rate = {"mb_s": 300.0, "mb_s_synced": 200.0, "cpu_us": 1000.0}
     runs = {name: [rate | {"p50_us": 5000.0, "p99_us": 9000.0}] * 2 for name in bulk.NAMES} | {
         "writer": [rate]
@@ -194,7 +193,7 @@ def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() ->
     assert " |  |  | 1 ms" in rows[-1], "it answers nobody"
 
 
-def test_the_plain_writer_counts_what_it_wrote_and_leaves_nothing(tmp_path: Path) -> None:
+def test_plain_writer_counts_its_bytes_and_deletes_its_file(tmp_path: Path) -> None:
     result = bulk.writer(tmp_path, 0.1)
     assert 0 < result["mb_s_synced"] <= result["mb_s"]
     counts = sequential_writer.write(tmp_path / "plain", 0.05)
@@ -212,25 +211,7 @@ def test_a_row_of_a_load_has_its_bytes_a_second() -> None:
     }  # fmt: skip
 
 
-def test_other_brokers_stand_in_the_order_of_their_turns_with_rmqpys_ratio_to_each() -> None:
-    ours = [metrics(2), metrics(9), metrics(4)]
-    sides = {"rmqpy": ours, "Kafka": [metrics(1), metrics(3), metrics(8)], "NATS": ours}
-    written = peer_cells.rows(named("4x64")[0], sides)
-    assert [row[1] for row in written] == ["rmqpy", "Kafka", "NATS", "*rmqpy / Kafka*", "*rmqpy / NATS*"]
-    assert written[1][2] == "300 (100 – 800)"
-    # Turns are compared, not medians: 2, 3 and a half.
-    assert [row[2] for row in written[3:]] == ["2", "1"]
-
-
-def test_the_report_of_other_brokers_says_what_an_answer_promises() -> None:
-    results = {cell: {"rmqpy": [metrics(1)], "Kafka": [metrics(1)]} for cell in named(peer_cells.CELLS)}
-    document = peer_cells.document(results, {"Kafka 1": "a=b"}, OTHER_SYSTEMS, "about")
-    assert all(cell.title in document for cell in results)
-    assert all(kind.durability in document for kind in OTHER_SYSTEMS)
-    assert "a=b" in document
-
-
-def test_cells_that_have_not_run_are_named_as_such(whole: dict[str, Any]) -> None:
+def test_cells_that_did_not_run_are_marked(whole: dict[str, Any]) -> None:
     whole["cells"] = {"4x64": whole["cells"]["4x64"]}
     assert "not measured" in report.document(whole)
     assert report.summary(whole).startswith("1 of 3 bars hold")

@@ -1,4 +1,4 @@
-"""The floor under a broker takes the sends of the comparison, in each of their forms."""
+"""The floor of the comparison: it accepts all forms of sends."""
 
 from collections.abc import Iterator
 from pathlib import Path

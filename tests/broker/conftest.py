@@ -59,15 +59,15 @@ def made_broker(folder: Path, namesrv: str, settings: dict[str, str], clock: Clo
 
 @pytest.fixture
 def tries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed between brokers and name servers is tried again sooner than in seconds."""
+    """Shorten the pauses between retries of brokers and name servers."""
     monkeypatch.setattr("rmqpy.control.replicas.follower.RETRY_SECONDS", 0.05)
     monkeypatch.setattr("rmqpy.control.registration.RETRY_SECONDS_MIN", 0.05)
-    monkeypatch.setattr("rmqpy.control.replicas.succession.TELL_SECONDS", 0.05)
+    monkeypatch.setattr("rmqpy.control.replicas.succession.NOTIFY_SECONDS", 0.05)
 
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts clusters whose broker has these settings; stops them after the test."""
+    """Start clusters whose broker has these settings, and stop them after the test."""
     async with AsyncExitStack() as running:
 
         async def started(**settings: str) -> Cluster:

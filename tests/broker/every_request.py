@@ -1,4 +1,4 @@
-"""A request of every code, and who is refused it: for tests of what each needs."""
+"""A request of every code with the users it is refused to, for tests of required permissions."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
@@ -10,7 +10,7 @@ from rmqpy import broker, namesrv  # noqa: F401 - with them every request is dec
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, encode
 
-#: What a hot request that Python declares nowhere has in its header.
+#: Header fields of hot requests that Python does not declare.
 SEND = {
     "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0",
     "i": "UNIQ_KEY\x01AC110001000018B4AAC2000000000001\x02", "j": "0", "k": "false", "m": "false",
@@ -27,13 +27,18 @@ NATIVE: Mapping[RequestCode, Mapping[str, str]] = {
     RequestCode.LITE_PULL_MESSAGE: PULL,
 }
 DECLARED = {kind.code: kind for kind in Request.__subclasses__() if "code" in vars(kind)}
-#: Needed for what the record is about, which the request only points at.
-BY_RECORD = {RequestCode.END_TRANSACTION, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK}
+#: Needed for the contents of the record, which the request only names.
+BY_RECORD = {
+    RequestCode.END_TRANSACTION,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.BATCH_ACK_MESSAGE,
+}
 NO_PERMISSION = 16
 
 
 def sample(kind: Any, path: str = "") -> Any:
-    """A value of this type with everything that it must have, and what `path` leads to."""
+    """Return a value of this type with all required members, and the value at `path`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if NoneType in arguments:
         return sample(next(each for each in arguments if each is not NoneType), path)
@@ -64,7 +69,7 @@ def _below(path: str, name: str) -> str:
 
 
 def request_of(code: RequestCode) -> tuple[Mapping[str, str], bytes]:
-    """Header fields and body of a request that can be read and names what it is about."""
+    """Return header fields and body of a readable request that names its subject."""
     if code in NATIVE:
         return NATIVE[code], b"hello"
     kind = DECLARED.get(code)
@@ -77,8 +82,8 @@ def request_of(code: RequestCode) -> tuple[Mapping[str, str], bytes]:
 
 
 async def wrong_answers(address: str, needy: Collection[RequestCode]) -> list[str]:
-    """What a server with access control on answers otherwise than it should, of all codes: nobody may anything there,
-    a user who may other things nothing of `needy`, and one who may everything, and a super user, all of it."""
+    """Return the wrong replies of a server with access control, for all codes: a user without permissions is refused, a
+    user with other permissions is refused `needy`, and a user with all permissions and a super user are served."""
     async with (
         await signed(address, "root") as root,
         await signed(address) as nobody,
@@ -95,7 +100,7 @@ async def wrong_answers(address: str, needy: Collection[RequestCode]) -> list[st
                 wrong.append(f"{code.name} without a user: {answers[0]}")
             if code in needy and answers[1] != NO_PERMISSION:
                 wrong.append(f"{code.name} without rights: {answers[1]}")
-        # What they may is last: among it are deletions.
+        # The permitted requests are last, because some of them delete.
         for code in RequestCode:
             ext, body = request_of(code)
             for name, peer in (("rights", bob), ("super", root)):

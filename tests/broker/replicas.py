@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -11,9 +10,12 @@ from typing import TypeVar
 from broker.conftest import made_broker
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from rmqpy.protocol.requests.topics import GetAllTopicConfig
 from rmqpy.server import written
 from rmqpy.testing import SMALL
-from wire import TIMEOUT_S
+from wire import Peer, Refusal
 
 T = TypeVar("T")
 
@@ -51,9 +53,24 @@ async def pair(folder: Path, namesrv: str, **settings: str) -> AsyncIterator[tup
         yield master, slave
 
 
-async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
-    """The answer, once it is as wanted."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not wanted(answer := await ask()):  # noqa: ASYNC110 - it is in another process, or as good as
-            await asyncio.sleep(0.01)
-    return answer
+async def topics(peer: Peer) -> set[str]:
+    return set((await peer.ask(GetAllTopicConfig())).body.topic_config_table)
+
+
+async def offset(peer: Peer) -> int | None:
+    """The committed offset of the group in the first queue of the topic."""
+    try:
+        ask = QueryConsumerOffset(
+            consumer_group="billing", topic="orders", queue_id=0, set_zero_if_not_found=False
+        )
+        return (await peer.ask(ask)).offset
+    except Refusal:
+        return None
+
+
+def commit(where: int) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=where)
+
+
+async def log_end(peer: Peer) -> int:
+    return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])

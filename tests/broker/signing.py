@@ -1,4 +1,4 @@
-"""Peers that sign what they send, by the rules of the protocol's description and with Python's own HMAC."""
+"""Peers that sign requests, by the protocol's description and with Python's HMAC."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ def signature(secret: str, ext: Mapping[str, str], body: bytes) -> str:
 
 @dataclass
 class SignedPeer(Peer):
-    """A connection whose requests are signed by a user, if it has one."""
+    """A connection whose requests are signed by a user, if one is given."""
 
     user: str = ""
     secret: str = ""
@@ -41,7 +41,7 @@ async def signed(address: str, user: str = "", secret: str = "", **options: Any)
 
 
 async def add_user(root: Peer, name: str, *entries: PolicyEntry, kind: str = "Normal") -> None:
-    """Let a super user make a user with these policies."""
+    """Have a super user create a user with these policies."""
     await root.ask(CreateUser(username=name, body=UserInfo(password=f"{name}-secret", user_type=kind)))
     if entries:
         await allow(root, name, *entries)

@@ -1,4 +1,4 @@
-"""Access control over real sockets: who is known, what they may do, and what the others see."""
+"""Access control over real sockets: authentication, permissions, and effects on other users."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def guarded(start: Start) -> AsyncIterator[Guarded]:
         yield Guarded(cluster, root)
 
 
-async def test_without_access_control_nothing_is_asked_of_anybody(cluster: Cluster) -> None:
+async def test_without_access_control_every_request_is_served(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, "orders")).code == 0
         assert (await send(peer, "orders", AccessKey="nobody", Signature="wrong")).code == 0
@@ -70,12 +70,12 @@ async def test_a_request_is_served_that_its_user_has_signed(guarded: Guarded, en
                 answer = await send(other, "orders")
                 assert answer.code == NO_PERMISSION
                 assert "secret" not in (answer.remark or "").replace("secret key", "")
-    # Nothing but the first message is there.
+    # Only the first message exists.
     found = await pull(guarded.root, "billing", "orders", 0)
     assert (found.code, (found.ext or {})["maxOffset"]) in [(0, "1"), (19, "0")]
 
 
-async def test_what_was_changed_on_its_way_is_refused(guarded: Guarded) -> None:
+async def test_changed_signed_request_is_refused(guarded: Guarded) -> None:
     ext = {"topic": "orders", "queueId": "0", "AccessKey": "root"}
     ext["Signature"] = signature("root-secret", ext, b"")
     async with await Peer.connect(guarded.address) as peer:
@@ -83,14 +83,12 @@ async def test_what_was_changed_on_its_way_is_refused(guarded: Guarded) -> None:
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, ext | {"topic": "other"})).code == NO_PERMISSION
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, ext, b"x")).code == NO_PERMISSION
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, ext | {"more": "1"})).code == NO_PERMISSION
-        # Where a name stands twice, the later value is the one that is signed and the one that counts.
+        # If a name repeats, the last value is signed and used.
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, ext)).code != NO_PERMISSION
 
 
 @pytest.mark.parametrize("encoding", [0, BINARY])
-async def test_a_part_of_a_value_is_not_moved_into_a_field_that_nobody_reads(
-    guarded: Guarded, encoding: int
-) -> None:
+async def test_signature_covers_field_boundaries(guarded: Guarded, encoding: int) -> None:
     """A signature is over values alone, so that it does not show this."""
     for topic in ("orders", "orders-archive"):
         assert (await send(guarded.root, topic)).code == 0
@@ -117,7 +115,7 @@ async def test_a_part_of_a_value_is_not_moved_into_a_field_that_nobody_reads(
             assert (answer.code, f"{name}Rest" in (answer.remark or "")) == (NO_PERMISSION, True)
 
 
-async def test_users_do_what_their_policies_say_and_a_refusal_names_the_rule(guarded: Guarded) -> None:
+async def test_policies_apply_and_a_refusal_names_the_rule(guarded: Guarded) -> None:
     await add_user(guarded.root, "alice", entry("Topic:orders", "Pub"), entry("Topic:bill*", "Sub"))
     await allow(
         guarded.root, "alice", entry("Group:billing", "Sub"), entry("Topic:billed", "Sub", decision="Deny")
@@ -149,7 +147,7 @@ async def test_users_do_what_their_policies_say_and_a_refusal_names_the_rule(gua
         assert (config.code, "Get Cluster:c1" in (config.remark or "")) == (NO_PERMISSION, True)
 
 
-async def test_policies_hold_for_the_addresses_they_name(guarded: Guarded) -> None:
+async def test_policies_apply_to_their_source_addresses(guarded: Guarded) -> None:
     await add_user(guarded.root, "alice", entry("Topic:orders", "Pub", sources=("127.0.0.0/8", "::1")))
     await add_user(guarded.root, "bob", entry("Topic:orders", "Pub", sources=("10.0.0.0/8",)))
     async with await signed(guarded.address, "alice") as alice, await signed(guarded.address, "bob") as bob:
@@ -157,7 +155,7 @@ async def test_policies_hold_for_the_addresses_they_name(guarded: Guarded) -> No
         assert (await send(bob, "orders")).code == NO_PERMISSION
 
 
-async def test_a_change_of_policies_holds_for_connections_that_are_open(guarded: Guarded) -> None:
+async def test_changed_policies_apply_to_open_connections(guarded: Guarded) -> None:
     rights = (entry("Topic:orders", "Pub", "Sub"), entry("Group:billing", "Sub"))
     await add_user(guarded.root, "alice", *rights)
     async with (
@@ -173,7 +171,7 @@ async def test_a_change_of_policies_holds_for_connections_that_are_open(guarded:
             "subVersion": "0", "expressionType": "TAG",
         }  # fmt: skip
         parked = await waiting.send(RequestCode.PULL_MESSAGE, ext)
-        # What is answered on the same connection came after it.
+        # Replies on one connection are in order, so this one was processed later.
         await waiting.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
         await guarded.root.ask(DeleteAcl(subject="User:alice", resource="Topic:orders"))
         assert (await send(alice, "orders")).code == NO_PERMISSION
@@ -189,7 +187,7 @@ async def test_a_change_of_policies_holds_for_connections_that_are_open(guarded:
         assert (await send(alice, "orders")).code == NO_PERMISSION
 
 
-async def test_a_record_belongs_to_its_own_topic_however_it_is_asked_for(guarded: Guarded) -> None:
+async def test_record_permission_depends_on_its_own_topic(guarded: Guarded) -> None:
     await add_user(
         guarded.root, "alice", entry("Topic:mine", "Pub", "Sub", "Get"), entry("Group:mine", "Sub")
     )
@@ -225,7 +223,7 @@ async def test_a_record_belongs_to_its_own_topic_however_it_is_asked_for(guarded
         assert (await guarded.root.call(RequestCode.END_TRANSACTION, end)).code == 0
 
 
-async def test_super_users_are_made_and_changed_by_super_users_alone(guarded: Guarded) -> None:
+async def test_only_super_users_create_and_change_super_users(guarded: Guarded) -> None:
     await add_user(guarded.root, "admin", entry("Cluster:*", "Update", "Get"))
     async with await signed(guarded.address, "admin") as admin:
         await add_user(admin, "bob")
@@ -251,26 +249,24 @@ async def test_super_users_are_made_and_changed_by_super_users_alone(guarded: Gu
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (entry("Topics:a", "Pub"), "is no resource"),
-        (entry("Topic:a*b", "Pub"), "is no resource"),
+        (entry("Topics:a", "Pub"), "is not a resource"),
+        (entry("Topic:a*b", "Pub"), "is not a resource"),
         (entry("Topic:a"), "The actions is empty"),
         (entry("Topic:a", "Any"), "can not be Any"),
-        (entry("Topic:a", "Fly"), "is no action"),
-        (entry("Topic:a", "Pub", sources=("10.0.0.0/33",)), "is no address"),
-        (entry("Topic:a", "Pub", decision="Maybe"), "is no decision"),
+        (entry("Topic:a", "Fly"), "is not an action"),
+        (entry("Topic:a", "Pub", sources=("10.0.0.0/33",)), "is not an address"),
+        (entry("Topic:a", "Pub", decision="Maybe"), "is not a decision"),
         (entry("", "Pub"), "The resource is null"),
     ],
 )
-async def test_a_policy_that_cannot_be_kept_is_refused_whole(
-    guarded: Guarded, wrong: Any, reason: str
-) -> None:
+async def test_invalid_policy_is_refused_as_a_whole(guarded: Guarded, wrong: Any, reason: str) -> None:
     await add_user(guarded.root, "alice")
     with pytest.raises(Refusal, match=reason):
         await allow(guarded.root, "alice", entry("Topic:orders", "Pub"), wrong)
     assert (await guarded.root.ask(ListAcls())).body is None
 
 
-async def test_no_secret_leaves_the_broker_and_its_tables_are_its_owners(
+async def test_no_secret_leaves_the_broker_and_tables_are_private(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -292,7 +288,7 @@ async def test_no_secret_leaves_the_broker_and_its_tables_are_its_owners(
         assert stat.S_IMODE(mode) == 0o600, name
 
 
-async def test_users_and_policies_are_on_the_disk_before_the_answer(guarded: Guarded) -> None:
+async def test_users_and_policies_are_durable_before_the_reply(guarded: Guarded) -> None:
     await add_user(guarded.root, "alice", entry("Topic:orders", "Pub"))
     config = guarded.cluster.folder / "config"
     users, acls = (
@@ -308,7 +304,7 @@ async def test_users_and_policies_are_on_the_disk_before_the_answer(guarded: Gua
         assert (await send(alice, "other")).code == NO_PERMISSION
 
 
-async def test_who_guesses_waits_and_nobody_else_does(guarded: Guarded) -> None:
+async def test_guessing_address_is_slowed_alone(guarded: Guarded) -> None:
     async with await signed(guarded.address, "root", "wrong") as guessing:
         loop = asyncio.get_running_loop()
         took = []
@@ -316,7 +312,7 @@ async def test_who_guesses_waits_and_nobody_else_does(guarded: Guarded) -> None:
             begin = loop.time()
             assert (await send(guessing, "orders")).code == NO_PERMISSION
             took.append(loop.time() - begin)
-        # The first five at once, then 100, 200 and 400 ms.
+        # The first five immediately, then after 100, 200 and 400 ms.
         assert sum(took[5:]) >= 0.65
         waiting = asyncio.create_task(send(guessing, "orders"))
         assert (await send(guarded.root, "orders")).code == 0
@@ -324,7 +320,7 @@ async def test_who_guesses_waits_and_nobody_else_does(guarded: Guarded) -> None:
         assert (await waiting).code == NO_PERMISSION
 
 
-async def test_codes_of_a_white_list_are_not_asked_for_a_signature_or_a_policy(start: Start) -> None:
+async def test_white_listed_codes_need_no_signature_or_policy(start: Start) -> None:
     cluster = await start(**ON, authenticationWhitelist="30, 28", authorizationWhitelist="30")
     queue = {"topic": "orders", "queueId": "0"}
     async with (
@@ -334,13 +330,11 @@ async def test_codes_of_a_white_list_are_not_asked_for_a_signature_or_a_policy(s
         await send(root, "orders")
         assert (await nobody.call(RequestCode.GET_MAX_OFFSET, queue)).code == 0
         assert (await nobody.call(RequestCode.GET_MIN_OFFSET, queue)).code == NO_PERMISSION
-        # Not asked who it is, and so without a policy.
+        # Not authenticated, and therefore without a policy.
         assert (await nobody.call(RequestCode.GET_BROKER_RUNTIME_INFO)).code == NO_PERMISSION
 
 
-async def test_refusals_and_changes_are_written_down(
-    guarded: Guarded, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refusals_and_changes_are_audited(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="rmqpy.audit")
     await add_user(guarded.root, "alice", entry("Topic:orders", "Pub"))
     async with await signed(guarded.address, "alice") as alice:

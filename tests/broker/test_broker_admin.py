@@ -103,7 +103,6 @@ RUNTIME_KEYS = [
 
 
 async def test_runtime_information_is_complete_and_as_tools_parse_them(cluster: Cluster) -> None:
-    """T35."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
         table = (await peer.ask(GetBrokerRuntimeInfo())).table
@@ -123,7 +122,7 @@ async def test_runtime_information_is_complete_and_as_tools_parse_them(cluster: 
     assert int(table["putMessageEntireTimeMax"]) >= 0
 
 
-async def test_runtime_information_tells_the_oldest_message_and_every_delay_level_in_use(
+async def test_runtime_information_has_the_oldest_message_and_used_delay_levels(
     cluster: Cluster,
 ) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -208,7 +207,7 @@ async def test_topics_groups_offsets_and_messages_survive_a_restart(tmp_path: Pa
         assert b"kept" in (await pull(peer, "billing", "orders")).body
 
 
-async def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_folder_in_use_is_refused_and_unchanged(tmp_path: Path) -> None:
     async with made_broker(tmp_path, "", {}) as broker:
         with pytest.raises(StoreError):
             async with made_broker(tmp_path, "", {}):
@@ -217,7 +216,7 @@ async def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None
             assert (await send(peer, "orders")).code == 0
 
 
-async def test_a_stop_takes_the_broker_off_its_name_server(start: Start) -> None:
+async def test_stop_unregisters_the_broker(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.namesrv) as names:
         await route_once(names, "BenchmarkTest")

@@ -25,7 +25,7 @@ async def members(peer: Peer, group: str = "billing") -> list[str]:
 
 
 async def test_answers_carry_a_release_that_java_lets_filter_by_sql(cluster: Cluster) -> None:
-    """T1: below ordinal 232, and 0 above all, the Java client refuses."""
+    """The Java client refuses versions below ordinal 232."""
     async with await Peer.connect(cluster.broker.address) as peer:
         ext, body = encode(heartbeat("one", "orders"))
         for encoding in (JSON, 1):
@@ -36,7 +36,7 @@ async def test_answers_carry_a_release_that_java_lets_filter_by_sql(cluster: Clu
 
 
 async def test_a_group_without_members_is_an_error_and_never_an_empty_list(cluster: Cluster) -> None:
-    """T17: Go takes a list without entries for an order to let go of all queues."""
+    """A Go client releases all of its queues when the list is empty."""
     async with await Peer.connect(cluster.broker.address) as peer:
         answer = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "billing"})
         assert (answer.code, answer.remark) == (1, "no consumer for this group, billing")
@@ -44,7 +44,7 @@ async def test_a_group_without_members_is_an_error_and_never_an_empty_list(clust
 
 
 async def test_a_member_is_known_when_its_heartbeat_is_answered(cluster: Cluster) -> None:
-    """T17: asked right after, the broker must know the member; on the VIP port as well."""
+    """The broker must know the member immediately, also on the VIP port."""
     host, _, port = cluster.broker.address.rpartition(":")
     async with (
         await Peer.connect(cluster.broker.address) as peer,
@@ -55,8 +55,8 @@ async def test_a_member_is_known_when_its_heartbeat_is_answered(cluster: Cluster
         assert await members(vip) == ["one"]
 
 
-async def test_members_are_told_when_one_joins_and_when_a_connection_breaks(cluster: Cluster) -> None:
-    """T40: Go clients only close their connection, killed ones do no more."""
+async def test_members_are_notified_of_joins_and_broken_connections(cluster: Cluster) -> None:
+    """Go clients and killed clients do not unregister; they only close their connection."""
     async with await Peer.connect(cluster.broker.address) as one:
         await one.ask(heartbeat("one", "orders"))
         joined = await pushed(one)
@@ -73,7 +73,7 @@ async def test_members_are_told_when_one_joins_and_when_a_connection_breaks(clus
         assert await members(one) == ["one"]
 
 
-async def test_a_client_that_leaves_is_gone_and_one_that_comes_back_is_heard(cluster: Cluster) -> None:
+async def test_leaving_client_is_removed_and_can_rejoin(cluster: Cluster) -> None:
     """The second heartbeat has the bytes of the first, which alone would be answered without asking Python."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.ask(heartbeat("one", "orders", producer="tills"))
@@ -84,7 +84,7 @@ async def test_a_client_that_leaves_is_gone_and_one_that_comes_back_is_heard(clu
         assert await members(peer) == ["one"]
 
 
-async def test_a_heartbeat_that_says_nothing_new_does_not_reach_python(cluster: Cluster) -> None:
+async def test_unchanged_heartbeat_does_not_reach_python(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         first = await beat(peer, heartbeat("one", "orders"))
         costs = []
@@ -107,7 +107,7 @@ async def test_a_first_heartbeat_makes_the_retry_topic_known_at_the_name_server(
         assert [queue.write_queue_nums for queue in found.queue_datas] == [1]
 
 
-async def test_a_group_that_may_not_exist_is_passed_over(start: Start) -> None:
+async def test_heartbeat_of_a_forbidden_group_is_ignored(start: Start) -> None:
     cluster = await start(autoCreateSubscriptionGroup="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await beat(peer, heartbeat("one", "orders"))).code == 0
@@ -129,7 +129,7 @@ async def test_heartbeats_of_version_2_send_their_subscriptions_once(cluster: Cl
 
 
 async def test_cplusplus_heartbeats_are_understood(cluster: Cluster) -> None:
-    """Ordinals for enumerations, numbers as text, sets left out: T25, T41."""
+    """The C++ client sends ordinals for enumerations and numbers as text, and omits sets."""
     body = (
         b'{"clientID":"cpp","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"billing",'
         b'"messageModel":1,"subscriptionDataSet":[{"codeSet":[0],"subString":"A","subVersion":"1700000000000",'
@@ -144,7 +144,7 @@ async def test_cplusplus_heartbeats_are_understood(cluster: Cluster) -> None:
         assert (listed.message_model.name, listed.consume_type.name) == ("CLUSTERING", "CONSUME_PASSIVELY")
 
 
-async def test_tools_see_who_is_connected(cluster: Cluster) -> None:
+async def test_tools_list_connected_clients(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await peer.call(203, {"consumerGroup": "billing"})).code == 206
         assert (await peer.call(204, {"producerGroup": "tills"})).code == 1
@@ -198,7 +198,7 @@ async def test_a_pull_of_an_unknown_group_is_refused_where_groups_are_made_by_ha
 
 
 async def test_an_offset_that_was_never_committed_is_not_found(cluster: Cluster) -> None:
-    """T18: any answer with code 0 would decide where a new group starts."""
+    """Any answer with code 0 would decide where a new group starts."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4))
         ext = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
@@ -206,7 +206,7 @@ async def test_an_offset_that_was_never_committed_is_not_found(cluster: Cluster)
 
 
 async def test_one_way_requests_are_never_answered(cluster: Cluster) -> None:
-    """T8, T44: the flag decides, not the code."""
+    """The flag decides, not the code."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.send(9_999, {}, flag=2)
         await peer.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "absent"}, flag=2)

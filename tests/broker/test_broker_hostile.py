@@ -1,4 +1,4 @@
-"""Hostile input: every request a broker serves answers it, keeps the connection and serves on."""
+"""Hostile input: a broker answers malformed requests of every code, keeps the connection and continues to serve."""
 
 import asyncio
 import json
@@ -93,16 +93,22 @@ EXTS: dict[str, dict[str, str] | None] = {
     },
 }  # fmt: skip
 
-#: A code each of these may get; the answers of one-off failures (a handler that threw) are 1 and are logged.
-EXPECTED = {0, 1, 3, 13, 14, 16, 17, 19, 20, 21, 22, 23, 24, 26, 29, 206}
+#: Larger codes exist in JSON frames only.
+BINARY_CODE_MAX = 0x7FFF
+#: A code that each of these may get; failures of a handler are answered with 1 and logged.
+EXPECTED = {0, 1, 3, 13, 14, 16, 17, 19, 20, 21, 22, 23, 24, 26, 29, 206, 208}
 
 
 @pytest.mark.parametrize("encoding", [JSON, BINARY], ids=["json", "binary"])
 @pytest.mark.parametrize("ext", EXTS.values(), ids=EXTS.keys())
-async def test_every_request_is_answered_and_others_are_served_on(
+async def test_every_hostile_request_is_answered_and_others_are_served(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, ext: dict[str, str] | None, encoding: int
 ) -> None:
-    served = [code for code, what in cluster.broker.table().items() if what != "not served"]
+    served = [
+        code
+        for code, what in cluster.broker.table().items()
+        if what != "not served" and (encoding == JSON or code <= BINARY_CODE_MAX)
+    ]
     async with (
         await Peer.connect(cluster.broker.address) as sane,
         await Peer.connect(cluster.broker.address) as peer,
@@ -123,7 +129,7 @@ async def test_every_request_is_answered_and_others_are_served_on(
     assert [record.message for record in caplog.records if record.exc_info] == [], "refused, not by accident"
 
 
-async def test_what_was_accepted_does_not_keep_the_broker_from_starting_again(tmp_path: Path) -> None:
+async def test_broker_restarts_after_every_accepted_request(tmp_path: Path) -> None:
     changes = (17, 18, 34, 200, 207, 215, 222, 225, 352, 353)
     async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
         await send(peer, "orders", b"before")

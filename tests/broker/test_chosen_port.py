@@ -4,13 +4,14 @@ import socket
 
 import pytest
 
-from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.network import VIP_BELOW
 from rmqpy.control.addresses import Addresses
 
 HOST = "127.0.0.1"
 
 
-def test_a_chosen_port_is_nobody_elses_until_the_broker_listens_there() -> None:
+def test_chosen_port_is_held_until_the_broker_listens() -> None:
     config = BrokerConfig(listen_port=0)
     addresses = Addresses(config)
     addresses.choose_port(config)

@@ -1,4 +1,4 @@
-"""Old files go: on demand, and by settings that change while the broker runs."""
+"""Deletion of old files: on demand, and by settings that change while the broker runs."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in found)
 
 
-async def test_expired_files_are_deleted_on_demand_and_consumers_are_told_where_to_go_on(
+async def test_expired_files_are_deleted_on_demand_and_pulls_are_moved_past_them(
     start: Start,
 ) -> None:
     cluster = await start(**TINY_FILES, fileReservedTime="0")
@@ -59,7 +59,7 @@ async def test_expired_files_are_deleted_on_demand_and_consumers_are_told_where_
         assert await ends(peer) == (first, 10)
 
 
-async def test_nothing_goes_before_its_time(start: Start) -> None:
+async def test_no_file_is_deleted_early(start: Start) -> None:
     cluster = await start(**TINY_FILES)
     async with await Peer.connect(cluster.broker.address) as peer:
         await fill(cluster, peer)
@@ -68,7 +68,7 @@ async def test_nothing_goes_before_its_time(start: Start) -> None:
         assert await ends(peer) == (0, 10)
 
 
-async def test_a_rule_that_is_changed_while_the_broker_runs_counts_at_once(start: Start) -> None:
+async def test_changed_retention_applies_immediately(start: Start) -> None:
     cluster = await start(**TINY_FILES)
     async with await Peer.connect(cluster.broker.address) as peer:
         await fill(cluster, peer)
@@ -81,6 +81,6 @@ async def test_a_rule_that_is_changed_while_the_broker_runs_counts_at_once(start
 
 
 @pytest.mark.parametrize("hours", ["", "24", "-1", "4,5", "04;x"])
-def test_hours_that_are_none_are_refused(hours: str) -> None:
+def test_invalid_hours_are_refused(hours: str) -> None:
     with pytest.raises(ConfigError, match="deleteWhen"):
         broker_config.read({"deleteWhen": hours})

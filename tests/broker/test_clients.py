@@ -1,4 +1,4 @@
-"""The registries of clients: who is in a group, what it takes, who is told."""
+"""The registries of clients: members of groups, their subscriptions, and notifications."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ class Registry:
         return calls
 
 
-async def test_all_members_are_told_when_one_joins_and_when_one_leaves() -> None:
+async def test_all_members_are_notified_of_joins_and_leaves() -> None:
     registry = Registry()
     registry.join(1, data("t"))
     assert await registry.taken() == [("g", [1])]
@@ -53,7 +53,7 @@ async def test_all_members_are_told_when_one_joins_and_when_one_leaves() -> None
     assert await registry.taken() == [("g", [2])]
 
 
-async def test_a_heartbeat_that_changes_nothing_tells_nobody() -> None:
+async def test_unchanged_heartbeat_notifies_no_member() -> None:
     registry = Registry()
     registry.join(1, data("t"))
     await registry.taken()
@@ -61,8 +61,8 @@ async def test_a_heartbeat_that_changes_nothing_tells_nobody() -> None:
     assert await registry.taken() == []
 
 
-async def test_a_closed_connection_takes_its_client_out_of_every_group_at_once() -> None:
-    """T40: Go never unregisters, and a killed Java process cannot."""
+async def test_closed_connection_removes_its_client_from_every_group() -> None:
+    """Go clients never unregister, and a killed Java process cannot."""
     registry = Registry()
     registry.join(1, data("t"))
     registry.join(1, data("t", group="h"))
@@ -82,13 +82,13 @@ async def test_changes_of_one_turn_make_one_notice() -> None:
     assert await registry.taken() == [("g", [0, 1, 2, 3, 4])]
 
 
-async def test_members_that_broadcast_have_nothing_to_rebalance() -> None:
+async def test_broadcasting_members_are_not_notified() -> None:
     registry = Registry()
     registry.join(1, data("t", model=MessageModel.BROADCASTING))
     assert await registry.taken() == []
 
 
-async def test_the_last_heartbeat_says_what_the_group_takes() -> None:
+async def test_last_heartbeat_defines_the_subscriptions() -> None:
     registry = Registry()
     registry.join(1, data("a", "b", version=1))
     await registry.taken()
@@ -105,7 +105,6 @@ async def test_an_older_version_of_a_subscription_does_not_replace_a_newer_one()
 
 
 async def test_a_heartbeat_without_subscriptions_leaves_them_alone() -> None:
-    """T28."""
     registry = Registry()
     registry.join(1, data("a"))
     registry.join(1, data(), with_subscriptions=False)
@@ -122,8 +121,8 @@ async def test_a_fingerprint_is_compared_with_the_last_one_of_the_group() -> Non
     assert not consumers.take_fingerprint("g", 8, without_subscriptions=True)
 
 
-async def test_a_fingerprint_of_subscriptions_that_are_not_known_asks_for_them() -> None:
-    """As after a restart of the broker, where the client would go on without ever sending them."""
+async def test_unknown_fingerprint_requests_the_subscriptions() -> None:
+    """After a restart of the broker the client would never send them again."""
     registry = Registry()
     registry.join(1, data(), with_subscriptions=False)
     assert registry.consumers.take_fingerprint("g", 7, without_subscriptions=True)
@@ -138,7 +137,7 @@ async def test_a_client_on_two_connections_is_one_member() -> None:
     assert registry.consumers.groups["g"].client_ids == ["same"]
 
 
-def test_producers_come_and_go() -> None:
+def test_producers_join_and_leave() -> None:
     producers = Producers()
     producers.register(member(1), "p")
     producers.register(member(2), "p")
@@ -164,7 +163,7 @@ class Ages:
 
 
 @pytest.mark.parametrize(("age_ms", "is_dropped"), [(None, False), (120_000, False), (120_001, True)])
-async def test_a_client_that_falls_silent_is_dropped_and_the_others_are_told(
+async def test_silent_client_is_dropped_and_the_others_are_notified(
     age_ms: int | None, is_dropped: bool
 ) -> None:
     registry = Registry()
@@ -177,23 +176,23 @@ async def test_a_client_that_falls_silent_is_dropped_and_the_others_are_told(
     assert await registry.taken() == ([("g", [2])] if is_dropped else [])
 
 
-async def test_two_connections_that_say_they_are_one_member_are_told_once(
+async def test_connections_with_one_client_id_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     registry = Registry()
 
     def told() -> int:
-        return sum("both say that they are twin" in record.getMessage() for record in caplog.records)
+        return sum("both use the id twin" in record.getMessage() for record in caplog.records)
 
     def beat(connection: int, model: MessageModel = MessageModel.CLUSTERING, group: str = "g") -> None:
         registry.consumers.register(member(connection, "twin"), data("t", group=group, model=model))
 
-    # A client that comes again before its old connection is found dead is one member.
+    # A client that returns before its old connection is found dead is one member.
     beat(1)
     beat(2)
     beat(2)
     assert told() == 0
-    # The old one is heard again: there are two.
+    # The old connection sends again, so there are two members.
     beat(1)
     beat(2)
     beat(1)
@@ -203,7 +202,7 @@ async def test_two_connections_that_say_they_are_one_member_are_told_once(
     beat(3)
     beat(2)
     assert told() == 2
-    # Where everybody gets every message, none comes twice.
+    # In a broadcast group every member gets every message anyway.
     for connection in (4, 5, 4):
         beat(connection, MessageModel.BROADCASTING, "everybody")
     assert told() == 2

@@ -1,4 +1,4 @@
-"""Commits of offsets: what a broker takes, refuses, counts, and finds again after a restart."""
+"""Commits of offsets: accepted, refused, counted, and restored after a restart."""
 
 import asyncio
 import logging
@@ -75,7 +75,7 @@ async def test_a_commit_outside_the_read_queues_or_javas_numbers_is_refused(
 
 
 async def test_every_queue_and_every_number_of_java_can_be_committed(cluster: Cluster) -> None:
-    """Beyond the end of a queue, too: it is what the original takes."""
+    """Beyond the end of a queue, too: it is what Apache's broker takes."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await prepare(peer)
         for queue_id, offset in ((0, 0), (3, 7), (1, LONG_MAX)):
@@ -83,7 +83,7 @@ async def test_every_queue_and_every_number_of_java_can_be_committed(cluster: Cl
             assert await committed(peer, queue_id) == offset
 
 
-async def test_commits_that_nobody_waits_for_are_dropped_outside_of_a_topic_and_counted(start: Start) -> None:
+async def test_oneway_commits_outside_a_topic_are_dropped_and_counted(start: Start) -> None:
     cluster = await start(httpPort="0")
     async with await Peer.connect(cluster.broker.address) as peer:
         await prepare(peer)
@@ -101,13 +101,13 @@ async def test_commits_that_nobody_waits_for_are_dropped_outside_of_a_topic_and_
     assert line.endswith(" 1000.0")
 
 
-async def test_a_group_may_go_back_which_is_counted_and_logged_once(
-    start: Start, caplog: pytest.LogCaptureFixture
+async def test_step_back_of_a_group_is_counted_and_logged_once(
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await start(httpPort="0")
     caplog.set_level(logging.INFO, steps_back.log.name)
     heard = StepsHeard()
-    steps_back.log.addHandler(heard)
+    monkeypatch.setattr(steps_back.log, "handlers", [heard])
     async with await Peer.connect(cluster.broker.address) as peer:
         await prepare(peer)
         for offset in (9, 3):
@@ -116,7 +116,6 @@ async def test_a_group_may_go_back_which_is_counted_and_logged_once(
         # A pull that carries an offset commits it, too.
         assert (await pull(peer, "billing", "orders", sysFlag="5", commitOffset="1")).code == 0
         assert await committed(peer, 0) == 1
-    steps_back.log.removeHandler(heard)
     assert heard.lines == [
         "group billing went back in queue 0 of orders, from 9 to 3: later ones are only counted"
     ]
@@ -127,7 +126,7 @@ async def test_a_group_may_go_back_which_is_counted_and_logged_once(
 
 @pytest.mark.parametrize("queue_id", [4, 1 << 20, 1 << 40])
 @pytest.mark.parametrize("target", [{"offset": "0"}, {}])
-async def test_a_reset_of_a_queue_that_is_not_there_is_refused(
+async def test_reset_of_an_unknown_queue_is_refused(
     cluster: Cluster, queue_id: int, target: dict[str, str]
 ) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -137,7 +136,7 @@ async def test_a_reset_of_a_queue_that_is_not_there_is_refused(
         assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_reset_of_all_queues_is_one_of_those_that_consumers_read(cluster: Cluster) -> None:
+async def test_reset_of_all_queues_covers_the_readable_ones(cluster: Cluster) -> None:
     ext = {
         "topic": "uneven", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "5", "perm": "6",
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -154,7 +153,7 @@ async def test_a_reset_of_all_queues_is_one_of_those_that_consumers_read(cluster
         assert len(table) == 2
 
 
-async def test_a_file_with_offsets_of_no_queue_is_taken_without_them(tmp_path: Path) -> None:
+async def test_offsets_of_unknown_queues_in_the_file_are_dropped(tmp_path: Path) -> None:
     """The file may be of an earlier release, which took any number; what has messages stays."""
     async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
         await prepare(peer)

@@ -1,4 +1,4 @@
-"""broker.conf: each key is served, reported, or refused; nothing is ignored in silence."""
+"""broker.conf: each key is served, reported, or refused; no key is ignored silently."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_every_key_of_an_apache_broker_has_one_class() -> None:
     assert {key: found for key in KEYS if len(found := classes(key)) != 1} == {}
 
 
-def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
+def test_shipped_broker_conf_starts_and_reports_ignored_keys() -> None:
     reading = broker.read(
         {
             "brokerClusterName": "DefaultCluster",
@@ -63,12 +63,12 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
         {"tls.server.mode": "enforcing"},
     ],
 )
-def test_what_is_dangerous_to_ignore_stops_the_start(setting: Mapping[str, str]) -> None:
+def test_start_refuses_settings_that_are_unsafe_to_ignore(setting: Mapping[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
         broker.read(setting)
 
 
-def test_a_dangerous_key_with_its_harmless_value_is_no_matter() -> None:
+def test_dangerous_key_with_a_harmless_value_is_accepted() -> None:
     assert broker.read({"aclEnable": "false", "totalReplicas": "1", "storeType": "default"}).warnings == []
 
 
@@ -105,20 +105,20 @@ def test_folders_of_log_queues_and_index_are_below_the_root_unless_they_are_name
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ({"storePathCommitLog": "/mnt/a,/mnt/b"}, "in one folder, not in several"),
-        ({"storePathCommitLog": "/data"}, "the root /data is not to lie in it"),
-        ({"storePathIndex": "/"}, "the root /data is not to lie in it"),
-        ({"storePathCommitLog": "/data/config/log"}, "config is at /data/config"),
-        ({"storePathIndex": "/data/rmqpy"}, "rmqpy is at /data/rmqpy"),
-        ({"storePathConsumeQueue": "/data/commitlog"}, "storePathCommitLog is at /data/commitlog"),
+        ({"storePathCommitLog": "/mnt/a,/mnt/b"}, "must be in one folder"),
+        ({"storePathCommitLog": "/data"}, "must not contain the root /data"),
+        ({"storePathIndex": "/"}, "must not contain the root /data"),
+        ({"storePathCommitLog": "/data/config/log"}, "config uses /data/config"),
+        ({"storePathIndex": "/data/rmqpy"}, "rmqpy uses /data/rmqpy"),
+        ({"storePathConsumeQueue": "/data/commitlog"}, "storePathCommitLog uses /data/commitlog"),
         (
             {"storePathCommitLog": "/mnt/a", "storePathIndex": "/mnt/a/index"},
-            "storePathCommitLog is at /mnt/a",
+            "storePathCommitLog uses /mnt/a",
         ),
-        ({"storePathIndex": "/mnt/a\nb"}, "no line feed"),
+        ({"storePathIndex": "/mnt/a\nb"}, "must not contain a line feed"),
     ],
 )
-def test_each_of_them_has_a_folder_of_its_own(setting: Mapping[str, str], reason: str) -> None:
+def test_store_parts_need_separate_folders(setting: Mapping[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         broker.read({"storePathRootDir": "/data"} | setting)
 
@@ -128,16 +128,16 @@ def test_each_of_them_has_a_folder_of_its_own(setting: Mapping[str, str], reason
     [
         ({"listenPort": "70000"}, "from 0 to 65535"),
         ({"listenPort": "x"}, "whole number"),
-        ({"listenPort": "2"}, "no port 2 below"),
+        ({"listenPort": "2"}, "VIP port, 2 below"),
         ({"autoCreateTopicEnable": "yes"}, "true or false"),
         ({"flushDiskType": "NEVER"}, "ASYNC_FLUSH, SYNC_FLUSH"),
         (
             {"transientStorePoolEnable": "true", "syncFlushMapped": "true"},
             "transientStorePoolEnable and syncFlushMapped exclude each other",
         ),
-        ({"commitLogWritePath": "spool", "flushDiskType": "SYNC_FLUSH"}, "is for flushDiskType=ASYNC_FLUSH"),
-        ({"commitLogWritePath": "spool", "transientStorePoolEnable": "true"}, "a write path of their own"),
-        ({"commitLogWritePath": "spool", "commitLogSpoolBytes": "1048576"}, "maxMessageSize=4194304 need"),
+        ({"commitLogWritePath": "ring", "flushDiskType": "SYNC_FLUSH"}, "needs flushDiskType=ASYNC_FLUSH"),
+        ({"commitLogWritePath": "ring", "transientStorePoolEnable": "true"}, "their own write path"),
+        ({"commitLogWritePath": "ring", "commitLogRingBytes": "1048576"}, "maxMessageSize=4194304 need"),
         ({"brokerPermission": "8"}, "from 0 to 7"),
         ({"namesrvAddr": "somewhere"}, "host:port"),
     ],
@@ -167,9 +167,9 @@ def test_three_keys_choose_a_durability_that_the_store_knows(
     Store(config.store)
 
 
-def test_the_spool_is_a_write_path_of_messages_in_the_page_cache() -> None:
-    config, _ = broker.read({"commitLogWritePath": "spool"})
-    assert config.store.durability == "page_cache_spooled"
+def test_the_write_ring_is_a_write_path_of_messages_in_the_page_cache() -> None:
+    config, _ = broker.read({"commitLogWritePath": "ring"})
+    assert config.store.durability == "page_cache_ring"
     Store(config.store)
 
 
@@ -179,7 +179,7 @@ def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, i
     assert warnings == []
 
 
-def test_only_an_address_in_the_configuration_opens_the_door() -> None:
+def test_broker_listens_on_loopback_unless_configured() -> None:
     check_addresses({}, listen="127.0.0.1", advertised="127.0.0.1", is_open=False)
     check_addresses({"brokerIP1": "127.0.0.1"}, listen="127.0.0.1", advertised="127.0.0.1", is_open=False)
     check_addresses({"brokerIP1": "192.0.2.7"}, listen="0.0.0.0", advertised="192.0.2.7", is_open=True)
@@ -200,7 +200,7 @@ def test_only_listed_keys_can_be_changed_while_the_broker_runs() -> None:
             config.change({key: "1"})
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.conf"):
         broker.load(tmp_path / "missing.conf")
 

@@ -1,4 +1,4 @@
-"""Bounds of settings: both halves take both ends of every one, and refuse what lies beyond by the operator's key."""
+"""Bounds of settings: both halves accept both ends, and refuse values beyond with the operator's key."""
 
 import copy
 import re
@@ -24,7 +24,7 @@ def bounded() -> Iterator[Case]:
 
 
 def hand_down(config: Settings) -> None:
-    """Give a configuration to the native half, as a broker does; nothing is opened."""
+    """Give a configuration to the native module, as a broker does; nothing is opened."""
     if isinstance(config, StoreConfig):
         Store(config)
     elif isinstance(config, BrokerConfig):
@@ -34,7 +34,7 @@ def hand_down(config: Settings) -> None:
 @pytest.mark.parametrize(
     ("role", "wire", "key"), list(bounded()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_both_halves_take_both_ends_and_nothing_beyond(role: type[Settings], wire: str, key: Key) -> None:
+def test_rust_and_python_accept_the_same_bounds(role: type[Settings], wire: str, key: Key) -> None:
     for end, step in ((key.low, -1), (key.high, 1)):
         if end is None:
             continue
@@ -44,10 +44,12 @@ def test_both_halves_take_both_ends_and_nothing_beyond(role: type[Settings], wir
 
 
 @pytest.mark.parametrize("wire", sorted(store_settings().keys() - {LEVELS}))
-def test_what_the_store_checks_is_what_the_configuration_says(wire: str) -> None:
-    default, low, high, unit = store_settings()[wire]
+def test_store_checks_the_bounds_of_the_configuration(wire: str) -> None:
+    native_key = store_settings()[wire]
     name, key = StoreConfig.declared()[wire]
-    assert (getattr(StoreConfig(), name), key.low, key.high, key.unit) == (default, low, high, unit)
+    low, high = native_key.low, native_key.high
+    assert (getattr(StoreConfig(), name), key.unit) == (native_key.default, native_key.unit)
+    assert (key.low, key.high) == (low, high)
     # A configuration that has got around its own check.
     broken = copy.copy(StoreConfig())
     for value in {low - 1, high + 1} - {-1}:
@@ -59,7 +61,7 @@ def test_what_the_store_checks_is_what_the_configuration_says(wire: str) -> None
 
 
 def test_there_is_a_bound_on_delay_levels_in_both_halves() -> None:
-    _, low, high, _ = store_settings()[LEVELS]
+    low, high = store_settings()[LEVELS].low, store_settings()[LEVELS].high
     broken = copy.copy(StoreConfig())
     for count in (low, high):
         Store(StoreConfig.read({LEVELS: "1s " * count}))

@@ -11,7 +11,7 @@ from rmqpy.protocol.requests.queues import MessageQueue
 from wire import Peer
 
 
-async def test_a_connection_is_in_a_thousand_groups_however_many_heartbeats_it_sends(
+async def test_connection_is_limited_to_a_thousand_groups(
     cluster: Cluster,
 ) -> None:
     async with (
@@ -26,9 +26,7 @@ async def test_a_connection_is_in_a_thousand_groups_however_many_heartbeats_it_s
 
 
 @pytest.mark.parametrize(("client", "producer"), [("c" * 2_000, "p"), ("c", "p" * 2_000)])
-async def test_names_that_nobody_could_read_are_not_kept(
-    cluster: Cluster, client: str, producer: str
-) -> None:
+async def test_oversized_names_are_not_stored(cluster: Cluster, client: str, producer: str) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await beat(peer, heartbeat(client, producer=producer))).code == ResponseCode.INVALID_PARAMETER
 
@@ -42,9 +40,7 @@ async def test_names_that_nobody_could_read_are_not_kept(
     ],
     ids=["expression", "tags", "hashes"],
 )
-async def test_a_subscription_is_not_a_store_for_text(
-    cluster: Cluster, subscription: SubscriptionData
-) -> None:
+async def test_oversized_subscription_is_refused(cluster: Cluster, subscription: SubscriptionData) -> None:
     beyond = heartbeat("one", "orders")
     beyond.body.consumer_data_set[0].subscription_data_set.append(subscription)
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -54,7 +50,7 @@ async def test_a_subscription_is_not_a_store_for_text(
         assert (await beat(peer, heartbeat("one", "orders"))).code == 0
 
 
-async def test_only_queues_that_are_there_are_locked_and_only_by_groups_that_are(cluster: Cluster) -> None:
+async def test_locks_need_an_existing_queue_and_group(cluster: Cluster) -> None:
     queues = [
         MessageQueue(broker_name="broker-a", queue_id=queue_id, topic="orders") for queue_id in (0, 3, 4, -1)
     ]

@@ -1,4 +1,4 @@
-"""Progress that a slave copies counts once its log has got there: a slave that is promoted passes over nothing."""
+"""Progress copied by a slave: it applies once the log has reached it, so that a promoted slave skips nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, until
+from broker.replicas import made_slave, topics
 from broker.talk import send
 from broker.test_transactions import COMMIT, HALF, MARKS, end, half, saved, stored
 from rmqpy.broker import Broker
@@ -20,17 +20,18 @@ from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSub
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
 from rmqpy.remoting.client import Peer as BrokerPeer
+from waiting import until_async
 from wire import Peer, Refusal
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
-#: Nobody listens there: the log does not follow.
+#: Nothing listens there, so the log does not follow.
 ASIDE = "127.0.0.1:1"
 
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Grows with each copy of the offsets, of which there are many."""
+    """Grows with each copy of the offsets."""
     monkeypatch.setattr("rmqpy.control.replicas.offset_copy.SECONDS", 0.05)
     done: list[float] = []
     copy = OffsetCopy.copy
@@ -45,11 +46,9 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def some(rounds: list[float]) -> None:
-    """What the master has now was told."""
+    """Wait for rounds that began after this call."""
     before = len(rounds)
-    async with asyncio.timeout(20):
-        while len(rounds) < before + 3:  # noqa: ASYNC110 - of another task
-            await asyncio.sleep(0.01)
+    await until_async(lambda: len(rounds) >= before + 3)
 
 
 async def has_all(slave: Peer, master: Peer) -> bool:
@@ -59,18 +58,18 @@ async def has_all(slave: Peer, master: Peer) -> bool:
 
 @asynccontextmanager
 async def aside(folder: Path, namesrv: str) -> AsyncIterator[Broker]:
-    """The slave, whose log does not follow any more while all the rest is copied."""
+    """A slave whose log stops following while everything else is copied."""
     async with made_slave(folder, namesrv, haMasterAddress=ASIDE) as slave:
         yield slave
 
 
-async def test_a_half_that_ended_after_the_log_of_a_promoted_slave_is_open_there(
+async def test_half_message_ended_beyond_a_promoted_slaves_log_is_open_there(
     tmp_path: Path, namesrv: str, rounds: list[float]
 ) -> None:
     async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as at_master:
         async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
             decided = await half(at_master)
-            await until(lambda: has_all(at_slave, at_master), bool)
+            await until_async(lambda: has_all(at_slave, at_master), bool)
         async with aside(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
             assert (await end(at_master, decided, COMMIT)).code == 0
             await saved(at_master, HALF, 1)
@@ -104,10 +103,10 @@ async def test_committed_offsets_wait_for_the_log(tmp_path: Path, namesrv: str, 
             await some(rounds)
             assert await offset(at_slave) is None
         async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
-            await until(lambda: offset(at_slave), lambda found: found == 5)
+            await until_async(lambda: offset(at_slave), lambda found: found == 5)
 
 
-async def test_a_log_that_is_cut_finds_its_transactions_again(
+async def test_cut_log_rebuilds_its_transactions(
     tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(self: OffsetCopy, master: BrokerPeer) -> float:
@@ -122,9 +121,9 @@ async def test_a_log_that_is_cut_finds_its_transactions_again(
             await Peer.connect(slave.address) as at_slave,
         ):
             decided = await half(at_master)
-            await until(lambda: has_all(at_slave, at_master), bool)
+            await until_async(lambda: has_all(at_slave, at_master), bool)
         await admin.promote("broker-a", 1)
-        # The decision reaches nobody but the master that was replaced.
+        # The decision reaches only the master that was replaced.
         async with (
             NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as elsewhere,
             made_broker(tmp_path, elsewhere.address, {}) as alone,
@@ -132,13 +131,15 @@ async def test_a_log_that_is_cut_finds_its_transactions_again(
         ):
             assert (await end(peer, decided, COMMIT)).code == 0
             await saved(peer, HALF, 1)
-        # Its copy of the offsets comes too late.
+        # The copy of the offsets is too late.
         monkeypatch.setattr(OffsetCopy, "copy", never)
         async with made_broker(tmp_path, namesrv, back_as_slave) as back:
             async with await Peer.connect(slave.address) as peer:
                 assert (await send(peer, "orders")).code == 0
                 theirs = (await peer.ask(GetBrokerHaStatus())).master_commit_log_max_offset
-            await until(lambda: follows(back, theirs), bool)
+            await until_async(lambda: follows(back, theirs), bool)
+            async with await Peer.connect(back.address) as peer:
+                await until_async(lambda: topics(peer), lambda found: "orders" in found)
             await slave.stop()
             await admin.promote("broker-a", 1)
             async with await Peer.connect(back.address) as promoted:
@@ -146,7 +147,7 @@ async def test_a_log_that_is_cut_finds_its_transactions_again(
 
 
 async def follows(slave: Broker, theirs: int) -> bool:
-    """Whether it has the log up to there; it may be about to start again."""
+    """Return whether it has the log up to this position; it may be about to restart."""
     try:
         async with await Peer.connect(slave.address) as peer:
             told = (await peer.ask(GetBrokerHaStatus())).ha_client_runtime_info

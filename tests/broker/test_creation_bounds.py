@@ -1,4 +1,4 @@
-"""Topics that their first message makes: how many one connection may begin, and what becomes of those beyond."""
+"""Topics created by their first message: the most that one connection may create, and the refusal beyond."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def made(folder: Path) -> set[str]:
     return {name for name in content["topicConfigTable"] if name.startswith("wanted-")}
 
 
-async def test_a_connection_may_begin_so_many_topics_a_minute_and_another_is_not_touched(
+async def test_topics_created_per_minute_are_limited_per_connection(
     start: Start,
 ) -> None:
     cluster = await start(autoCreateTopicsPerMinute="5")
@@ -29,7 +29,7 @@ async def test_a_connection_may_begin_so_many_topics_a_minute_and_another_is_not
         answers = [await send(flood, f"wanted-{number}") for number in range(8)]
         assert [answer.code for answer in answers] == [0] * 5 + [ResponseCode.SYSTEM_BUSY] * 3
         assert all((answer.remark or "").startswith("[OVERLOAD]") for answer in answers[5:])
-        # What is there can be used, and every connection has a minute of its own.
+        # Existing topics can be used, and every connection has a separate budget.
         assert (await send(flood, "wanted-0")).code == 0
         assert (await send(other, "wanted-7")).code == 0
     assert made(cluster.folder) == {f"wanted-{number}" for number in (0, 1, 2, 3, 4, 7)}
@@ -43,7 +43,7 @@ async def test_groups_that_pulls_need_are_counted_with_the_topics_of_sends(start
         assert [answer.code for answer in answers] == [0] * 4 + [ResponseCode.SYSTEM_BUSY]
 
 
-async def test_sends_that_nobody_waits_for_are_dropped_beyond_the_bound_and_counted(start: Start) -> None:
+async def test_oneway_sends_beyond_the_bound_are_dropped_and_counted(start: Start) -> None:
     cluster = await start(autoCreateTopicsPerMinute="5", httpPort="0")
     async with await Peer.connect(cluster.broker.address) as peer:
         for number in range(300):
@@ -60,8 +60,8 @@ async def test_sends_that_nobody_waits_for_are_dropped_beyond_the_bound_and_coun
     assert (dropped.split()[-1], refused.split()[-1]) == ("295.0", "296.0")
 
 
-async def test_names_that_cannot_be_made_do_not_use_up_a_minute(start: Start) -> None:
-    """A consumer whose group is missing asks every few seconds, for each of its queues: it is told the reason."""
+async def test_refused_names_do_not_count_against_the_limit(start: Start) -> None:
+    """A consumer whose group is missing retries every few seconds for each queue, and gets the reason."""
     cluster = await start(autoCreateTopicsPerMinute="5", autoCreateSubscriptionGroup="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
@@ -71,9 +71,7 @@ async def test_names_that_cannot_be_made_do_not_use_up_a_minute(start: Start) ->
 
 
 @pytest.mark.parametrize("group", ["", " ", "a/b", "g" * 121, "g" * 60_000], ids=lambda name: f"{len(name)}")
-async def test_a_group_that_nobody_may_make_is_refused_without_asking_for_it(
-    start: Start, group: str
-) -> None:
+async def test_forbidden_group_is_refused_without_a_creation_request(start: Start, group: str) -> None:
     cluster = await start(httpPort="0")
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")

@@ -1,4 +1,4 @@
-"""A saved table that cannot be read stops every start, and not only the first, until somebody has decided."""
+"""Unreadable tables: they prevent every start, not only the first, until an operator decides."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from broker.conftest import made_broker
-from broker.replicas import until
 from broker.talk import send
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
@@ -15,12 +14,13 @@ from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSub
 from rmqpy.protocol.requests.kv import GetKv, PutKv
 from rmqpy.protocol.requests.timers import GetTimerMetrics
 from rmqpy.protocol.requests.topics import GetAllTopicConfig, UpdateAndCreateTopic
+from waiting import until_async
 from wire import Peer
 
 TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
-#: Files of counts by topic; where in them, and of what, there is one.
+#: Files of counts by topic, with the place and kind of a count in them.
 COUNTS = {"timermetrics": ("timingCount", "later"), "transactionMetrics": ("transactionCount", "half")}
-#: What lies there, by the ending of its name.
+#: The file contents, by ending of the name.
 DAMAGE = {
     "both cut off": {"": '{"dataVersion":{', ".bak": '{"dataVersion":'},
     "no backup": {"": '{"dataVersion":{'},
@@ -33,7 +33,7 @@ DAMAGE = {
 
 
 def lay(folder: Path, name: str, damage: dict[str, str]) -> dict[str, bytes]:
-    """Leave these files in place of a table; what is there afterwards, by name."""
+    """Put these files in place of a table, start, and return the files afterwards, by name."""
     for old in folder.glob(f"{name}*"):
         old.unlink()
     for ending, text in damage.items():
@@ -47,7 +47,7 @@ def found(folder: Path, name: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 @pytest.mark.parametrize("name", TABLES)
-async def test_no_start_goes_on_without_a_table_whose_files_are_damaged(
+async def test_start_refuses_a_table_with_damaged_files(
     tmp_path: Path, name: str, damage: dict[str, str]
 ) -> None:
     config = tmp_path / "store/config"
@@ -69,7 +69,7 @@ async def test_no_start_goes_on_without_a_table_whose_files_are_damaged(
         pass
 
 
-async def test_a_damaged_table_is_put_aside_where_its_backup_is_whole(
+async def test_damaged_table_is_set_aside_if_its_backup_is_valid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = tmp_path / "store/config"
@@ -85,9 +85,9 @@ async def test_a_damaged_table_is_put_aside_where_its_backup_is_whole(
                 await peer.ask(GetAllTopicConfig())
             ).body.topic_config_table.keys()
         assert (config / "topics.json.damaged").read_text() == damage
-        assert [text for text in caplog.messages if "its backup is used" in text and "topics.json" in text]
+        assert [text for text in caplog.messages if "used its backup" in text and "topics.json" in text]
     async with made_broker(tmp_path, "", {}):
-        """What was put aside is no obstacle once there is a successor."""
+        """A file that was set aside does not block a start once a valid one exists."""
 
 
 async def test_a_table_that_may_not_be_read_is_not_replaced_by_its_backup(tmp_path: Path) -> None:
@@ -104,25 +104,25 @@ async def test_a_table_that_may_not_be_read_is_not_replaced_by_its_backup(tmp_pa
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-async def test_counts_that_cannot_be_read_are_made_anew(
+async def test_unreadable_counts_are_recomputed(
     tmp_path: Path, damage: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They follow from the store, and are for a broker of Apache's that takes the folder over."""
+    """They follow from the store, and are for an Apache broker that takes the folder over."""
     config = tmp_path / "store/config"
     config.mkdir(parents=True)
     for name in COUNTS:
         lay(config, name, damage)
     async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
-        told = [text for text in caplog.messages if "made anew" in text]
+        told = [text for text in caplog.messages if "counting again" in text]
         assert [sum(name in text for text in told) for name in COUNTS] == [1, 1]
         assert (await send(peer, "later", i="TIMER_DELAY_SEC\x01600\x02")).code == 0
         assert (await send(peer, "half", i="TRAN_MSG\x01true\x02PGROUP\x01p\x02", f="4")).code == 0
-        await until(lambda: peer.ask(GetTimerMetrics()), lambda answer: "later" in answer.timing_count)
+        await until_async(lambda: peer.ask(GetTimerMetrics()), lambda answer: "later" in answer.timing_count)
     for name, (member, topic) in COUNTS.items():
         assert json.loads((config / name).read_text())[member][topic]["count"] == 1
     caplog.clear()
     async with made_broker(tmp_path, "", {}):
-        assert not [text for text in caplog.messages if "made anew" in text]
+        assert not [text for text in caplog.messages if "counting again" in text]
 
 
 async def test_a_name_server_does_not_start_without_its_values_either(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Delay levels: what is asked of them, and the file that says how far they have got."""
+"""Delay levels: accepted requests, and the file of their progress."""
 
 import asyncio
 import struct
@@ -16,13 +16,13 @@ from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Peer
 
 from .conftest import Start, made_broker
+from .records import arrival, records
 from .talk import pull, send
-from .test_send_back import arrival, records
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
-async def test_a_delayed_message_waits_under_its_level_and_arrives_as_it_was_sent(start: Start) -> None:
+async def test_delayed_message_is_pending_under_its_level_and_arrives_unchanged(start: Start) -> None:
     cluster = await start(messageDelayLevel="1h 300ms")
     async with await Peer.connect(cluster.broker.address) as peer:
         answer = await send(
@@ -43,22 +43,20 @@ async def test_a_delayed_message_waits_under_its_level_and_arrives_as_it_was_sen
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-async def test_no_level_is_no_delay(start: Start, level: str) -> None:
+async def test_message_without_level_is_not_delayed(start: Start, level: str) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, "now", i=f"DELAY\x01{level}\x02")).code == 0
         assert (await arrival(peer, "now")).body == b"hello"
 
 
-async def test_a_level_that_is_no_number_is_refused(start: Start) -> None:
+async def test_invalid_delay_level_is_refused(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, "now", i="DELAY\x01soon\x02")).code == 13
 
 
-async def test_what_is_delivered_is_saved_at_stop_and_not_delivered_again(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_delivery_is_saved_at_stop_and_not_repeated(start: Start, tmp_path: Path) -> None:
     """With a level that is counted from 1 and an offset that counts messages, as Apache's file has them."""
     cluster = await start(messageDelayLevel="100ms 1h")
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -78,9 +76,7 @@ async def test_what_is_delivered_is_saved_at_stop_and_not_delivered_again(
         assert (await pull(peer, "readers", "later", 3)).code == 19
 
 
-async def test_progress_of_a_level_that_the_settings_lack_is_kept_and_nothing_is_delivered_twice(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_progress_of_a_removed_level_is_kept_without_repeats(start: Start, tmp_path: Path) -> None:
     cluster = await start(messageDelayLevel="100ms 100ms")
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "later", b"once", i="DELAY\x012\x02")
@@ -100,7 +96,7 @@ async def test_progress_of_a_level_that_the_settings_lack_is_kept_and_nothing_is
         assert "2" in fastjson.loads(text)["offsetTable"], f"{levels}: {text}"
 
 
-async def test_what_waits_in_a_level_that_the_settings_lack_is_delivered_at_its_time(
+async def test_message_of_a_removed_level_is_delivered_at_its_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = HandClock()
@@ -126,19 +122,19 @@ async def test_what_waits_in_a_level_that_the_settings_lack_is_delivered_at_its_
 @pytest.mark.parametrize(
     ("properties", "room"), [("DELAY\x011\x02", "level 1"), ("TIMER_DELAY_SEC\x0160\x02", "a timed message")]
 )
-async def test_a_start_is_refused_while_a_message_waits_that_the_log_would_not_take(
+async def test_start_is_refused_if_a_pending_message_exceeds_the_log_limit(
     tmp_path: Path, properties: str, room: str
 ) -> None:
     settings = {"messageDelayLevel": "1m"}
-    spool = {"commitLogWritePath": "spool", "commitLogSpoolBytes": str(1 << 19), "maxMessageSize": "60000"}
+    ring = {"commitLogWritePath": "ring", "commitLogRingBytes": str(1 << 19), "maxMessageSize": "60000"}
     async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
         async with (
             made_broker(tmp_path, namesrv.address, settings) as broker,
             await Peer.connect(broker.address) as peer,
         ):
             assert (await send(peer, "later", bytes(200_000), i=properties)).code == 0
-        with pytest.raises(StoreError, match=f"{room}.*commitLogSpoolBytes"):
-            async with made_broker(tmp_path, namesrv.address, settings | spool):
+        with pytest.raises(StoreError, match=f"{room}.*commitLogRingBytes"):
+            async with made_broker(tmp_path, namesrv.address, settings | ring):
                 pass
         async with made_broker(tmp_path, namesrv.address, settings):
             pass
@@ -180,13 +176,13 @@ async def test_the_file_is_written_when_something_was_delivered(tmp_path: Path) 
     assert fastjson.loads(path.read_text())["dataVersion"]["counter"] == 7
 
 
-def test_the_levels_are_read_as_the_original_reads_them() -> None:
+def test_delay_levels_are_parsed_like_the_original() -> None:
     assert StoreConfig().delays_ms[:4] == (1_000, 5_000, 10_000, 30_000)
     assert (len(StoreConfig().delays_ms), StoreConfig().delays_ms[17]) == (18, 7_200_000)
     assert StoreConfig(delay_levels="250ms 1d").delays_ms == (250, 86_400_000)
 
 
 @pytest.mark.parametrize("levels", ["", "1", "1x", "0s", "-1s", " ".join(["1s"] * 129)])
-def test_levels_that_make_no_sense_stop_the_start(levels: str) -> None:
+def test_invalid_delay_levels_prevent_the_start(levels: str) -> None:
     with pytest.raises(ConfigError, match="messageDelayLevel"):
         StoreConfig(delay_levels=levels)

@@ -1,4 +1,4 @@
-"""Filters of pulls: how many tags a subscription may have, and how many waiting pulls are compared with a message."""
+"""Filters of pulls: the bounds of tags in a subscription, and of waiting pulls compared with a message."""
 
 import socket
 from collections import Counter
@@ -70,7 +70,7 @@ def test_a_registered_subscription_with_too_many_tags_is_refused_with_the_reason
 
 
 @pytest.mark.parametrize("subscription", ["other", tags(TAGS_MAX)])
-def test_pulls_for_other_tags_sleep_on(server: Standalone, subscription: str) -> None:
+def test_pulls_for_other_tags_are_not_woken(server: Standalone, subscription: str) -> None:
     with connect(server) as waiting, connect(server) as producer:
         parked(server, waiting, 100, subscription)
         exchange(producer, tagged_send("wanted"), 1)
@@ -82,7 +82,7 @@ def test_pulls_for_other_tags_sleep_on(server: Standalone, subscription: str) ->
     assert not any(b"wanted" in frame.body for frame in found)
 
 
-def test_a_crowd_of_waiting_pulls_is_woken_without_a_look_at_its_tags(server: Standalone) -> None:
+def test_many_waiting_pulls_are_woken_without_comparing_tags(server: Standalone) -> None:
     with connect(server) as waiting, connect(server) as producer:
         parked(server, waiting, COMPARED_MAX + 1, "other")
         exchange(producer, tagged_send("wanted"), 1)

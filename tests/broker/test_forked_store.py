@@ -1,4 +1,4 @@
-"""A process that has a store open forks: the child has no part in it, and outlives the parent without locking it."""
+"""Forks of a process with an open store: the child has no part in it, and does not lock it after the parent's end."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from rmqpy._native import Store
 from rmqpy.config.broker import read
 from rmqpy.errors import StoreError
 
-#: The child tries every use of the store and goes on; the parent says how the child is called, and waits to be killed.
+#: The child tries every use of the store, prints its pid and stays; the parent waits to be killed.
 PARENT = """
 import os, signal, sys
 from rmqpy import errors

@@ -31,7 +31,7 @@ class Exchange(NamedTuple):
 
 
 def frames(path: Path) -> Iterator[tuple[str, Frame]]:
-    """The frames of one capture; the long ones were cut, as their length words tell, and are left out."""
+    """Return the frames of one capture, without long ones that were truncated, as their length words show."""
     lines = path.read_text().splitlines()
     for title, content in itertools.pairwise(lines):
         if title.startswith(("[request]", "[reply]")):
@@ -51,7 +51,7 @@ EXCHANGES = list(exchanges())
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.name)
-def test_what_clients_send_is_understood_and_nothing_of_the_answer_is_missing(exchange: Exchange) -> None:
+def test_golden_requests_get_complete_answers(exchange: Exchange) -> None:
     kind = DECLARED[exchange.request.code]
     decode(kind, exchange.request.ext or {}, exchange.request.body)
     reply = exchange.reply

@@ -1,4 +1,4 @@
-"""A master that is gone has a name: every surface says whose master is gone, and what to do; a start is no alarm."""
+"""Unreachable masters: every surface names the master and a remedy; a starting one raises no alarm."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,13 +9,14 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, pair, until
+from broker.replicas import made_slave, pair
 from broker.test_promises import findings
 from broker.test_promotion import filled, state_of
 from rmqpy.admin.checks import CheckResult
 from rmqpy.broker import Broker
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
+from waiting import until_async
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
@@ -30,25 +31,25 @@ async def lone_slave(folder: Path, namesrv: str) -> AsyncIterator[tuple[Broker, 
         yield slave, address
 
 
-async def test_a_dead_master_is_named_with_what_to_do(
+async def test_unreachable_master_is_named_with_a_remedy(
     tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with lone_slave(tmp_path, namesrv) as (slave, old), rmqpy.AsyncAdmin(namesrv) as admin:
-        wanted = f"broker-a has no master: the one at {old} is gone, slave 1 heard it "
+        wanted = f"broker-a has no master: the one at {old} is unreachable, slave 1 lost it "
         found = await findings(admin)
         assert list(found) == ["master of broker-a"]
         assert found["master of broker-a"].startswith(f"bad: {wanted}")
         assert "rmqpy cluster promote broker-a --id 1" in found["master of broker-a"]
         assert "haListenPort" not in str(found)
         assert (state_of(await admin.replicas(), 1).fault or "").startswith(wanted)
-        # The slave says so itself once the name servers have told it, in its log and to `cluster info`.
-        await until(admin.brokers, lambda states: (states[0].fault or "").startswith(wanted))
-        await until(lambda: logged(caplog, wanted), bool)
-        # It still knows the name after a restart, when nobody could tell it.
+        # The slave reports it once the name servers have, in its log and to `cluster info`.
+        await until_async(admin.brokers, lambda states: (states[0].fault or "").startswith(wanted))
+        await until_async(lambda: logged(caplog, wanted), bool)
+        # It still knows the name after a restart, when no server could report it.
         await slave.stop()
         await slave.start()
-        found = await until(lambda: findings(admin), lambda found: "master of broker-a" in found)
-        assert f"broker-a has no master: the one at {old} is gone" in found["master of broker-a"]
+        found = await until_async(lambda: findings(admin), lambda found: "master of broker-a" in found)
+        assert f"broker-a has no master: the one at {old} is unreachable" in found["master of broker-a"]
 
 
 async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
@@ -64,15 +65,17 @@ async def checks_while(admin: rmqpy.AsyncAdmin, work: asyncio.Task[None]) -> lis
     return bad
 
 
-async def test_a_slave_that_starts_is_no_alarm(tmp_path: Path, namesrv: str) -> None:
+async def test_starting_slave_raises_no_alarm(tmp_path: Path, namesrv: str) -> None:
     async with pair(tmp_path, namesrv) as (master, slave), rmqpy.AsyncAdmin(namesrv) as admin:
         end = await filled(master.address, slave.address, 3)
         await slave.stop()
-        await until(lambda: slave_count(admin), lambda count: count == 0)
+        await until_async(lambda: slave_count(admin), lambda count: count == 0)
 
         async def start() -> None:
             await slave.start()
-            await until(lambda: admin.replicas(), lambda states: all(each.fault is None for each in states))
+            await until_async(
+                lambda: admin.replicas(), lambda states: all(each.fault is None for each in states)
+            )
 
         found = await checks_while(admin, asyncio.create_task(start()))
         assert {each.check for each in found} <= {"replicas of broker-a"}, (
@@ -85,18 +88,19 @@ async def slave_count(admin: rmqpy.AsyncAdmin) -> int | None:
     return state_of(await admin.replicas(), 0).slaves
 
 
-async def test_a_slave_that_never_finds_a_master_is_an_alarm_after_a_while(
+async def test_slave_without_a_master_raises_an_alarm_later(
     tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with made_slave(tmp_path, namesrv), rmqpy.AsyncAdmin(namesrv) as admin:
         monkeypatch.setattr("rmqpy.protocol.replica_findings.START_SECONDS", 0.0)
-        found = await until(lambda: findings(admin), lambda found: "master of broker-a" in found)
-        assert "broker-a has no master: it is gone, slave 1 has not heard it" in found["master of broker-a"]
+        found = await until_async(lambda: findings(admin), lambda found: "master of broker-a" in found)
+        assert (
+            "broker-a has no master: it is unreachable, slave 1 has had no contact"
+            in found["master of broker-a"]
+        )
 
 
-async def test_of_several_slaves_the_one_with_most_of_the_log_is_to_lead(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_slave_with_the_longest_log_is_advised_to_lead(tmp_path: Path, namesrv: str) -> None:
     async with (
         made_slave(tmp_path / "second", namesrv, brokerId="2") as second,
         lone_slave(tmp_path, namesrv) as (slave, _),
@@ -111,7 +115,7 @@ async def test_of_several_slaves_the_one_with_most_of_the_log_is_to_lead(
         assert "rmqpy cluster promote broker-a --id 1" in found["master of broker-a"]
 
 
-async def test_a_master_that_only_the_administrator_cannot_reach_is_not_gone(tmp_path: Path) -> None:
+async def test_master_unreachable_only_for_the_administrator_is_not_reported_lost(tmp_path: Path) -> None:
     """Its slave follows it: another name server has an address at which nothing answers."""
     async with (
         NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server,

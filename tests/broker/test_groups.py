@@ -1,4 +1,4 @@
-"""The group table: created on first use where allowed, Apache's file, what a group may not read."""
+"""The group table: creation on first use where allowed, Apache's file, and forbidden topics."""
 
 import asyncio
 import json
@@ -43,8 +43,8 @@ async def test_a_group_is_created_on_first_use_where_that_is_allowed(
     assert (found is not None) == is_created == (group in metadata.groups)
 
 
-async def test_a_group_made_by_two_uses_at_once_is_usable_for_both(tmp_path: Path) -> None:
-    # A heartbeat and a pull of a new group come together; the pull may only go on once the group is published.
+async def test_group_created_by_two_concurrent_uses_is_usable_for_both(tmp_path: Path) -> None:
+    # A heartbeat and a pull of a new group arrive together; the pull may continue only once the group is published.
     metadata = MetadataTables()
     groups = made(tmp_path, metadata)
     config = BrokerConfig(name="broker-a")

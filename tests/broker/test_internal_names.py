@@ -1,7 +1,7 @@
-"""Internal topics and groups: who may touch them, with access control and without.
+"""Internal topics and groups: permissions with access control and without.
 
-Goal: a user who may not read a topic does not read its messages where they wait, and no client moves the broker's own
-progress. Method: each deed on each internal name, by each kind of user, as a table.
+Goal: a user without permission to read a topic cannot read its pending messages either, and no client moves the
+broker's own progress. Method: a table of each action on each internal name, by each kind of user.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ OWN = "the broker's own"
 
 
 class Answer(NamedTuple):
-    """What a deed was answered."""
+    """The result of an action."""
 
     code: int
     remark: str
@@ -72,7 +72,7 @@ async def pull(peer: Peer, group: str, topic: str) -> Answer:
 
 
 async def on_topic(peer: Peer, topic: str) -> dict[str, Answer]:
-    """Each deed on an internal topic, as members of a group of their own."""
+    """Run each action on an internal topic, as members of a separate group."""
     sent = await send(peer, topic)
     queue = MessageQueue(topic=topic, broker_name="broker-a", queue_id=0)
     key = QueryMessage(topic=topic, key="k", max_num=1, begin_timestamp=0, end_timestamp=1 << 60)
@@ -135,7 +135,7 @@ async def prepared(peer: Peer) -> None:
     assert (await ask(peer, _commit("readers", "orders", 1))).code == 0
 
 
-async def test_internal_names_are_for_super_users_whatever_policies_say(start: Start) -> None:
+async def test_internal_names_need_a_super_user(start: Start) -> None:
     cluster = await start(**ON)
     async with (
         await signed(cluster.broker.address, "root") as root,
@@ -176,7 +176,7 @@ def existing(folder: Path) -> set[str]:
 
 
 def check_own(answers: dict[str, Answer]) -> None:
-    """What changes the broker's own progress is refused to everybody; what reads is not."""
+    """Changes of the broker's own progress are refused to everyone; reads are not."""
     refused = {deed for deed, answer in answers.items() if OWN in answer.remark}
     changes = {"commit", "commit elsewhere", "reset", "clone", "lock", "lock elsewhere", "delete"}
     assert refused == changes, answers
@@ -185,7 +185,7 @@ def check_own(answers: dict[str, Answer]) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"validateSystemTopicWhenUpdateTopic": "false"}])
-async def test_without_access_control_no_client_touches_the_brokers_own_progress(
+async def test_clients_cannot_change_the_brokers_own_progress_without_access_control(
     start: Start, settings: dict[str, str]
 ) -> None:
     cluster = await start(**settings)
@@ -196,7 +196,7 @@ async def test_without_access_control_no_client_touches_the_brokers_own_progress
             assert (await ask(peer, DeleteTopicInBroker(topic=topic))).code != 0, topic
 
 
-async def test_an_open_transaction_survives_who_claims_to_be_the_broker(start: Start) -> None:
+async def test_open_transaction_survives_a_client_that_poses_as_the_broker(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
@@ -217,7 +217,7 @@ async def test_an_open_transaction_survives_who_claims_to_be_the_broker(start: S
         assert (found.code, found.end) == (0, "2")
 
 
-async def test_a_signed_user_reads_no_replies_of_others(start: Start) -> None:
+async def test_signed_user_cannot_read_others_replies(start: Start) -> None:
     cluster = await start(**ON)
     async with await signed(cluster.broker.address, "root") as root:
         await add_user(root, "alice", entry("*", "All"))

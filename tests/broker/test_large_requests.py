@@ -1,4 +1,4 @@
-"""Requests larger than any usual buffer: those that somebody serves are read, whoever does; the others are not."""
+"""Requests larger than usual buffers: served ones are read, by whichever half serves them; others are not."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from .conftest import Start
 
 BODY = b"x" * (300 << 10)
 UNKNOWN = 9_999
-#: What the broker serves on the thread that read it.
+#: Requests that the broker serves on the thread that read them.
 HOT = (
     RequestCode.SEND_MESSAGE,
     RequestCode.PULL_MESSAGE,
@@ -26,7 +26,7 @@ HOT = (
 
 
 @pytest.mark.parametrize("code", HOT, ids=lambda code: code.name)
-async def test_a_large_request_is_served_as_a_small_one_is(start: Start, code: RequestCode) -> None:
+async def test_large_request_is_served_like_a_small_one(start: Start, code: RequestCode) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         small, large = await peer.call(code, {}, b"x"), await peer.call(code, {}, BODY)
@@ -34,7 +34,7 @@ async def test_a_large_request_is_served_as_a_small_one_is(start: Start, code: R
     assert large.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-async def test_a_large_request_that_nobody_serves_is_refused_and_its_connection_goes_on(start: Start) -> None:
+async def test_unserved_large_request_is_refused_and_the_connection_continues(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         for _ in range(2):
@@ -49,7 +49,7 @@ async def test_a_large_request_that_nobody_serves_is_refused_and_its_connection_
         (UNKNOWN, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
     ],
 )
-async def test_what_is_larger_than_its_like_may_be_is_refused_before_it_has_come(
+async def test_oversized_request_is_refused_at_its_header(
     start: Start, code: int, answered: ResponseCode
 ) -> None:
     cluster = await start()
@@ -58,6 +58,6 @@ async def test_what_is_larger_than_its_like_may_be_is_refused_before_it_has_come
         await peer.raw(frame[: 300 << 10])
         refusal = await peer.receive()
         await peer.raw(frame[300 << 10 :])
-        # The rest of it is read, and is no request of its own.
+        # The rest is read, but not as a request.
         assert (refusal.opaque, refusal.code) == (7, answered)
         assert (await peer.call(UNKNOWN, {})).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -1,4 +1,4 @@
-"""Types of topics: stored as tools send them, counted by what messages are, and checked where the broker is told to."""
+"""Types of topics: stored as tools send them, counted by actual messages, and checked if the setting is on."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from .test_transactions import COMMIT, end, half
 
 CHECK = {"enableTopicMessageTypeCheck": "true", "enableMixedMessageType": "true"}
 
-#: What a message of each type says of itself.
+#: Properties that mark a message of each type.
 SAYS = {
     "NORMAL": "TAGS\x01paid\x02",
     "FIFO": "__SHARDINGKEY\x01customer-7\x02",
@@ -37,11 +37,11 @@ async def sent(peer: Peer, topic: str, kind: str) -> tuple[int, str]:
 
 
 async def takes(peer: Peer, topic: str) -> set[str]:
-    """The types of messages a topic takes."""
+    """Return the types of messages that a topic accepts."""
     return {kind for kind in SAYS if (await sent(peer, topic, kind))[0] == 0}
 
 
-async def test_a_broker_refuses_no_type_unless_it_is_told_to(cluster: Cluster) -> None:
+async def test_message_types_are_checked_only_if_configured(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await create(peer, "orders", "+message.type=FIFO")
         assert await takes(peer, "orders") == set(SAYS)
@@ -57,7 +57,7 @@ async def test_a_broker_that_checks_types_names_both_in_its_refusal(start: Start
         assert code == 13
         assert "the expected type is FIFO, but actual type is DELAY" in remark
         assert "a message of topic [fifo] has a sharding key" in remark
-        # What was not said, or is all, is not checked; nor is the topic of a group.
+        # A missing type, or MIXED, is not checked; nor is the retry topic of a group.
         await create(peer, "mixed", "+message.type=MIXED")
         await create(peer, "unspecified", "+message.type=UNSPECIFIED")
         await create(peer, "silent", None)
@@ -65,7 +65,7 @@ async def test_a_broker_that_checks_types_names_both_in_its_refusal(start: Start
             assert await takes(peer, topic) == set(SAYS), topic
 
 
-async def test_what_has_a_sharding_key_and_a_delay_is_delayed(start: Start) -> None:
+async def test_message_with_sharding_key_and_delay_is_delayed(start: Start) -> None:
     cluster = await start(**CHECK)
     async with await Peer.connect(cluster.broker.address) as peer:
         for kind in ("FIFO", "DELAY", "TRANSACTION"):
@@ -77,7 +77,7 @@ async def test_what_has_a_sharding_key_and_a_delay_is_delayed(start: Start) -> N
         assert (await send(peer, "transaction", i=everything, f="4")).code == 0
 
 
-async def test_of_a_batch_every_message_is_checked(start: Start) -> None:
+async def test_every_message_of_a_batch_is_checked(start: Start) -> None:
     cluster = await start(**CHECK)
     async with await Peer.connect(cluster.broker.address) as peer:
         await create(peer, "fifo", "+message.type=FIFO")
@@ -104,7 +104,7 @@ async def test_the_check_and_the_type_of_a_topic_change_while_the_broker_runs(cl
         assert await takes(peer, "orders") == set(SAYS)
 
 
-async def test_what_the_broker_delivers_itself_is_not_refused(start: Start) -> None:
+async def test_messages_delivered_by_the_broker_are_not_refused(start: Start) -> None:
     cluster = await start(**CHECK, httpPort="0")
     async with await Peer.connect(cluster.broker.address) as peer:
         await create(peer, "orders", "+message.type=TRANSACTION")
@@ -124,9 +124,7 @@ async def counted(cluster: Cluster, topic: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_messages_are_counted_by_what_they_are_whatever_their_topic_is_for(
-    start: Start, flush: str
-) -> None:
+async def test_messages_are_counted_by_their_actual_type(start: Start, flush: str) -> None:
     cluster = await start(httpPort="0", flushDiskType=flush)
     async with await Peer.connect(cluster.broker.address) as peer:
         await create(peer, "orders", "+message.type=DELAY")

@@ -1,4 +1,4 @@
-"""A broker and its name servers: what it tells them, and whose place it does not take."""
+"""A broker and its name servers: registrations, and the refusal to replace another broker."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -14,7 +14,7 @@ from rmqpy.protocol.codes import RequestCode
 from wire import TIMEOUT_S, Peer
 
 
-async def test_a_new_topic_leaves_the_others_where_a_name_server_deletes_what_is_missing(
+async def test_new_topic_keeps_others_at_a_name_server_that_deletes_missing_ones(
     cluster: Cluster,
 ) -> None:
     async with (

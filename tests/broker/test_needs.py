@@ -1,4 +1,4 @@
-"""Every request code of a broker: what it needs, and what becomes of it for whom."""
+"""Every request code of a broker: its required permissions, and its result for each kind of user."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests import clients, topics
 
 
-async def test_every_code_a_broker_serves_says_what_it_needs(start: Start) -> None:
+async def test_every_served_code_declares_its_needs(start: Start) -> None:
     table = (await start()).broker.table()
     silent = []
     for code, by in table.items():
@@ -30,7 +30,7 @@ async def test_every_code_a_broker_serves_says_what_it_needs(start: Start) -> No
     assert sum(by != "not served" for by in table.values()) >= 70
 
 
-async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(start: Start) -> None:
+async def test_every_code_is_refused_only_to_users_without_permission(start: Start) -> None:
     cluster = await start(
         authenticationEnabled="true",
         authorizationEnabled="true",
@@ -48,7 +48,7 @@ async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(start: St
 
 
 @pytest.mark.parametrize("code", sorted(DECLARED))
-def test_a_need_names_a_field_that_is_there(code: RequestCode) -> None:
+def test_needs_name_existing_fields(code: RequestCode) -> None:
     kind = DECLARED[code]
     for need in kind.needs:
         assert need.actions, code.name

@@ -1,6 +1,6 @@
-"""Sends for which the log has no file yet wait as data: nothing else waits with them, and they stay in order.
+"""Sends while the log has no next file: they wait as data without blocking others, and keep their order.
 
-The next file of the log cannot be made while a directory stands in its place.
+A directory in its place prevents the creation of the next file.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ TOPIC = "orders"
 
 @pytest.fixture
 async def cluster(start: Start) -> Cluster:
-    """A broker with one I/O thread whose log is nearly full, and its next file held up."""
+    """A broker with one I/O thread, a nearly full log, and no way to create the next file."""
     cluster = await start(mappedFileSizeCommitLog=str(FILE_BYTES))
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, TOPIC)).code == 0
@@ -55,7 +55,7 @@ def is_busy(answer: Frame) -> bool:
     return answer.code == 2 and (answer.remark or "").startswith(BUSY)
 
 
-async def test_a_send_that_waits_for_the_next_file_keeps_no_other_connection_waiting(
+async def test_send_waiting_for_the_next_file_blocks_no_other_connection(
     cluster: Cluster,
 ) -> None:
     address = cluster.broker.address
@@ -112,7 +112,7 @@ async def test_batches_and_returned_messages_wait_likewise(cluster: Cluster) -> 
         assert (found_answers[batched].code, found_answers[back].code) == (0, 0), found_answers
 
 
-async def test_sends_that_wait_are_bounded_and_what_is_beyond_is_answered_at_once(cluster: Cluster) -> None:
+async def test_waiting_sends_are_bounded_and_excess_is_refused_immediately(cluster: Cluster) -> None:
     body = b"y" * 900_000
     beyond = 3
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -127,7 +127,7 @@ async def test_sends_that_wait_are_bounded_and_what_is_beyond_is_answered_at_onc
         assert list(refused) == sent[-beyond:]
 
 
-async def test_a_connection_whose_sends_wait_leaves_room_for_those_of_others(cluster: Cluster) -> None:
+async def test_waiting_sends_of_one_connection_leave_room_for_others(cluster: Cluster) -> None:
     address = cluster.broker.address
     async with await Peer.connect(address) as flood, await Peer.connect(address) as other:
         sent = [

@@ -48,7 +48,7 @@ def test_integer_keys_are_read_bare_and_quoted(tmp_path: Path, text: str) -> Non
 
 
 def test_offsets_beyond_the_end_of_a_queue_are_cut_back_on_disk_too(tmp_path: Path) -> None:
-    """After a power loss the queue may be shorter; new messages would take the positions the group passed."""
+    """After a power loss the queue may be shorter, and new messages would take the skipped positions."""
     path = tmp_path / "consumerOffset.json"
     path.write_text(QUOTED)
     assert loaded(path, end=245).table == {"orders@billing": {0: 245, 1: 243}}

@@ -1,4 +1,4 @@
-"""Replies that come later: each request that was accepted is answered, however many wait, or its connection ends."""
+"""Late replies: each accepted request is answered, however many wait, or its connection ends."""
 
 import socket
 from collections import Counter
@@ -8,7 +8,7 @@ from broker.test_hot_path import exchange, pull_frame, send_frame
 from rmqpy.server import Standalone
 from wire import Frame
 
-#: What one connection may have parked is above it, and what a mailbox holds of other things below.
+#: Above the parked requests that one connection may have, and below the mailbox's bound for other entries.
 PULLS = 7_000
 #: Longer than anything here takes.
 SUSPEND_MS = 60_000
@@ -37,7 +37,7 @@ def first_offset(server: Standalone) -> int:
 
 
 def answers(peer: socket.socket, count: int) -> list[Frame]:
-    """As many answers, or what there is of them before the peer falls silent."""
+    """Return this number of replies, or fewer if the peer falls silent."""
     found = []
     peer.settimeout(30)
     with peer.makefile("rb") as stream, suppress(TimeoutError):
@@ -88,5 +88,5 @@ def test_answers_for_a_client_that_does_not_read_are_bounded_in_bytes_and_none_i
         found = answers(deaf, asked)
     assert {frame.opaque for frame in found} == set(range(asked))
     codes = Counter(frame.code for frame in found)
-    # 90 MB of answers: what sockets and mailbox hold goes out, others are refused, and the rest was not read till then.
+    # 90 MB of replies: those in sockets and mailbox are sent, others are refused, and the rest was not read until then.
     assert codes.keys() == {0, 2}

@@ -1,4 +1,4 @@
-"""ACL 1.0 over real sockets: files of accounts, enforced, watched, changed and migrated."""
+"""ACL 1.0 over real sockets: account files, enforced, watched, changed and migrated."""
 
 import asyncio
 import json
@@ -31,8 +31,8 @@ SECRET = "12345678"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder with the file of the original's documentation, which is looked at often."""
-    monkeypatch.setattr("rmqpy.control.startup.rounds.WATCH_SECONDS", 0.02)
+    """A home folder with the file of Apache's documentation, which is looked at often."""
+    monkeypatch.setattr("rmqpy.control.startup.storage.WATCH_SECONDS", 0.02)
     (tmp_path / "home" / "conf").mkdir(parents=True)
     (tmp_path / "home" / "conf" / "plain_acl.yml").write_text(DOCUMENTED)
     return tmp_path / "home"
@@ -50,7 +50,7 @@ async def until_served(peer: Peer, topic: str, code: int) -> None:
 
 
 async def decisions(peer: SignedPeer) -> dict[str, int]:
-    """What becomes of the requests that the file speaks of."""
+    """Return the results of the requests that the file covers."""
     found = {f"send {topic}": (await send(peer, topic)).code for topic in ("topicA", "topicB", "topicC", "x")}
     for topic, group in (
         ("topicB", "groupB"),
@@ -72,9 +72,7 @@ async def decisions(peer: SignedPeer) -> dict[str, int]:
     return found
 
 
-async def test_accounts_may_do_what_the_file_says_and_the_same_when_they_are_migrated(
-    plain: Cluster, home: Path
-) -> None:
+async def test_account_permissions_survive_migration(plain: Cluster, home: Path) -> None:
     async def of_all(address: str) -> list[dict[str, int]]:
         async with (
             await signed(address, "rocketmq2", SECRET) as admin,
@@ -103,7 +101,7 @@ async def test_accounts_may_do_what_the_file_says_and_the_same_when_they_are_mig
     async with broker:
         after = await of_all(broker.address)
     assert before == after
-    # Once: what was changed since stays.
+    # Once: later changes stay.
     migrated["migrateAuthFromV1Enabled"] = "false"
     broker = made_broker(plain.folder.parent, plain.namesrv, migrated)
     async with broker, await signed(broker.address, "rocketmq2", SECRET) as root:
@@ -111,7 +109,7 @@ async def test_accounts_may_do_what_the_file_says_and_the_same_when_they_are_mig
         assert len((await root.ask(ListAcls())).body or ()) == 1
 
 
-async def test_a_file_that_changes_holds_for_connections_that_are_open(
+async def test_changed_account_file_applies_to_open_connections(
     plain: Cluster, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = home / "conf" / "plain_acl.yml"
@@ -122,12 +120,12 @@ async def test_a_file_that_changes_holds_for_connections_that_are_open(
         # Half a file changes nothing.
         file.write_text("accounts: [")
         async with asyncio.timeout(20):
-            while "is no YAML" not in caplog.text:
+            while "not valid YAML" not in caplog.text:
                 await send(user, "topicB")
         assert (await pull(user, "groupB", "topicB")).code != NO_PERMISSION
         file.write_text(DOCUMENTED)
         await until_served(user, "topicB", 0)
-        # Another file, beside it.
+        # Another file in the same folder.
         (home / "conf" / "acl" / "more").mkdir(parents=True)
         (home / "conf" / "acl" / "more" / "a.yaml").write_text(
             "accounts:\n- {accessKey: another, secretKey: another-secret, defaultTopicPerm: PUB}\n"
@@ -139,9 +137,7 @@ async def test_a_file_that_changes_holds_for_connections_that_are_open(
     assert SECRET not in caplog.text
 
 
-async def test_requests_from_listed_addresses_are_not_asked_for_a_signature(
-    plain: Cluster, home: Path
-) -> None:
+async def test_white_listed_addresses_need_no_signature(plain: Cluster, home: Path) -> None:
     file = home / "conf" / "plain_acl.yml"
     async with (
         await signed(plain.broker.address) as nobody,
@@ -200,7 +196,7 @@ async def test_tools_change_accounts_and_white_lists(
     assert "secret" not in caplog.text
 
 
-async def test_without_the_switch_accounts_are_not_administered(cluster: Cluster) -> None:
+async def test_accounts_need_acl_enable(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         with pytest.raises(Refusal, match="aclEnable is off"):
             await peer.ask(UpdateAccount(access_key="billing", secret_key="billing-secret"))
@@ -209,9 +205,9 @@ async def test_without_the_switch_accounts_are_not_administered(cluster: Cluster
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"aclEnable": "true", "authenticationEnabled": "true", "rocketmqHome": "/"}, "two kinds"),
-        ({"aclEnable": "true"}, "rocketmqHome is not set"),
-        ({"migrateAuthFromV1Enabled": "true"}, "rocketmqHome is not set"),
+        ({"aclEnable": "true", "authenticationEnabled": "true", "rocketmqHome": "/"}, "exclude each other"),
+        ({"aclEnable": "true"}, "rocketmqHome"),
+        ({"migrateAuthFromV1Enabled": "true"}, "rocketmqHome"),
     ],
 )
 def test_settings_that_contradict_each_other_stop_the_start(
@@ -222,7 +218,7 @@ def test_settings_that_contradict_each_other_stop_the_start(
         broker_config.read(given)
 
 
-async def test_a_broker_does_not_start_on_a_file_that_cannot_be_read(plain: Cluster, home: Path) -> None:
+async def test_unreadable_account_file_prevents_the_start(plain: Cluster, home: Path) -> None:
     await plain.broker.stop()
     (home / "conf" / "plain_acl.yml").write_text("accounts: [{accessKey: account, secretKey: hidden}]")
     settings = {"aclEnable": "true", "rocketmqHome": str(home)}

@@ -1,4 +1,4 @@
-"""Consumer progress: in time, over a broker, copied to another group."""
+"""Consumer progress: by time, over a broker, and copied to another group."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def position(peer: Peer, group: str) -> int:
     return (await peer.ask(ask)).offset
 
 
-async def test_a_time_span_says_how_long_the_next_message_has_waited(peer: Peer) -> None:
+async def test_time_span_is_the_age_of_the_next_message(peer: Peer) -> None:
     await commit(peer, "billing", 2)
     spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).consume_time_span_set
     [first] = [span for span in spans if span.message_queue.queue_id == 0]
@@ -67,7 +67,7 @@ async def test_a_time_span_says_how_long_the_next_message_has_waited(peer: Peer)
     assert {span.delay_time for span in spans} == {0}
 
 
-async def test_one_group_goes_on_where_another_stands(peer: Peer) -> None:
+async def test_copied_offsets_move_a_group_to_anothers_progress(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await peer.ask(CloneGroupOffset(src_group="billing", dest_group="audit", topic=""))
     assert await position(peer, "audit") == 3
@@ -76,7 +76,7 @@ async def test_one_group_goes_on_where_another_stands(peer: Peer) -> None:
     assert refused.value.code == 26
 
 
-async def test_the_least_offset_over_groups_is_asked_without_deleting_any(peer: Peer) -> None:
+async def test_minimum_offset_query_deletes_no_group(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await commit(peer, "audit", 1)
     ask = QueryCorrectionOffset(topic="orders", filter_groups="audit")
@@ -86,7 +86,7 @@ async def test_the_least_offset_over_groups_is_asked_without_deleting_any(peer: 
     assert await position(peer, "audit") == 1
 
 
-async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None:
+async def test_broker_reports_the_lag_of_all_groups(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await commit(peer, "audit", 1)
     stats = await peer.ask(GetBrokerConsumeStats())
@@ -118,7 +118,7 @@ async def test_totals_of_groups_and_of_dead_letters_say_what_all_queues_together
     assert whole.group_totals is whole.dead_letter_totals is None
 
 
-async def test_what_a_group_was_given_and_has_not_finished_is_told_apart(peer: Peer) -> None:
+async def test_messages_in_flight_are_counted_separately(peer: Peer) -> None:
     await commit(peer, "billing", 1)
     assert (await pull(peer, "billing", "orders", 1, maxMsgNums="3")).code == 0
     stats = await peer.ask(GetConsumeStats(consumer_group="billing", topic="orders"))
@@ -129,7 +129,7 @@ async def test_what_a_group_was_given_and_has_not_finished_is_told_apart(peer: P
     assert (await peer.ask(GetBrokerConsumeStats())).total_inflight_diff == 0
 
 
-async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> None:
+async def test_consume_stats_cover_all_topics_or_only_ordered_ones(peer: Peer) -> None:
     async def told(*, is_order: bool) -> int:
         return len((await peer.ask(GetBrokerConsumeStats(is_order=is_order))).consume_stats_list)
 
@@ -141,13 +141,13 @@ async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> Non
     assert (await told(is_order=False), await told(is_order=True)) == (1, 1)
 
 
-async def test_what_members_no_longer_subscribe_to_is_nothing_they_are_behind_with(peer: Peer) -> None:
+async def test_topics_without_subscription_have_no_lag(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await beat(peer, heartbeat("one", "bills"))
     assert (await peer.ask(GetBrokerConsumeStats())).consume_stats_list == []
 
 
-async def test_what_a_group_takes_from_a_topic_can_be_asked(peer: Peer) -> None:
+async def test_consumption_of_a_group_by_topic_can_be_queried(peer: Peer) -> None:
     await beat(peer, heartbeat("one", "orders"))
     found = await peer.ask(QuerySubscriptionByConsumer(group="billing", topic="orders"))
     assert found.subscription_data is not None
@@ -155,7 +155,7 @@ async def test_what_a_group_takes_from_a_topic_can_be_asked(peer: Peer) -> None:
     assert (await peer.ask(QuerySubscriptionByConsumer(group="x", topic="y"))).subscription_data is None
 
 
-async def test_members_are_told_to_move_where_the_broker_does_not_move_them(start: Start) -> None:
+async def test_members_are_asked_to_reset_if_the_broker_does_not(start: Start) -> None:
     cluster = await start(useServerSideResetOffset="false")
     ask = InvokeBrokerToResetOffset(group="billing", topic="orders", timestamp=-1)
     async with (
@@ -185,7 +185,7 @@ async def test_members_are_told_to_move_where_the_broker_does_not_move_them(star
         assert await position(admin, "billing") == 0
 
 
-async def test_members_that_subscribe_differently_are_named_once(
+async def test_members_with_different_subscriptions_are_logged_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:

@@ -1,4 +1,4 @@
-"""Promises of answers outlive the master: the slave that leads makes the same, and a weaker one is said everywhere."""
+"""Promises of replies: they survive a change of the master, and every surface reports a weaker one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,32 +8,33 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import _made, made_slave, until
+from broker.replicas import _made, made_slave
 from broker.talk import send
 from broker.test_promotion import epochs, filled, follows, state_of, status
 from rmqpy.broker import Broker
 from rmqpy.config import properties
 from rmqpy.protocol.requests.brokers import GetBrokerConfig
+from waiting import until_async
 from wire import Peer
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
 DONE, REFUSED, NO_SLAVE = 0, 1, 11
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "300", "haSendHeartbeatInterval": "100"}
-WEAKER = "answers of broker-a promise 1 copy of a message, and promised 2 before its master was replaced"
+WEAKER = "replies of broker-a promise 1 copy of a message, and promised 2 before its master was replaced"
 
 
 @asynccontextmanager
 async def sync_pair(folder: Path, namesrv: str, **settings: str) -> AsyncIterator[tuple[Broker, Broker]]:
-    """A pair in sync, and the slave has heard what its master promises."""
+    """A pair in sync, with a slave that knows its master's promise."""
     async with (
         made_broker(folder, namesrv, {**SYNC, **settings}) as master,
         made_slave(folder, namesrv) as slave,
     ):
         await filled(master.address, slave.address, 0)
         async with await Peer.connect(master.address) as peer:
-            await until(lambda: send(peer, "orders"), lambda answer: answer.code == DONE)
-        await until(lambda: remembered(folder), lambda is_there: is_there)
+            await until_async(lambda: send(peer, "orders"), lambda answer: answer.code == DONE)
+        await until_async(lambda: remembered(folder), lambda is_there: is_there)
         yield master, slave
 
 
@@ -80,9 +81,7 @@ async def test_a_slave_that_is_promoted_takes_its_masters_role(
         )
 
 
-async def test_replicas_without_which_messages_are_refused_are_taken_over(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_minimum_of_replicas_is_taken_over(tmp_path: Path, namesrv: str) -> None:
     async with (
         sync_pair(tmp_path, namesrv, inSyncReplicas="2", minInSyncReplicas="2") as (_, slave),
         rmqpy.AsyncAdmin(namesrv) as admin,
@@ -91,7 +90,7 @@ async def test_replicas_without_which_messages_are_refused_are_taken_over(
         assert await code_of_send(slave.address) == REFUSED
 
 
-async def test_a_promise_that_got_weaker_is_said_until_it_is_meant(
+async def test_weaker_promise_is_reported_until_it_is_configured(
     tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with sync_pair(tmp_path, namesrv) as (master, slave), rmqpy.AsyncAdmin(namesrv) as admin:
@@ -102,11 +101,11 @@ async def test_a_promise_that_got_weaker_is_said_until_it_is_meant(
         assert found.startswith(f"warn: {WEAKER}")
         assert "brokerRole=SYNC_MASTER" in found
         assert WEAKER in (state_of(await admin.replicas(), 0).fault or "")
-        await until(lambda: logged(caplog), lambda count: count == 1)
+        await until_async(lambda: logged(caplog), lambda count: count == 1)
         async with made_broker(tmp_path, namesrv, {"brokerRole": "SLAVE", "brokerId": "2"}) as back:
             await follows(back.address, (await status(slave.address)).master_commit_log_max_offset)
             assert list(await findings(admin)) == ["promise of broker-a"]
-    # The file of the one that leads is changed, as docs/replicas.md has it, and the role forgotten.
+    # The leader's file is changed as docs/replicas.md says, but without the role.
     async with led_by_file(tmp_path, namesrv), rmqpy.AsyncAdmin(namesrv) as admin:
         assert WEAKER in (await findings(admin))["promise of broker-a"]
     async with led_by_file(tmp_path, namesrv, inSyncReplicas="1"), rmqpy.AsyncAdmin(namesrv) as admin:
@@ -123,7 +122,7 @@ async def led_by_file(folder: Path, namesrv: str, **settings: str) -> AsyncItera
         yield broker
 
 
-async def test_the_master_that_was_replaced_is_missed_until_it_follows(tmp_path: Path, namesrv: str) -> None:
+async def test_replaced_master_is_reported_missing_until_it_follows(tmp_path: Path, namesrv: str) -> None:
     async with made_slave(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
         async with made_broker(tmp_path, namesrv, {}) as master:
             await filled(master.address, slave.address, 3)
@@ -139,5 +138,5 @@ async def test_the_master_that_was_replaced_is_missed_until_it_follows(tmp_path:
         await slave.start()
         assert old in (await findings(admin))["replicas of broker-a"]
         async with made_broker(tmp_path, namesrv, {"brokerRole": "SLAVE", "brokerId": "2"}):
-            await until(lambda: findings(admin), lambda found: not found)
+            await until_async(lambda: findings(admin), lambda found: not found)
         assert (await epochs(slave.address)) is not None

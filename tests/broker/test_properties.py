@@ -29,7 +29,7 @@ from rmqpy.config import properties
         ("", {}),
     ],
 )
-def test_text_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+def test_properties_are_parsed_like_java(text: str, expected: dict[str, str]) -> None:
     assert properties.parse(text) == expected
 
 
@@ -56,5 +56,5 @@ def test_a_change_leaves_the_other_lines_alone(text: str, changes: dict[str, str
 
 
 @pytest.mark.parametrize("value", ["", " x", "a\\b", "line\nbreak", "你好=#!", "tab\t"])
-def test_what_is_written_is_read_back(value: str) -> None:
+def test_written_properties_are_read_back(value: str) -> None:
     assert properties.parse(properties.line("some key", value)) == {"some key": value.strip()}

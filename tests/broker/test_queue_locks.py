@@ -1,4 +1,4 @@
-"""Queue locks: a queue has one holder, for as long as it renews."""
+"""Queue locks: a queue has one holder, as long as it renews."""
 
 from rmqpy.clock import HandClock
 from rmqpy.control.groups.queue_locks import QueueLocks
@@ -6,7 +6,7 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 
 class InOrder(set[str]):
-    """Groups that the data plane takes for consuming in order."""
+    """The groups that the data plane treats as ordered."""
 
     def __call__(self, group: str, is_in_order: bool) -> None:
         (self.add if is_in_order else self.discard)(group)
@@ -15,7 +15,7 @@ class InOrder(set[str]):
 QUEUES = [MessageQueue(broker_name="b", queue_id=queue_id, topic="t") for queue_id in range(3)]
 
 
-def test_a_queue_goes_to_the_first_who_asks_and_stays_there() -> None:
+def test_queue_lock_goes_to_the_first_client() -> None:
     locks = QueueLocks(HandClock(), InOrder())
     assert locks.lock("g", "one", QUEUES[:2]) == QUEUES[:2]
     assert locks.lock("g", "two", QUEUES) == QUEUES[2:]
@@ -47,7 +47,7 @@ def test_only_the_holder_can_give_a_queue_up() -> None:
     assert locks.lock("g", "two", QUEUES) == QUEUES[:1]
 
 
-def test_locks_nobody_renews_are_forgotten() -> None:
+def test_unrenewed_locks_expire() -> None:
     clock = HandClock()
     locks = QueueLocks(clock, InOrder())
     locks.lock("g", "one", QUEUES)
@@ -56,7 +56,7 @@ def test_locks_nobody_renews_are_forgotten() -> None:
     assert locks.lock("g", "two", QUEUES) == QUEUES
 
 
-def test_a_group_consumes_in_order_while_somebody_holds_a_queue() -> None:
+def test_group_counts_as_ordered_while_it_holds_a_lock() -> None:
     clock, in_order = HandClock(), InOrder()
     locks = QueueLocks(clock, in_order)
     locks.lock("g", "one", [])

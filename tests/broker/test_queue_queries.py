@@ -1,4 +1,4 @@
-"""Limits of queues, progress, resets, and single messages, as tools ask a running broker for them."""
+"""Limits of queues, progress, resets, and single messages, as tools query a running broker."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ async def test_limits_and_times_of_a_queue(cluster: Cluster) -> None:
 
 
 async def test_tables_keyed_by_queue_are_written_as_fastjson_writes_them(cluster: Cluster) -> None:
-    """T34, and T23: Go cuts this text by hand."""
+    """The Go client parses this text by hand."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1))
         stats = await peer.call(202, {"topic": "orders"})
@@ -106,7 +106,7 @@ async def test_messages_are_found_by_tag(cluster: Cluster) -> None:
         )
         assert (await peer.ask(ask)).body == record
         ext = {"topic": "orders", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
-        # A tag is no key, and a key no tag.
+        # A tag is not a key, and a key is not a tag.
         assert (await peer.call(12, ext | {"key": "paid"})).code == 22
         assert (await peer.call(12, ext | {"key": "k9", "indexType": "T"})).code == 22
 

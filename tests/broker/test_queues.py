@@ -1,4 +1,4 @@
-"""Entries of queues, as tools look at them."""
+"""Entries of queues, as tools read them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Timed messages that are taken back: what brokers answer, what they refuse, and what they store."""
+"""Recalls of timed messages: replies, refusals, and stored records."""
 
 import base64
 import struct
@@ -11,8 +11,8 @@ from rmqpy.protocol.ids import decode_recall_handle
 from wire import Frame, Peer
 
 from .conftest import Start
+from .records import arrival, records
 from .talk import pull, send
-from .test_send_back import arrival, records
 
 WHEEL = "rmq_sys_wheel_timer"
 ON = {"recallMessageEnable": "true"}
@@ -44,7 +44,7 @@ def made(topic: str = "later", broker: str = "broker-a", at: object = 0, key: st
     return base64.urlsafe_b64encode(f"v1 {topic} {broker} {at} {key}".encode()).decode()
 
 
-async def test_what_is_taken_back_is_not_delivered_and_its_neighbour_is(start: Start) -> None:
+async def test_recalled_message_is_not_delivered_and_its_neighbour_is(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         at = now_ms() + 4_000
@@ -76,7 +76,7 @@ async def test_what_is_taken_back_is_not_delivered_and_its_neighbour_is(start: S
 
 
 @pytest.mark.parametrize("key", [f"{ID}01", f"later+{ID}01"])
-async def test_a_recall_reaches_no_message_of_another_topic(start: Start, key: str) -> None:
+async def test_recall_does_not_affect_another_topic(start: Start, key: str) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         at = (now_ms() + 2_000) // 1_000 * 1_000 + 1
@@ -95,13 +95,13 @@ async def test_a_recall_reaches_no_message_of_another_topic(start: Start, key: s
         ("later", made(key="a\x02WAIT\x01false"), 604, "invalid"),
         ("later", made(at="soon"), 604, "invalid"),
         ("later", made(topic="TBW102"), 604, "topic not match"),
-        ("later", made(broker="broker-b"), 604, "waits at broker broker-b"),
+        ("later", made(broker="broker-b"), 604, "is at broker broker-b"),
         ("later", made(at=1), 604, "too late"),
         ("later", made(at=1 << 62), 604, "timestamp invalid"),
         ("unknown", made(topic="unknown"), 17, "not exist"),
     ],
 )
-async def test_a_handle_of_nothing_that_waits_is_refused(
+async def test_handle_without_a_pending_message_is_refused(
     start: Start, topic: str, handle: str, code: int, reason: str
 ) -> None:
     cluster = await start(**ON)
@@ -125,7 +125,7 @@ async def test_only_single_messages_with_a_time_have_a_handle(start: Start) -> N
             assert ("recallHandle" in (answer.ext or {})) == has_handle, properties
 
 
-async def test_unless_it_is_switched_on_nothing_is_taken_back(start: Start) -> None:
+async def test_recalls_are_refused_unless_enabled(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         sent = await send_at(peer, now_ms() + 60_000)
@@ -134,7 +134,7 @@ async def test_unless_it_is_switched_on_nothing_is_taken_back(start: Start) -> N
         assert "recallMessageEnable" in (answer.remark or "")
 
 
-async def test_a_broker_without_write_permission_takes_back_unless_it_is_told_not_to(start: Start) -> None:
+async def test_broker_without_write_permission_recalls_unless_configured_otherwise(start: Start) -> None:
     for allowed, code in [("true", 0), ("false", 14)]:
         cluster = await start(**ON, allowRecallWhenBrokerNotWriteable=allowed)
         async with await Peer.connect(cluster.broker.address) as peer:
@@ -145,7 +145,7 @@ async def test_a_broker_without_write_permission_takes_back_unless_it_is_told_no
         await cluster.broker.stop()
 
 
-async def test_the_key_has_the_topic_where_older_brokers_are_to_find_it(start: Start) -> None:
+async def test_recall_key_includes_the_topic_for_older_brokers(start: Start) -> None:
     cluster = await start(**ON, appendTopicForTimerDeleteKey="true")
     async with await Peer.connect(cluster.broker.address) as peer:
         at = now_ms() + 4_000
@@ -156,7 +156,7 @@ async def test_the_key_has_the_topic_where_older_brokers_are_to_find_it(start: S
         assert (await arrival(peer, "later")).body == f"{ID}02".encode()
 
 
-async def test_a_recall_in_one_write_with_its_message_is_served_behind_it(start: Start) -> None:
+async def test_recall_pipelined_after_its_message_works(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         at = (now_ms() + 4_000) // 1_000 * 1_000 + 1

@@ -1,11 +1,12 @@
-"""Rights on records: what a request points at decides, not what it says about it.
+"""Permissions on records: the record named by a request decides, not the topic that the request claims.
 
-Goal: a user gets, moves or answers nothing of a topic without a right to it. Method: each request that names a record
-or a client, by a user who may everything on a topic and a group of its own, and by one who may the same on the
+Goal: a user cannot read, move or answer messages of a topic without a permission on it. Method: each request that names
+a record or a client, by a user with all permissions on another topic and group, and by one with the same on the
 record's.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -42,7 +43,7 @@ class Records:
     message_id: str
     #: The answer to an open half message.
     half: dict[str, str]
-    #: A super user, whose client awaits replies under the id `requester`.
+    #: A super user whose client expects replies under the id `requester`.
     root: SignedPeer
     #: A member of the group `mine`.
     member: SignedPeer
@@ -148,6 +149,45 @@ async def status(peer: SignedPeer, records: Records) -> int:
     return await ask(peer, asked)
 
 
+#: Of a message of the topic `theirs` that the group `mine` has popped.
+POPPED = {
+    "consumerGroup": "mine",
+    "topic": "theirs",
+    "queueId": "0",
+    "offset": "0",
+    "extraInfo": "0 1 60000 0 0 broker-a 0 0",
+    "invisibleTime": "60000",
+}
+
+
+async def popped(peer: SignedPeer, records: Records) -> int:
+    return (await peer.call(RequestCode.POP_MESSAGE, POPPED | {"maxMsgNums": "1", "queueId": "-1"})).code
+
+
+async def acknowledge(peer: SignedPeer, records: Records) -> int:
+    return (await peer.call(RequestCode.ACK_MESSAGE, POPPED)).code
+
+
+async def acknowledge_batch(peer: SignedPeer, records: Records) -> int:
+    entry = {
+        "c": "mine",
+        "t": "theirs",
+        "r": "0",
+        "so": 0,
+        "q": 0,
+        "rq": 0,
+        "pt": 1,
+        "it": 60_000,
+        "b": "AQ==",
+    }
+    body = json.dumps({"brokerName": "broker-a", "acks": [entry]}).encode()
+    return (await peer.call(RequestCode.BATCH_ACK_MESSAGE, {}, body)).code
+
+
+async def hide(peer: SignedPeer, records: Records) -> int:
+    return (await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, POPPED)).code
+
+
 #: Each request that reads, moves or delivers a record.
 TABLE: dict[RequestCode, Callable[[SignedPeer, Records], Awaitable[int]]] = {
     RequestCode.VIEW_MESSAGE_BY_ID: view,
@@ -160,6 +200,10 @@ TABLE: dict[RequestCode, Callable[[SignedPeer, Records], Awaitable[int]]] = {
     RequestCode.QUERY_MESSAGE: query,
     RequestCode.QUERY_CONSUME_QUEUE: units,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: status,
+    RequestCode.POP_MESSAGE: popped,
+    RequestCode.ACK_MESSAGE: acknowledge,
+    RequestCode.BATCH_ACK_MESSAGE: acknowledge_batch,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: hide,
 }
 #: Fields that point at a record or a client.
 POINTING = {
@@ -176,7 +220,7 @@ POINTING = {
 ELSEWHERE = {
     # An end of the queue that is named with it, within its topic's right.
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    # About a member of the group whose right is asked: no record.
+    # Concerns a member of the group that the permission names, not a record.
     RequestCode.GET_CONSUMER_RUNNING_INFO,
     # The sender's own connection.
     RequestCode.UNREGISTER_CLIENT,
@@ -191,28 +235,37 @@ ELSEWHERE = {
 }
 
 
-def test_each_request_that_points_at_something_is_in_the_table() -> None:
+def test_each_request_that_names_a_record_is_in_the_table() -> None:
     pointing = {code for code, kind in DECLARED.items() if POINTING & {each.name for each in fields(kind)}}
     assert pointing - TABLE.keys() - ELSEWHERE == set()
 
 
 @pytest.mark.parametrize("code", TABLE)
-async def test_the_topic_of_the_record_decides(records: Records, code: RequestCode) -> None:
+async def test_topic_of_the_record_decides(records: Records, code: RequestCode) -> None:
     async with await signed(records.address, "alice") as alice, await signed(records.address, "bob") as bob:
         assert await TABLE[code](alice, records) == NO_PERMISSION
-        # A right to the topic of replies, or to the record's, is what is missing; nothing else is.
+        # Only the permission on the reply topic, or on the record's topic, is missing.
         assert await TABLE[code](bob, records) != NO_PERMISSION
         assert not [frame for frame in records.member.pushed if b"theirs" in frame.body]
 
 
-async def test_a_right_to_send_elsewhere_is_none_to_answer_requests(records: Records) -> None:
+async def test_redelivered_message_is_checked_against_its_original_topic(records: Records) -> None:
+    again = POPPED | {"topic": "%RETRY%mine_theirs"}
+    async with await signed(records.address, "alice") as alice, await signed(records.address, "bob") as bob:
+        assert (await bob.call(RequestCode.POP_MESSAGE, POPPED | {"maxMsgNums": "1"})).code == 0
+        for code in (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME):
+            assert (await alice.call(code, again)).code == NO_PERMISSION
+            assert (await bob.call(code, again)).code != NO_PERMISSION
+
+
+async def test_permission_to_send_does_not_allow_replies(records: Records) -> None:
     async with await signed(records.address, "alice") as alice, await signed(records.address, "bob") as bob:
         assert await answer(alice, records, b="mine") == NO_PERMISSION
         assert await answer(bob, records, b="mine") == NO_PERMISSION
         assert await answer(bob, records) == 0
 
 
-async def test_replies_to_a_client_go_to_the_user_that_has_its_id(records: Records) -> None:
+async def test_replies_go_to_the_user_that_claimed_the_client_id_first(records: Records) -> None:
     async with await signed(records.address, "alice") as alice, await signed(records.address, "bob") as bob:
         # The newest connection would have them.
         assert (await beat(alice, heartbeat("requester", producer="mine"))).code == 0
@@ -229,7 +282,7 @@ async def test_replies_to_a_client_go_to_the_user_that_has_its_id(records: Recor
         assert (replied.code, (await taking).body) == (0, b"4 kg")
 
 
-async def test_running_information_is_of_the_group_that_is_asked_about(records: Records) -> None:
+async def test_running_info_belongs_to_the_queried_group(records: Records) -> None:
     async with await signed(records.address, "alice") as alice:
         assert (
             await ask(alice, GetConsumerRunningInfo(consumer_group="theirs", client_id="member"))

@@ -1,4 +1,4 @@
-"""Questions that go through the broker to a member of a group, and what becomes of their answers."""
+"""Queries that a broker forwards to a member of a group, and their replies."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def admin(cluster: Cluster) -> AsyncIterator[Peer]:
 
 
 async def asked(member: Peer, code: RequestCode) -> Frame:
-    """The broker's question of this code; what else it says is passed over."""
+    """Return the broker's query of this code, skipping other requests."""
     while (frame := await pushed(member)).code != code:
         pass
     return frame
@@ -46,7 +46,7 @@ async def answer(member: Peer, question: Frame, body: bytes = b"", code: int = 0
     await member.raw(frame.pack())
 
 
-async def test_a_question_goes_through_as_it_came_and_so_does_its_answer(admin: Peer, member: Peer) -> None:
+async def test_query_and_reply_are_relayed_unchanged(admin: Peer, member: Peer) -> None:
     ext = {"consumerGroup": "billing", "clientId": "one", "jstackEnable": "true"}
     asking = asyncio.create_task(admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext))
     question = await asked(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
@@ -57,7 +57,7 @@ async def test_a_question_goes_through_as_it_came_and_so_does_its_answer(admin: 
     assert (told.code, told.body) == (0, b'{"mqTable":{{"queueId":0}:{}}}')
 
 
-async def test_a_client_that_refuses_is_heard(admin: Peer, member: Peer) -> None:
+async def test_refusal_of_a_client_is_relayed(admin: Peer, member: Peer) -> None:
     ext = {"consumerGroup": "billing", "clientId": "one"}
     asking = asyncio.create_task(admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext))
     await answer(
@@ -67,7 +67,7 @@ async def test_a_client_that_refuses_is_heard(admin: Peer, member: Peer) -> None
     assert (told.code, told.remark) == (1, "not here")
 
 
-async def test_an_answer_that_is_too_large_is_counted_and_who_asked_is_told(
+async def test_oversized_reply_is_counted_and_reported_to_the_caller(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = await start(httpPort="0")
@@ -80,12 +80,12 @@ async def test_an_answer_that_is_too_large_is_counted_and_who_asked_is_told(
         await answer(member, question, bytes((4 << 20) + 1))
         told = await asyncio.wait_for(asking, 30)
     assert told.code == ResponseCode.SYSTEM_ERROR
-    assert told.remark == "the client's answer has 4194305 bytes; at most 4194304 are taken"
-    assert f"GET_CONSUMER_RUNNING_INFO was refused by the client that was asked: {told.remark}" in caplog.text
+    assert told.remark == "the client's answer has 4194305 bytes; at most 4194304 are accepted"
+    assert f"client refused GET_CONSUMER_RUNNING_INFO: {told.remark}" in caplog.text
     assert [line.split()[-1] for line in await samples(cluster, "rmqpy_refused_answers_total")] == ["1.0"]
 
 
-async def test_a_message_is_handed_to_one_client_to_be_consumed_now(admin: Peer, member: Peer) -> None:
+async def test_message_is_consumed_directly_by_one_client(admin: Peer, member: Peer) -> None:
     record = await stored(admin)
     message_id = (await send(admin, "orders")).ext or {}
     ext = {"consumerGroup": "billing", "clientId": "one", "msgId": message_id["msgId"], "topic": "orders"}
@@ -98,7 +98,7 @@ async def test_a_message_is_handed_to_one_client_to_be_consumed_now(admin: Peer,
     assert json.loads((await asking).body) == {"consumeResult": "CR_SUCCESS"}
 
 
-async def test_each_member_says_where_it_stands(admin: Peer, member: Peer) -> None:
+async def test_every_member_reports_its_positions(admin: Peer, member: Peer) -> None:
     asking = asyncio.create_task(admin.ask(InvokeBrokerToGetConsumerStatus(topic="orders", group="billing")))
     question = await asked(member, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
     body = (
@@ -109,7 +109,7 @@ async def test_each_member_says_where_it_stands(admin: Peer, member: Peer) -> No
     assert (client, list(offsets.values())) == ("one", [4])
 
 
-async def test_others_are_answered_while_the_large_answer_of_a_member_is_read(
+async def test_others_are_answered_while_a_large_reply_is_parsed(
     cluster: Cluster, admin: Peer, member: Peer
 ) -> None:
     ext = {"topic": "orders", "group": "billing", "clientAddr": "one"}
@@ -129,7 +129,7 @@ async def test_others_are_answered_while_the_large_answer_of_a_member_is_read(
     assert (await asking).code == 0
 
 
-async def test_a_member_that_leaves_ends_the_question(admin: Peer, member: Peer) -> None:
+async def test_leaving_member_ends_the_query(admin: Peer, member: Peer) -> None:
     ext = {"consumerGroup": "billing", "clientId": "one"}
     asking = asyncio.create_task(admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext))
     await asked(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
@@ -138,19 +138,19 @@ async def test_a_member_that_leaves_ends_the_question(admin: Peer, member: Peer)
 
 
 @pytest.mark.parametrize("ext", [{"consumerGroup": "absent"}, {"consumerGroup": "billing"}])
-async def test_nobody_can_be_asked_who_is_not_there(admin: Peer, member: Peer, ext: dict[str, str]) -> None:
+async def test_query_to_an_absent_client_is_refused(admin: Peer, member: Peer, ext: dict[str, str]) -> None:
     told = await admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext | {"clientId": "two"})
     assert told.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_answers_nobody_asked_for_are_dropped(admin: Peer, member: Peer) -> None:
+async def test_unsolicited_replies_are_dropped(admin: Peer, member: Peer) -> None:
     for opaque in (-1, 0, 1, 2, 3):
         await member.raw(Frame(0, opaque=opaque, flag=RESPONSE, body=b"x" * 1_000).pack())
     assert (await send(member, "orders")).code == 0
 
 
 class Mute:
-    """A server whose clients take questions and say nothing."""
+    """A server whose clients accept queries without answering."""
 
     def __init__(self) -> None:
         self.forgotten: list[tuple[int, int]] = []
@@ -162,7 +162,7 @@ class Mute:
         self.forgotten.append((connection, token))
 
 
-async def test_a_question_ends_with_its_time_and_leaves_nothing_behind() -> None:
+async def test_query_times_out_and_leaves_no_state() -> None:
     server = Mute()
     relay = Relay(server)
     with pytest.raises(Refused) as refused:

@@ -1,4 +1,4 @@
-"""A master that was replaced: every surface says so, with the epoch, and says how it follows."""
+"""Replaced masters: every surface reports them with the epoch, and the way to follow."""
 
 from pathlib import Path
 
@@ -6,20 +6,21 @@ import pytest
 
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, pair, until
+from broker.replicas import made_slave, pair
 from broker.test_promotion import epochs, fill, filled, follows, status
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.registration import RegisterBroker
 from rmqpy.protocol.requests.routes import GetClusterInfo
+from waiting import until_async
 from wire import Peer
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
 
 def check_advice(text: str, successor: str, epoch: int) -> None:
-    """The sentence names who leads, since when, and the way back; it does not part the pair."""
+    """The sentence names the leader, the epoch, and the way back, without separating the pair."""
     assert f"replaced as master of broker-a by the one at {successor}, epoch {epoch}" in text
     assert "brokerRole=SLAVE brokerId=2" in text, "1 is that of the broker that leads"
     assert "rmqpy cluster promote broker-a --id 2" in text
@@ -27,7 +28,7 @@ def check_advice(text: str, successor: str, epoch: int) -> None:
     assert "stop" not in text
 
 
-async def test_a_master_that_returns_is_told_who_leads_and_how_to_follow(
+async def test_returning_master_learns_the_leader_and_the_way_to_follow(
     tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = made_broker(tmp_path, namesrv, {})
@@ -40,13 +41,13 @@ async def test_a_master_that_returns_is_told_who_leads_and_how_to_follow(
             await again.start()
         await again.stop()
         check_advice(str(refused.value), slave.address, epoch)
-        # What it was told to do works.
+        # Following the advice works.
         await fill(slave.address, 2)
         async with made_broker(tmp_path, namesrv, {"brokerRole": "SLAVE", "brokerId": "2"}) as back:
             await follows(back.address, (await status(slave.address)).master_commit_log_max_offset)
 
 
-async def test_a_master_that_is_replaced_while_it_runs_says_the_same_then_and_when_it_starts(
+async def test_running_replaced_master_reports_it_now_and_at_the_next_start(
     tmp_path: Path, namesrv: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair(tmp_path, namesrv) as (master, slave), rmqpy.AsyncAdmin(namesrv) as admin:
@@ -63,7 +64,7 @@ async def test_a_master_that_is_replaced_while_it_runs_says_the_same_then_and_wh
     check_advice(str(refused.value), address, epoch)
 
 
-async def test_the_broker_that_leads_starts_beside_the_master_that_it_replaced_and_ends_its_time(
+async def test_leader_starts_next_to_its_replaced_master_and_notifies_it(
     tmp_path: Path, namesrv: str
 ) -> None:
     """The old master came back at another address while its successor was away: it knew of none."""
@@ -78,7 +79,7 @@ async def test_the_broker_that_leads_starts_beside_the_master_that_it_replaced_a
             assert found is not None
             assert found.broker_id == 0
             async with await Peer.connect(namesrv) as peer:
-                brokers = await until(
+                brokers = await until_async(
                     lambda: peer.ask(GetClusterInfo()),
                     lambda told: told.broker_addr_table["broker-a"].broker_addrs == {0: leading.address},
                 )
@@ -86,9 +87,7 @@ async def test_the_broker_that_leads_starts_beside_the_master_that_it_replaced_a
             assert (await status(stale.address)).master is False or stale.address != leading.address
 
 
-async def test_doctor_tells_two_masters_of_one_name_apart_by_their_epochs(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_doctor_distinguishes_masters_of_one_name_by_epoch(tmp_path: Path, namesrv: str) -> None:
     async with made_slave(tmp_path, namesrv) as slave, rmqpy.AsyncAdmin(namesrv) as admin:
         async with made_broker(tmp_path, namesrv, {}) as master:
             await filled(master.address, slave.address, 5)
@@ -115,9 +114,7 @@ async def test_doctor_tells_two_masters_of_one_name_apart_by_their_epochs(
             check_advice(f"{check.found}; {check.advice}", slave.address, epoch)
 
 
-async def test_a_new_broker_of_a_name_is_not_told_to_take_the_place_of_a_master_that_lives(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_new_broker_is_not_advised_to_replace_a_live_master(tmp_path: Path, namesrv: str) -> None:
     async with pair(tmp_path, namesrv) as (master, slave):
         await filled(master.address, slave.address, 3)
         stranger = made_broker(tmp_path / "stranger", namesrv, {})
@@ -127,9 +124,7 @@ async def test_a_new_broker_of_a_name_is_not_told_to_take_the_place_of_a_master_
         assert "promote" not in str(refused.value)
 
 
-async def test_an_empty_master_beside_a_slave_with_a_log_is_told_to_let_that_lead(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_empty_master_is_advised_to_let_its_slave_lead(tmp_path: Path, namesrv: str) -> None:
     """Its machine was lost, and it was set up again."""
     async with made_slave(tmp_path, namesrv) as slave:
         async with made_broker(tmp_path, namesrv, {}) as master:

@@ -1,4 +1,4 @@
-"""Settings of replication: who is master, who is slave, and how many copies a reply promises."""
+"""Settings of replication: master and slave roles, and the copies that a reply promises."""
 
 from collections.abc import Mapping
 
@@ -22,9 +22,9 @@ from rmqpy.errors import ConfigError
         ({"haMasterAddress": "somewhere"}, "haMasterAddress: .*host:port"),
         (
             {"haSendHeartbeatInterval": "9000", "haHousekeepingInterval": "9000"},
-            "signs of life come too late",
+            "heartbeats come too late",
         ),
-        ({"brokerRole": "SYNC_MASTER", "minInSyncReplicas": "3"}, "no more than inSyncReplicas=2"),
+        ({"brokerRole": "SYNC_MASTER", "minInSyncReplicas": "3"}, "at most inSyncReplicas=2"),
         (
             {"enableRemoteEscape": "true"},
             "enableRemoteEscape=true: has no effect without enableSlaveActingMaster",
@@ -32,11 +32,11 @@ from rmqpy.errors import ConfigError
         ({"skipPreOnline": "true"}, "skipPreOnline=true: has no effect without enableSlaveActingMaster"),
         (
             {"brokerHeartbeatInterval": "1000", "brokerNotActiveTimeoutMillis": "1500"},
-            "living brokers count as gone",
+            "live brokers count as gone",
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(setting: Mapping[str, str], reason: str) -> None:
+def test_contradictory_settings_are_refused(setting: Mapping[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         ReplicationConfig.read(setting)
 
@@ -52,15 +52,15 @@ def test_settings_that_contradict_each_other_are_refused(setting: Mapping[str, s
         ({"brokerRole": "SLAVE", "brokerId": "1"}, 1, False),
     ],
 )
-def test_a_reply_of_a_sync_master_waits_for_one_slave_unless_the_file_says_how_many(
+def test_sync_master_waits_for_one_slave_by_default(
     setting: Mapping[str, str], copies: int, is_said: bool
 ) -> None:
     config = ReplicationConfig.read(setting)
     assert (config.copies, config.promise is not None) == (copies, is_said)
 
 
-def test_a_broker_without_name_servers_acts_for_nobody_and_does_not_start() -> None:
-    with pytest.raises(ConfigError, match="namesrvAddr names none"):
+def test_acting_slave_without_name_servers_does_not_start() -> None:
+    with pytest.raises(ConfigError, match="needs name servers"):
         broker.read({"enableSlaveActingMaster": "true"})
 
 

@@ -1,4 +1,4 @@
-"""Replication through TLS: a slave follows a master that enforces it, and one without TLS is refused and told why."""
+"""Replication through TLS: a slave follows a master that enforces it; without TLS it is refused with the reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 import certificates
 import rmqpy
 from broker.conftest import made_broker
-from broker.replicas import made_slave, until
+from broker.replicas import made_slave
 from certificates import Files, write
 from rmqpy.admin.replicas import ReplicaState
 from rmqpy.broker import Broker
@@ -18,6 +18,7 @@ from rmqpy.config import namesrv as namesrv_config
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
+from waiting import until_async
 from wire import Peer
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
@@ -31,7 +32,7 @@ def files(tmp_path: Path) -> Files:
 
 @asynccontextmanager
 async def cluster(folder: Path, files: Files) -> AsyncIterator[tuple[str, Broker]]:
-    """A name server that takes both kinds of connections, and a master that does not."""
+    """A name server that accepts both kinds of connections, and a master that does not."""
     given = {"listenPort": "0", "kvConfigPath": "", "configStorePath": "", "tls.server.mode": "permissive"}
     config = namesrv_config.read(given | certificates.settings(files)).config
     async with (
@@ -71,30 +72,28 @@ async def test_a_slave_follows_an_enforcing_master_also_when_certificates_are_re
         settings = master_settings(files)
         async with made_slave(tmp_path, namesrv, **settings) as slave:
             await sent(our(namesrv, files), 10)
-            await until(lambda: states(our(namesrv, files)), has_all)
-            # By another authority: who trusts the one before alone gets no further.
+            await until_async(lambda: states(our(namesrv, files)), has_all)
+            # Another authority: a slave that trusts only the previous one cannot connect.
             certificates.replace(files, write(tmp_path / "next"))
             await asyncio.to_thread(
                 certificates.wait_until_shown, files.cert, namesrv, master.address, slave.address
             )
-            # The connection that was there goes on.
+            # The existing connection continues.
             await sent(our(namesrv, files), 10)
-            await until(lambda: states(our(namesrv, files)), has_all)
+            await until_async(lambda: states(our(namesrv, files)), has_all)
         # New ones have the new certificates at both ends.
         async with made_slave(tmp_path, namesrv, **settings):
             await sent(our(namesrv, files), 10)
-            await until(lambda: states(our(namesrv, files)), has_all)
+            await until_async(lambda: states(our(namesrv, files)), has_all)
 
 
-async def test_a_running_slave_connects_to_a_master_that_comes_back_with_another_authority_s_certificate(
-    tmp_path: Path, files: Files
-) -> None:
+async def test_slave_reconnects_to_a_master_with_a_new_authority(tmp_path: Path, files: Files) -> None:
     async with (
         cluster(tmp_path, files) as (namesrv, master),
         made_slave(tmp_path, namesrv, **master_settings(files)) as slave,
     ):
         await sent(our(namesrv, files), 10)
-        await until(lambda: states(our(namesrv, files)), has_all)
+        await until_async(lambda: states(our(namesrv, files)), has_all)
         certificates.replace(files, write(tmp_path / "next"))
         await asyncio.to_thread(
             certificates.wait_until_shown, files.cert, namesrv, master.address, slave.address
@@ -102,10 +101,10 @@ async def test_a_running_slave_connects_to_a_master_that_comes_back_with_another
         await master.stop()
         async with made_broker(tmp_path, namesrv, master_settings(files)):
             await sent(our(namesrv, files), 10)
-            await until(lambda: states(our(namesrv, files)), has_all)
+            await until_async(lambda: states(our(namesrv, files)), has_all)
 
 
-async def test_a_slave_without_tls_is_refused_and_says_why(
+async def test_slave_without_tls_is_refused_with_the_reason(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
 
@@ -113,12 +112,12 @@ async def test_a_slave_without_tls_is_refused_and_says_why(
         return caplog.text
 
     def is_said(text: str) -> bool:
-        both = "may be a port that wants TLS", "not encrypted, and tls.server.mode is enforcing"
+        both = "the port may require TLS", "not encrypted, and tls.server.mode is enforcing"
         return all(each in text for each in both)
 
     async with cluster(tmp_path, files) as (namesrv, _), made_slave(tmp_path, namesrv) as slave:
         await sent(our(namesrv, files), 3)
-        await until(log, is_said)
+        await until_async(log, is_said)
         async with await Peer.connect(slave.address) as peer:
             assert int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"]) == 0
             status = (await peer.ask(GetBrokerHaStatus())).ha_client_runtime_info

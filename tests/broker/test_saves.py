@@ -1,12 +1,12 @@
-"""A save that fails: nothing of the change is left, and the request is answered with an error.
+"""Failed saves: no part of the change remains, and the request is answered with an error.
 
-The file that a save writes first is a pipe here: a save waits until somebody reads it, and fails when that reader goes.
+The temporary file of a save is a pipe here: a save waits until the test reads it, and fails when the reader closes it.
 """
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,10 @@ from rmqpy.protocol.requests.groups import (
 )
 from rmqpy.protocol.requests.kv import GetKv, PutKv
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker, GetAllTopicConfig, UpdateAndCreateTopic
+from waiting import until_async
 from wire import TIMEOUT_S, Peer, Refusal
 
 HALF = b'"\\ud800"'
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Nobody tells what a periodic save does."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def in_file(folder: Path, name: str) -> Any:
@@ -75,20 +69,20 @@ async def held(folder: Path, name: str) -> AsyncIterator[None]:
     ],
     ids=["attribute", "another dialect", "subscription", "policy", "list", "heartbeat"],
 )
-async def test_half_a_character_is_refused_and_groups_are_saved_on(
+async def test_lone_surrogate_is_refused_and_groups_can_still_be_saved(
     cluster: Cluster, code: int, ext: dict[str, str], body: bytes
 ) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         answer = await peer.call(code, ext, body)
         assert answer.code == 1
-        assert "half of a character" in (answer.remark or "")
+        assert "lone surrogate" in (answer.remark or "")
         await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
         groups = in_file(cluster.folder, "subscriptionGroup.json")["subscriptionGroupTable"]
         assert "billing" in groups
         assert "evil" not in groups
 
 
-async def test_half_a_character_in_a_header_is_no_text_that_a_file_cannot_hold(cluster: Cluster) -> None:
+async def test_lone_surrogate_in_a_header_does_not_break_files(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         for code, fields in (
             (RequestCode.UPDATE_AND_CREATE_TOPIC, '"topic":"\\ud800","defaultTopic":"TBW102","perm":"6"'),
@@ -108,7 +102,7 @@ async def test_half_a_character_in_a_header_is_no_text_that_a_file_cannot_hold(c
     assert "billing" in in_file(cluster.folder, "subscriptionGroup.json")["subscriptionGroupTable"]
 
 
-async def test_a_topic_is_seen_nowhere_before_it_is_saved_nor_after_its_save_failed(cluster: Cluster) -> None:
+async def test_topic_is_invisible_before_its_save_and_after_a_failed_one(cluster: Cluster) -> None:
     async with (
         await Peer.connect(cluster.broker.address) as peer,
         await Peer.connect(cluster.broker.address) as admin,
@@ -116,7 +110,7 @@ async def test_a_topic_is_seen_nowhere_before_it_is_saved_nor_after_its_save_fai
     ):
         async with held(cluster.folder, "topics.json"):
             creating = asyncio.create_task(peer.ask(UpdateAndCreateTopic(topic="orders")))
-            # Whatever makes the broker register everything meanwhile.
+            # Anything that makes the broker register everything meanwhile.
             await admin.call(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4")
             await route_once(namesrv, "BenchmarkTest", perm=4)
             assert await route(namesrv, "orders") is None
@@ -136,7 +130,7 @@ async def test_a_topic_is_seen_nowhere_before_it_is_saved_nor_after_its_save_fai
         await route_once(namesrv, "orders")
 
 
-async def test_changes_that_build_on_one_that_failed_go_back_with_it(cluster: Cluster) -> None:
+async def test_dependent_changes_are_reverted_with_a_failed_one(cluster: Cluster) -> None:
     changed = {"topic": "orders", "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=2, write_queue_nums=2))
@@ -157,7 +151,7 @@ async def test_changes_that_build_on_one_that_failed_go_back_with_it(cluster: Cl
         assert in_file(cluster.folder, "topics.json")["topicConfigTable"]["orders"]["writeQueueNums"] == 2
 
 
-async def test_a_topic_whose_removal_was_not_saved_is_still_there(start: Start) -> None:
+async def test_topic_with_an_unsaved_removal_still_exists(start: Start) -> None:
     cluster = await start(autoCreateTopicEnable="false")
     async with (
         await Peer.connect(cluster.broker.address) as peer,
@@ -174,7 +168,7 @@ async def test_a_topic_whose_removal_was_not_saved_is_still_there(start: Start) 
         assert "orders" not in in_file(cluster.folder, "topics.json")["topicConfigTable"]
 
 
-async def test_what_a_group_may_not_read_and_its_removal_go_back_as_well(cluster: Cluster) -> None:
+async def test_failed_save_restores_forbidden_topics_and_groups(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
         await peer.ask(heartbeat("one", "orders"))
@@ -204,11 +198,11 @@ async def test_progress_of_delayed_delivery_is_saved_once_a_save_works_again(
     async with made_broker(tmp_path, "", settings) as broker, await Peer.connect(broker.address) as peer:
         with broken(folder, "delayOffset.json"):
             await send(peer, "orders", i="DELAY\x011\x02")
-            await until(lambda: "delayOffset.json" in caplog.text)
+            await until_async(lambda: "delayOffset.json" in caplog.text)
         assert (await pull(peer, "billing", "orders")).code == 0, (
             "the save that failed is the one of its delivery"
         )
-        await until((folder / "config/delayOffset.json").exists)
+        await until_async((folder / "config/delayOffset.json").exists)
         assert in_file(folder, "delayOffset.json")["offsetTable"] == {"1": 1}
 
 

@@ -1,53 +1,21 @@
-"""Returned messages: where their copies go and what these say, byte by byte."""
+"""Returned messages: the destinations and contents of their copies, byte by byte."""
 
-import struct
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 
 import pytest
 
+from broker.records import GROUP, Record, arrival, records
 from broker.talk import pull, send
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
 from rmqpy.protocol.requests.queues import MessageQueue
-from wire import TIMEOUT_S, Frame, Peer
+from wire import Frame, Peer
 
 from .conftest import Start
 
-GROUP = "billing"
 #: Levels from 3 on are those of retries: the first two come at once, the third never within a test.
 LEVELS = "1h 1h 100ms 100ms 1h"
-SUSPEND = 2
-
-
-class Record(NamedTuple):
-    """The parts of a stored message that tests compare."""
-
-    position: int
-    queue_offset: int
-    reconsume_times: int
-    properties: dict[str, str]
-    body: bytes
-
-
-def records(body: bytes) -> list[Record]:
-    """Records with IPv4 hosts, taken apart by hand."""
-    found = []
-    while body:
-        size, _, _, _, _, queue_offset, position = struct.unpack_from(">iiiiiqq", body)
-        (times,) = struct.unpack_from(">i", body, 72)
-        (length,) = struct.unpack_from(">i", body, 84)
-        content = body[88 : 88 + length]
-        at = 88 + length
-        at += 1 + body[at]
-        text = body[at + 2 : size].decode()
-        entries = (entry.partition("\x01") for entry in text.split("\x02") if entry)
-        found.append(
-            Record(position, queue_offset, times, {name: value for name, _, value in entries}, content)
-        )
-        body = body[size:]
-    return found
 
 
 @pytest.fixture
@@ -75,16 +43,7 @@ async def send_back(peer: Peer, position: int, **changes: str) -> Frame:
     return await peer.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext | {"unitMode": "false"} | changes)
 
 
-async def arrival(peer: Peer, topic: str, offset: int = 0) -> Record:
-    """The message at this offset, waited for as consumers do."""
-    answer = await pull(
-        peer, GROUP, topic, offset, sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(int(TIMEOUT_S * 1_000))
-    )
-    assert answer.code == 0, answer
-    return records(answer.body)[0]
-
-
-async def test_a_returned_message_comes_again_through_the_retry_topic(peer: Peer) -> None:
+async def test_returned_message_is_redelivered_through_the_retry_topic(peer: Peer) -> None:
     first = await stored(peer)
     assert (await send_back(peer, first.position)).code == 0
     again = await arrival(peer, f"%RETRY%{GROUP}")
@@ -112,7 +71,7 @@ async def test_each_return_waits_on_the_next_level_and_keeps_the_origin(peer: Pe
         assert third.properties[name] == again.properties[name]
 
 
-async def test_a_level_beyond_the_last_is_the_last(peer: Peer) -> None:
+async def test_level_beyond_the_maximum_is_the_last_one(peer: Peer) -> None:
     first = await stored(peer)
     assert (await send_back(peer, first.position, delayLevel="99")).code == 0
     [waiting] = records((await pull(peer, GROUP, "SCHEDULE_TOPIC_XXXX", queueId="4")).body)
@@ -120,7 +79,7 @@ async def test_a_level_beyond_the_last_is_the_last(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"delayLevel": "-1"}, {"maxReconsumeTimes": "0"}])
-async def test_what_has_been_tried_often_enough_goes_to_the_dead_letters(
+async def test_message_goes_to_the_dead_letters_after_its_last_attempt(
     peer: Peer, changes: dict[str, str]
 ) -> None:
     first = await stored(peer)
@@ -139,7 +98,7 @@ async def test_old_clients_do_not_set_the_limit(peer: Peer) -> None:
     assert (await arrival(peer, f"%RETRY%{GROUP}")).reconsume_times == 1
 
 
-async def test_the_limit_of_the_group_holds_where_the_client_names_none(peer: Peer) -> None:
+async def test_group_limit_applies_if_the_client_sends_none(peer: Peer) -> None:
     await peer.ask(
         UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name=GROUP, retry_max_times=1))
     )
@@ -159,19 +118,19 @@ async def test_a_group_without_retry_queues_drops_what_it_returns(peer: Peer) ->
 
 
 @pytest.mark.parametrize("position", [-1, 7, 1 << 40])
-async def test_a_message_that_is_not_there_is_code_1(peer: Peer, position: int) -> None:
+async def test_missing_message_is_code_1(peer: Peer, position: int) -> None:
     await stored(peer)
     answer = await send_back(peer, position)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {position}")
 
 
-async def test_a_group_that_may_not_be_made_is_code_26(start: Start) -> None:
+async def test_forbidden_group_is_code_26(start: Start) -> None:
     cluster = await start(autoCreateSubscriptionGroup="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send_back(peer, 0)).code == 26
 
 
-async def test_sync_flush_answers_a_return_too(start: Start) -> None:
+async def test_sync_flush_confirms_a_return_too(start: Start) -> None:
     cluster = await start(flushDiskType="SYNC_FLUSH", messageDelayLevel=LEVELS)
     async with await Peer.connect(cluster.broker.address) as peer:
         first = await stored(peer)
@@ -179,7 +138,7 @@ async def test_sync_flush_answers_a_return_too(start: Start) -> None:
         assert (await arrival(peer, f"%RETRY%{GROUP}")).reconsume_times == 1
 
 
-async def test_a_group_that_consumes_in_order_sends_its_retries_to_the_dead_letters(peer: Peer) -> None:
+async def test_retries_of_an_ordered_group_become_dead_letters(peer: Peer) -> None:
     await stored(peer)
     queue = MessageQueue(broker_name="broker-a", queue_id=0, topic="orders")
     batch = LockBatch(consumer_group=GROUP, client_id="me", mq_set=[queue])

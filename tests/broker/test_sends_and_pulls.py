@@ -1,4 +1,4 @@
-"""Hot requests byte by byte: what a 5.5.0 broker does not survive unharmed or answers wrongly, and what clients need.
+"""Hot requests byte by byte: inputs that a 5.5.0 broker mishandles, and behaviour that clients need.
 
 Numbers in names are those of the traps in the project's list of real clients' pitfalls.
 """
@@ -106,7 +106,7 @@ async def test_t10_the_batch_flag_decides_and_members_get_consecutive_offsets(pe
     assert (await peer.call(SEND_V2, letters("batches", m="true"), b"no batch")).code == 13
 
 
-async def test_t18_an_offset_that_is_not_known_is_code_22(peer: Peer) -> None:
+async def test_t18_unknown_offset_is_code_22(peer: Peer) -> None:
     ask = {"consumerGroup": "newcomers", "topic": "unknown-offsets", "queueId": "0"}
     assert (await peer.call(QUERY_OFFSET, ask)).code == 22
     await peer.call(SEND_V2, letters("unknown-offsets"), b"x")
@@ -116,7 +116,7 @@ async def test_t18_an_offset_that_is_not_known_is_code_22(peer: Peer) -> None:
     assert (await peer.call(QUERY_OFFSET, ask | {"queueId": "3"})).code == 22
 
 
-async def test_what_memory_may_not_hold_is_read_all_the_same_and_a_new_group_does_not_begin_there() -> None:
+async def test_messages_outside_memory_are_read_and_new_groups_do_not_start_there() -> None:
     with testing.broker(accessMessageInMemoryMaxRatio=0) as server:
         async with await Peer.connect(server.broker) as peer:
             for index in range(40):
@@ -132,7 +132,7 @@ async def test_what_memory_may_not_hold_is_read_all_the_same_and_a_new_group_doe
             assert (await peer.call(QUERY_OFFSET, ask)).code == 22
 
 
-async def test_t19_every_answer_to_a_pull_says_where_to_go_on(peer: Peer) -> None:
+async def test_t19_every_pull_reply_has_the_next_offset(peer: Peer) -> None:
     for _ in range(3):
         await peer.call(SEND_V2, letters("moved"), b"x")
     for offset, code, begin in [(0, 0, "3"), (3, 19, "3"), (9, 21, "3"), (-1, 21, "0")]:
@@ -176,7 +176,7 @@ async def test_t47_topics_of_the_broker_itself_are_refused(peer: Peer, topic: st
         {"i": "TRAN_MSG\x01true\x02", "f": "8"},
     ],
 )
-async def test_t48_what_would_not_be_delivered_is_not_accepted(peer: Peer, changes: dict[str, str]) -> None:
+async def test_t48_undeliverable_message_is_not_accepted(peer: Peer, changes: dict[str, str]) -> None:
     answer = await peer.call(SEND_V2, letters("later", **changes), b"x")
     assert answer.code == 13
     assert "not served yet" in (answer.remark or "")
@@ -184,7 +184,7 @@ async def test_t48_what_would_not_be_delivered_is_not_accepted(peer: Peer, chang
 
 
 @pytest.mark.parametrize(("kind", "expression"), [("SQL92", "a >"), ("SQL92", "a > 1 x"), ("XPATH", "*")])
-async def test_t49_an_expression_that_is_not_served_is_not_taken_for_everything(
+async def test_t49_unserved_expression_does_not_match_everything(
     peer: Peer, kind: str, expression: str
 ) -> None:
     await peer.call(SEND_V2, letters("filtered"), b"x")
@@ -209,7 +209,7 @@ async def test_t52_a_record_larger_than_a_segment_is_refused_and_nothing_is_lost
 
 
 @pytest.mark.parametrize("properties", ["NAME\x01nul \x00 inside\x02", "A\x01" + "x" * 32_700 + "\x02"])
-async def test_properties_that_no_record_can_hold_are_refused(peer: Peer, properties: str) -> None:
+async def test_oversized_properties_are_refused(peer: Peer, properties: str) -> None:
     assert (await peer.call(SEND_V2, letters("properties", i=properties), b"x")).code == 13
 
 
@@ -232,7 +232,7 @@ async def test_a_waiting_pull_is_answered_by_the_message_it_waits_for(server: St
         opaque = await waiting.send(PULL, header)
         # One connection is served in order: after this answer the pull is parked.
         await waiting.call(GET_MAX_OFFSET, {"topic": "awaited", "queueId": "0"})
-        # Not what it waits for: the pull sleeps on.
+        # Not the awaited message: the pull stays parked.
         await peer.call(SEND_V2, letters("awaited", i="TAGS\x01A\x02"), b"other")
         await peer.call(SEND_V2, letters("awaited", i="TAGS\x01B\x02"), b"awaited")
         answer = await waiting.receive()

@@ -1,4 +1,4 @@
-"""docs/settings.md says what the code says. `python tests/broker/test_settings_document.py` writes it."""
+"""docs/settings.md agrees with the code. `python tests/broker/test_settings_document.py` writes it."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -26,22 +26,22 @@ HEAD = """\
 - *supported*: listed under Broker, Access control, TLS, Replication, Store and Telemetry. A value out of bounds
   prevents the start; the error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
-- *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
-  function that the key asks for.
+- *dangerous to ignore*: the broker starts only with the accepted values, because it would silently lack what another
+  value asks for.
 - *unknown*: reported, with the key that was probably meant.
 
 `rmqpy namesrv -c namesrv.conf` reads its file in the same way; its keys are listed under Name server.
 
 Keys marked **online** may be changed while the server runs (`rmqpy config set`, `mqadmin updateBrokerConfig`,
-`updateNamesrvConfig`); the change takes effect at once and is written into the file, whose other lines stay unchanged.
-A server that was started without a file (without `-c`, or by `rmqpy standalone`) forgets the change when it stops: a
-broker writes it nowhere, and a name server writes it to `configStorePath`, which a start reads only if `-c` names it.
-All other keys take effect at the next start.
+`updateNamesrvConfig`); a change takes effect immediately and is written to the file, without touching its other lines.
+A server started without a file (without `-c`, or by `rmqpy standalone`) loses the change when it stops: a broker does
+not write it, and a name server writes it to `configStorePath`, which a start reads only if `-c` names it. Other keys
+take effect at the next start.
 
 Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
-other machines; who may do what then is said under Access control.
+other machines; see Access control for the rights of their users.
 
-Secrets are shown to nobody: `rmqpy config get` has `******` in their place.
+Secrets are never shown: `rmqpy config get` prints `******` instead.
 """
 
 
@@ -71,7 +71,7 @@ def document() -> str:
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),
-            "The keys of Access control and TLS are those of a name server, too.\n",
+            "The keys of Access control and TLS also apply to a name server.\n",
         ]
     )
 

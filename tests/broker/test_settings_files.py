@@ -1,4 +1,4 @@
-"""Files of settings: their encodings, and what an online change keeps of them."""
+"""Files of settings: encodings, and the lines that an online change keeps."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
 from rmqpy.protocol.requests.kv import UpdateNameServerConfig
 from wire import Peer
 
-#: A comment that is not ASCII, and a setting whose default is another value.
+#: A comment that is not ASCII, and a setting with another value than its default.
 COMMENT = "# 消息服务器"
 #: Encodings in which every key would be unknown: a server with such a file must not start with defaults.
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32"]
@@ -88,7 +88,7 @@ async def test_accounts_in_another_encoding_are_refused_with_the_place(tmp_path:
         await accounts.edit(lambda found: found.clear())
 
 
-def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "profiles.toml"
     path.write_text("[profile.here]\nnamesrv = '127.0.0.1:1'\n", encoding="utf-8-sig")
     monkeypatch.setenv("RMQPY_PROFILES", str(path))
@@ -189,7 +189,7 @@ def test_a_secret_file_is_never_readable_by_everyone(tmp_path: Path, before: int
     ]
 
 
-def test_a_backup_beside_the_file_of_a_link_is_found(tmp_path: Path) -> None:
+def test_backup_next_to_a_links_target_is_found(tmp_path: Path) -> None:
     real, path = tmp_path / "real" / "topics.json", tmp_path / "topics.json"
     real.parent.mkdir()
     path.symlink_to(real)

@@ -1,8 +1,7 @@
-"""SQL92 filters at the broker: what a pull gets, when one that waits is answered, and what is refused."""
+"""SQL92 filters at the broker: delivered messages, replies to waiting pulls, and refusals."""
 
 import json
 import socket
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,11 +19,11 @@ from rmqpy.server import Standalone
 from wire import Frame, Peer
 
 from .conftest import Cluster, Start, made_broker
+from .records import records
 from .talk import beat, pull, send
 from .test_filters import tagged_send
 from .test_hot_path import exchange
 from .test_owed_replies import answers, connect, first_offset, parked_pull
-from .test_send_back import records
 
 TOPIC = "priced"
 EXPRESSION = "price > 10 AND region IN ('EU', 'UK')"
@@ -70,13 +69,13 @@ async def test_a_pull_gets_the_messages_whose_properties_match(start: Start) -> 
     "writing",
     [
         {"commitLogWritePath": "mapping"},
-        {"commitLogWritePath": "spool"},
+        {"commitLogWritePath": "ring"},
         {"flushDiskType": "SYNC_FLUSH"},
         {"transientStorePoolEnable": "true"},
     ],
     ids=lambda settings: next(iter(settings.items())),
 )
-async def test_filters_look_through_files_however_they_were_written(
+async def test_filters_read_log_files_of_every_write_path(
     start: Start, tmp_path: Path, writing: dict[str, str], memory: str
 ) -> None:
     settings = (
@@ -109,7 +108,7 @@ async def test_filters_look_through_files_however_they_were_written(
         assert await matching(again.address) == [b"007", b"008", b"299"]
 
 
-async def test_what_the_broker_adds_can_be_asked_for_too(start: Start) -> None:
+async def test_sql_sees_properties_that_the_broker_adds(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, TOPIC, i="KEYS\x01k1\x02TAGS\x01paid\x02")
@@ -117,7 +116,7 @@ async def test_what_the_broker_adds_can_be_asked_for_too(start: Start) -> None:
             assert (await pull(peer, "billing", TOPIC, **sql(expression))).code == 0, expression
 
 
-def test_pulls_that_wait_sleep_on_until_a_message_matches(server: Standalone) -> None:
+def test_held_pulls_wait_for_a_matching_message(server: Standalone) -> None:
     offset = first_offset(server)
     with connect(server) as waiting, connect(server) as producer:
         park(waiting, offset, 100)
@@ -130,7 +129,7 @@ def test_pulls_that_wait_sleep_on_until_a_message_matches(server: Standalone) ->
         assert [record.properties["TAGS"] for record in records(frame.body)] == ["wanted"]
 
 
-def test_a_pull_whose_time_is_up_goes_on_behind_what_did_not_match(server: Standalone) -> None:
+def test_timed_out_pull_resumes_after_unmatched_messages(server: Standalone) -> None:
     offset = first_offset(server)
     with connect(server) as waiting, connect(server) as producer:
         park(waiting, offset, 1, suspend_ms=1_500)
@@ -142,7 +141,7 @@ def test_a_pull_whose_time_is_up_goes_on_behind_what_did_not_match(server: Stand
     assert (int(answer.ext["nextBeginOffset"]), answer.body) == (offset + 3, b"")
 
 
-def test_costly_expressions_of_one_connection_hold_up_no_other(server: Standalone) -> None:
+def test_expensive_expressions_of_one_connection_delay_no_other(server: Standalone) -> None:
     pulls, offset = 1_000, first_offset(server)
     with connect(server) as waiting, connect(server) as producer, connect(server) as other:
         costly = " OR ".join(["a CONTAINS 'xy'"] * 200)
@@ -156,20 +155,17 @@ def test_costly_expressions_of_one_connection_hold_up_no_other(server: Standalon
         unwanted.ext["i"] += f"a\x01{'x' * 8_000}\x02"
         probe = Frame(14, ext={"consumerGroup": "readers", "topic": "hot", "queueId": "0"}).pack()
         exchange(other, probe, 1)
-        begin = time.monotonic()
         exchange(producer, unwanted.pack(), 1)
         exchange(producer, tagged_send("wanted"), 1)
         with ThreadPoolExecutor(1) as reading:
             all_answered = reading.submit(answers, waiting, pulls)
-            longest = time.monotonic() - begin
+            probes = 0
             while not all_answered.done():
-                asked = time.monotonic()
                 exchange(other, probe, 1)
-                longest = max(longest, time.monotonic() - asked)
-            took = time.monotonic() - begin
+                probes += 1
         assert Counter(frame.code for frame in all_answered.result()) == {0: pulls}
-    # All evaluations in one go would be all of the time; the bound of a turn is a small part of it.
-    assert longest < took / 4, f"{longest:.3f} s of {took:.3f} s"
+    # One or two would be answered if all evaluations ran in one turn.
+    assert probes > 4
 
 
 def park(peer: socket.socket, offset: int, count: int, suspend_ms: int = 60_000) -> None:
@@ -179,7 +175,7 @@ def park(peer: socket.socket, offset: int, count: int, suspend_ms: int = 60_000)
     assert Frame.unpack(exchange(peer, b"".join(pulls) + MARKER, 1)[0]).opaque == -1
 
 
-async def test_a_member_that_carries_no_filter_gets_what_its_heartbeat_asked_for(start: Start) -> None:
+async def test_pull_without_a_filter_uses_the_heartbeats_subscription(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         for price in (5, 11):
@@ -194,7 +190,7 @@ async def test_a_member_that_carries_no_filter_gets_what_its_heartbeat_asked_for
         assert "expression is wrong" in (answer.remark or "")
 
 
-async def test_filters_by_properties_are_off_unless_the_configuration_says_so(cluster: Cluster) -> None:
+async def test_property_filters_are_off_by_default(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await send_priced(peer, 11, "EU")
         await beat(peer, member(EXPRESSION))
@@ -235,7 +231,9 @@ async def test_an_expression_is_checked_before_a_consumer_starts(
 
 
 @pytest.mark.parametrize(("strict", "code"), [("true", 23), ("false", 20)])
-async def test_text_behind_an_expression_is_an_error_or_ignored(start: Start, strict: str, code: int) -> None:
+async def test_trailing_text_of_an_expression_is_an_error_or_ignored(
+    start: Start, strict: str, code: int
+) -> None:
     cluster = await start(**ON, sqlStrict=strict)
     async with await Peer.connect(cluster.broker.address) as peer:
         await send_priced(peer, 11, "EU")
@@ -245,7 +243,7 @@ async def test_text_behind_an_expression_is_an_error_or_ignored(start: Start, st
             assert "would be ignored" in (answer.remark or "")
 
 
-async def test_messages_that_were_returned_are_not_filtered_again(start: Start) -> None:
+async def test_returned_messages_are_not_filtered_again(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         await send_priced(peer, 11, "EU")
@@ -258,7 +256,7 @@ async def test_messages_that_were_returned_are_not_filtered_again(start: Start) 
         assert [record.body for record in records(answer.body)] == [b"again"]
 
 
-async def test_a_costly_expression_gets_on_in_small_steps(start: Start) -> None:
+async def test_expensive_expression_is_evaluated_in_small_steps(start: Start) -> None:
     cluster = await start(**ON)
     async with await Peer.connect(cluster.broker.address) as peer:
         large = "x" * 20_000

@@ -1,6 +1,7 @@
-"""Statistics: what the data plane counted, over a minute, an hour and a day."""
+"""Statistics: the data plane's counts over a minute, an hour and a day."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 
@@ -16,25 +17,36 @@ from rmqpy.protocol.requests.topics import DeleteTopicInBroker
 from wire import Frame, Peer, Refusal
 
 
+class Arrivals(NamedTuple):
+    """Counts of the messages that became visible in one queue."""
+
+    messages: int
+    topic: str = "orders"
+    queue_id: int = 0
+    message_type: str = "NORMAL"
+
+    @property
+    def bytes(self) -> int:
+        return 100 * self.messages
+
+
 @dataclass
 class Counted:
     """Counts of a data plane since the last call."""
 
-    arrivals: list[tuple[str, int, str, int, int]] = field(default_factory=list)
-    deliveries: list[tuple[str, str, int, int, int, int, int]] = field(default_factory=list)
+    arrivals: list[Arrivals] = field(default_factory=list)
 
-    def take_arrivals(self) -> list[tuple[str, int, str, int, int]]:
+    def take_arrivals(self) -> list[Arrivals]:
         taken, self.arrivals = self.arrivals, []
         return taken
 
-    def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
-        taken, self.deliveries = self.deliveries, []
-        return taken
+    def take_deliveries(self) -> list[object]:
+        return []
 
 
 @dataclass
 class Day:
-    """Statistics of a broker whose clock a test moves."""
+    """Statistics of a broker with a clock that the test advances."""
 
     clock: HandClock = field(default_factory=HandClock)
     counted: Counted = field(default_factory=Counted)
@@ -45,7 +57,7 @@ class Day:
         )
 
     def put(self, messages: int, topic: str = "orders") -> None:
-        self.counted.arrivals.append((topic, 0, "NORMAL", messages, 100 * messages))
+        self.counted.arrivals.append(Arrivals(messages, topic))
 
     def passes(self, seconds: int) -> None:
         for _ in range(seconds // SAMPLE_SECONDS):
@@ -58,7 +70,7 @@ class Day:
         return found
 
 
-def test_each_window_forgets_what_is_older_than_itself() -> None:
+def test_window_excludes_older_samples() -> None:
     day = Day()
     day.put(30)
     totals = []
@@ -72,7 +84,7 @@ def test_each_window_forgets_what_is_older_than_itself() -> None:
     assert totals == [[30, 30, 30], [30, 30, 30], [0, 30, 30], [1, 1, 31]]
 
 
-def test_a_rate_is_what_was_counted_by_the_seconds_of_its_window() -> None:
+def test_rate_is_the_count_divided_by_the_window() -> None:
     day = Day()
     day.passes(600)
     for _ in range(60):
@@ -84,7 +96,7 @@ def test_a_rate_is_what_was_counted_by_the_seconds_of_its_window() -> None:
     assert day.statistics.topic_put_tps("orders") == 5.0
 
 
-def test_the_first_messages_of_a_topic_are_no_storm() -> None:
+def test_first_messages_of_a_topic_cause_no_rate_peak() -> None:
     """A rate over the instant since the last sample would be thousands a second."""
     day = Day()
     day.passes(60)
@@ -93,7 +105,7 @@ def test_the_first_messages_of_a_topic_are_no_storm() -> None:
     assert day.orders().stats_minute.tps == 2.0
 
 
-def test_what_was_idle_for_a_day_is_forgotten_and_a_system_topic_is_no_business() -> None:
+def test_idle_statistics_expire_and_system_topics_have_none() -> None:
     day = Day()
     day.put(2)
     day.put(5, "SYS")
@@ -105,10 +117,10 @@ def test_what_was_idle_for_a_day_is_forgotten_and_a_system_topic_is_no_business(
     assert day.statistics.view("TOPIC_PUT_NUMS", "orders") is None
 
 
-def test_queues_are_told_apart_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_counted_separately_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "SERIES_MAX", 10)
     day = Day()
-    day.counted.arrivals = [("orders", queue, "NORMAL", 1, 100) for queue in range(20)]
+    day.counted.arrivals = [Arrivals(1, queue_id=queue) for queue in range(20)]
     assert day.orders().stats_day.sum == 20
     known = [queue for queue in range(20) if day.statistics.view("QUEUE_PUT_NUMS", f"orders@{queue}")]
     assert known == list(range(len(known)))
@@ -123,7 +135,7 @@ async def view(peer: Peer, name: str, key: str) -> int:
 
 
 async def exchange(peer: Peer) -> Frame:
-    """Three messages go in, and come out in one answer; that answer."""
+    """Send three messages, and return the one reply that delivers them."""
     for _ in range(3):
         assert (await send(peer, "orders")).code == 0
     answer = await pull(peer, "billing", "orders")
@@ -162,14 +174,14 @@ async def test_a_group_that_pulls_on_another_connection_adds_to_the_same_statist
         assert await view(peer, "GROUP_GET_NUMS", "orders@audit") == 3
 
 
-async def test_messages_that_a_group_gives_back_are_counted_for_their_topic(cluster: Cluster) -> None:
+async def test_returned_messages_are_counted_for_their_topic(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await exchange(peer)
         await peer.ask(ConsumerSendMessageBack(offset=0, group="billing", delay_level=3))
         assert await view(peer, "SNDBCK_PUT_NUMS", "orders@billing") == 1
 
 
-async def test_a_message_whose_copy_does_not_fit_is_not_counted_as_given_back(start: Start) -> None:
+async def test_message_with_an_oversized_copy_is_not_counted_as_returned(start: Start) -> None:
     # A record that just fits a segment of the log; its copy, which says more about itself, does not.
     segment = 1 << 20
     cluster = await start(mappedFileSizeCommitLog=str(segment), maxMessageSize=str(segment))
@@ -183,7 +195,7 @@ async def test_a_message_whose_copy_does_not_fit_is_not_counted_as_given_back(st
             await view(peer, "SNDBCK_PUT_NUMS", "orders@billing")
 
 
-async def test_statistics_of_deleted_topics_and_groups_are_gone(cluster: Cluster) -> None:
+async def test_statistics_of_deleted_topics_and_groups_are_removed(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await exchange(peer)
         await peer.ask(DeleteSubscriptionGroup(group_name="billing"))

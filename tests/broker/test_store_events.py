@@ -31,7 +31,7 @@ async def test_a_torn_tail_that_recovery_cuts_is_logged_with_place_and_size(
         with caplog.at_level(logging.WARNING, "rmqpy.control.store.events"):
             async with made_broker(tmp_path, names.address, {}):
                 pass
-    # The disk of this machine may be short, and that is told, too, of the folder.
+    # The disk of this machine may be nearly full, which is logged for the folder, too.
     assert [message for message in caplog.messages if message.startswith(str(log_file))] == [
-        f"{log_file}: cut at position {end} of the log: the 13 bytes behind it were no whole record"
+        f"{log_file}: cut at position {end} of the log: the 13 bytes after it were not a whole record"
     ]

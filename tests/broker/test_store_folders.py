@@ -1,4 +1,4 @@
-"""Log, queues and index on other file systems than the root: served, found again, and never begun anew in silence."""
+"""Log, queues and index on other file systems than the root: served, found again, and never silently recreated."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ SIZES = {"mappedFileSizeCommitLog": "524288"}
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than `tmp_path`, or beside it where the machine has one only."""
+    """A folder on another file system than `tmp_path`, or next to it if the machine has only one."""
     is_other = os.access(MEMORY, os.W_OK) and MEMORY.stat().st_dev != tmp_path.stat().st_dev
     with tempfile.TemporaryDirectory(prefix="rmqpy-", dir=MEMORY if is_other else tmp_path) as folder:
         yield Path(folder)
@@ -80,9 +80,7 @@ async def refusal(tmp_path: Path, settings: dict[str, str]) -> str:
     return str(refused.value)
 
 
-async def test_folders_on_another_file_system_are_served_and_survive_restarts(
-    tmp_path: Path, elsewhere: Path
-) -> None:
+async def test_store_folders_on_other_file_systems_survive_restarts(tmp_path: Path, elsewhere: Path) -> None:
     root, settings = tmp_path / "store", named(elsewhere)
     await fill(tmp_path, settings)
     assert len([each for each in (elsewhere / "storePathCommitLog").iterdir() if each.is_file()]) > 1
@@ -96,7 +94,7 @@ async def test_folders_on_another_file_system_are_served_and_survive_restarts(
     assert await bodies(tmp_path, settings) == 40, "what is derived is made anew"
 
 
-async def test_disks_are_told_by_the_folders_that_lie_on_them(tmp_path: Path, elsewhere: Path) -> None:
+async def test_disks_are_reported_with_their_folders(tmp_path: Path, elsewhere: Path) -> None:
     async with (
         made_broker(tmp_path, "", named(elsewhere)) as broker,
         await Peer.connect(broker.address) as peer,
@@ -106,7 +104,7 @@ async def test_disks_are_told_by_the_folders_that_lie_on_them(tmp_path: Path, el
 
 
 @pytest.mark.parametrize("key", FOLDER_KEYS)
-async def test_a_start_without_its_setting_names_what_is_where(
+async def test_start_without_the_folder_setting_names_the_folders(
     tmp_path: Path, elsewhere: Path, key: str
 ) -> None:
     settings = {key: str(elsewhere / "here")}
@@ -127,7 +125,7 @@ async def test_a_start_without_its_setting_names_what_is_where(
 
 
 @pytest.mark.parametrize("key", FOLDER_KEYS)
-async def test_a_setting_alone_does_not_leave_the_files_behind(
+async def test_changed_folder_setting_does_not_abandon_files(
     tmp_path: Path, elsewhere: Path, key: str
 ) -> None:
     await fill(tmp_path, {})
@@ -145,7 +143,7 @@ async def test_a_setting_alone_does_not_leave_the_files_behind(
     assert await bodies(tmp_path, {}) == 40, "and back"
 
 
-async def test_a_log_whose_disk_is_not_mounted_is_not_begun_anew(tmp_path: Path, elsewhere: Path) -> None:
+async def test_log_on_an_unmounted_disk_is_not_recreated(tmp_path: Path, elsewhere: Path) -> None:
     settings = named(elsewhere)
     await fill(tmp_path, settings, 4)
     log = elsewhere / "storePathCommitLog"
@@ -154,16 +152,14 @@ async def test_a_log_whose_disk_is_not_mounted_is_not_begun_anew(tmp_path: Path,
         told = await refusal(tmp_path, settings)
         assert str(log) in told
         assert "is its disk mounted?" in told
-    # A folder of Apache's broker, whose log was elsewhere, has no record of ours.
+    # A folder of Apache's broker with a separate log has no record of ours.
     (tmp_path / "store/rmqpy/paths").unlink()
     assert "is its disk mounted?" in await refusal(tmp_path, settings)
     (elsewhere / "unmounted").rename(log)
     assert await bodies(tmp_path, settings) == 4
 
 
-async def test_a_copy_of_the_root_has_the_folders_below_it_of_its_own(
-    tmp_path: Path, elsewhere: Path
-) -> None:
+async def test_copied_root_uses_its_own_folders(tmp_path: Path, elsewhere: Path) -> None:
     settings = {"storePathIndex": str(elsewhere / "index")}
     await fill(tmp_path, settings, 4)
     shutil.copytree(tmp_path / "store", tmp_path / "copy/store")

@@ -1,4 +1,4 @@
-"""A master whose replies wait for slaves: they say that the message is on enough replicas, or that it is not."""
+"""Masters whose replies wait for slaves: they report whether enough replicas have the message."""
 
 import asyncio
 import struct
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker.conftest import made_broker
-from broker.replicas import made_slave
+from broker.replicas import log_end, made_slave
 from broker.talk import send
 from rmqpy.broker import Broker
-from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
-from wire import TIMEOUT_S, Frame, Peer
+from waiting import until_async
+from wire import Frame, Peer
 
 DONE, SYSTEM_ERROR, NO_SLAVE, SLAVES_LATE = 0, 1, 11, 12
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "300", "haSendHeartbeatInterval": "100"}
@@ -47,20 +47,13 @@ class MuteSlave:
         self._writer.close()
 
 
-async def log_end(peer: Peer) -> int:
-    return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])
-
-
 async def until_code(peer: Peer, wanted: int) -> Frame:
-    """The answer to a send, once slaves have come or gone."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while (answer := await send(peer, "orders")).code != wanted:  # noqa: ASYNC110 - of another server
-            await asyncio.sleep(0.01)
-    return answer
+    """Send until the answer has this code: slaves come or go meanwhile."""
+    return await until_async(lambda: send(peer, "orders"), lambda answer: answer.code == wanted)
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_reply_says_at_once_that_there_is_no_slave_and_success_when_one_has_the_message(
+async def test_reply_reports_a_missing_slave_immediately_and_success_after_a_copy(
     tmp_path: Path, namesrv: str, flush: str
 ) -> None:
     async with sync_master(tmp_path, namesrv, flushDiskType=flush, slaveTimeout="20000") as (_, peer):
@@ -74,9 +67,7 @@ async def test_a_reply_says_at_once_that_there_is_no_slave_and_success_when_one_
         await until_code(peer, NO_SLAVE)
 
 
-async def test_a_slave_that_confirms_nothing_makes_replies_late_and_no_others(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_unresponsive_slave_delays_only_sync_replies(tmp_path: Path, namesrv: str) -> None:
     async with sync_master(tmp_path, namesrv) as (master, peer):
         await send(peer, "orders")
         slave = await MuteSlave.connect(master, await log_end(peer))
@@ -91,6 +82,7 @@ async def test_a_slave_that_confirms_nothing_makes_replies_late_and_no_others(
             pending = asyncio.create_task(until_code(peer, DONE))
             while not pending.done():
                 slave.report(await log_end(other))
+                # Other tasks run meanwhile; each report frees what was sent before it.
                 await asyncio.sleep(0.01)
             await pending
             assert await log_end(other) > end

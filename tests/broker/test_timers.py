@@ -1,4 +1,4 @@
-"""Timed messages: what is asked of them, what is refused, and what a stop leaves."""
+"""Timed messages: accepted and refused requests, and the state after a stop."""
 
 import json
 import struct
@@ -10,8 +10,8 @@ import pytest
 from wire import Peer
 
 from .conftest import Start, made_broker, samples
+from .records import arrival, records
 from .talk import pull, send
-from .test_send_back import arrival, records
 
 WHEEL = "rmq_sys_wheel_timer"
 #: Position of the store time in a record with IPv4 hosts.
@@ -23,7 +23,7 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("asked", ["TIMER_DELAY_MS\x01700\x02", "TIMER_DELAY_SEC\x011\x02", None])
-async def test_a_timed_message_waits_under_its_topic_and_arrives_as_it_was_sent(
+async def test_timed_message_is_pending_under_its_topic_and_arrives_unchanged(
     start: Start, asked: str | None
 ) -> None:
     cluster = await start()
@@ -48,7 +48,7 @@ async def test_a_timed_message_waits_under_its_topic_and_arrives_as_it_was_sent(
         assert int(arrived.properties["TIMER_DEQUEUE_MS"]) >= due
 
 
-async def test_a_time_that_has_come_is_now(start: Start) -> None:
+async def test_past_time_means_immediate_delivery(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, "now", i=f"TIMER_DELIVER_MS\x01{now_ms() - 1}\x02")).code == 0
@@ -60,12 +60,10 @@ async def test_a_time_that_has_come_is_now(start: Start) -> None:
     [
         ("TIMER_DELAY_MS\x01soon\x02", 13, "is not a number"),
         ("TIMER_DELAY_SEC\x01259201\x02", 13, "timerMaxDelaySec=259200"),
-        ("TIMER_DELAY_SEC\x01-1\x02TIMER_DEL_UNIQKEY\x01key\x02", 13, "has been delivered"),
+        ("TIMER_DELAY_SEC\x01-1\x02TIMER_DEL_UNIQKEY\x01key\x02", 13, "is due already"),
     ],
 )
-async def test_a_time_that_makes_no_sense_is_refused(
-    start: Start, asked: str, code: int, reason: str
-) -> None:
+async def test_invalid_delivery_time_is_refused(start: Start, asked: str, code: int, reason: str) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         answer = await send(peer, "later", i=asked)
@@ -73,7 +71,7 @@ async def test_a_time_that_makes_no_sense_is_refused(
         assert reason in (answer.remark or "")
 
 
-async def test_without_the_wheel_a_time_is_refused_and_a_level_is_not(start: Start) -> None:
+async def test_without_the_wheel_only_delay_levels_work(start: Start) -> None:
     cluster = await start(timerWheelEnable="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         answer = await send(peer, "later", i="TIMER_DELAY_SEC\x011\x02")
@@ -82,13 +80,13 @@ async def test_without_the_wheel_a_time_is_refused_and_a_level_is_not(start: Sta
         assert (await send(peer, "later", i="DELAY\x011\x02TIMER_DELAY_SEC\x011\x02")).code == 0
 
 
-async def test_clients_cannot_write_to_the_topic_in_which_timed_messages_wait(start: Start) -> None:
+async def test_clients_cannot_write_to_the_timer_topic(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, WHEEL)).code == 16
 
 
-async def test_what_waits_outlives_a_stop_and_what_was_delivered_is_not_repeated(
+async def test_waiting_timers_survive_a_stop_and_delivered_ones_do_not_repeat(
     start: Start, tmp_path: Path
 ) -> None:
     cluster = await start()
@@ -114,7 +112,7 @@ async def test_what_waits_outlives_a_stop_and_what_was_delivered_is_not_repeated
         assert (await pull(peer, "readers", "later", 2)).code == 19
 
 
-async def test_slaves_and_operators_are_told_what_waits_and_how_far_delivery_has_got(start: Start) -> None:
+async def test_slaves_and_operators_can_query_pending_timers_and_progress(start: Start) -> None:
     cluster = await start(httpPort="0", flushConsumerOffsetInterval="100")
     async with await Peer.connect(cluster.broker.address) as peer:
         for seconds in (30, 40, 7_000):
@@ -173,7 +171,7 @@ async def test_slaves_and_operators_are_told_what_waits_and_how_far_delivery_has
         assert {topic: found["count"] for topic, found in table["timingCount"].items()} == {"later": 3}
 
 
-async def test_without_the_wheel_nothing_waits(start: Start) -> None:
+async def test_without_the_wheel_no_message_is_pending(start: Start) -> None:
     cluster = await start(timerWheelEnable="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         assert json.loads((await peer.call(61, {})).body)["timingCount"] == {}

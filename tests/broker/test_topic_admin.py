@@ -34,10 +34,10 @@ from wire import Peer, Refusal
 # ---- topics ----
 
 
-async def test_a_send_to_an_unknown_topic_creates_it_durably_and_tells_the_name_server(
+async def test_send_to_an_unknown_topic_creates_and_registers_it(
     cluster: Cluster,
 ) -> None:
-    """P1: what the answer promises includes the topic."""
+    """P1: a confirmed creation includes the topic."""
     async with (
         await Peer.connect(cluster.broker.address) as peer,
         await Peer.connect(cluster.namesrv) as names,
@@ -62,7 +62,7 @@ async def test_without_auto_creation_an_unknown_topic_is_refused(start: Start) -
 
 @pytest.mark.parametrize("topic", ["RMQ_SYS_TRACE_TOPIC", "rmq_sys_TRACE_DATA_cn-hangzhou"])
 async def test_the_first_trace_makes_its_topic_as_any_send_does(start: Start, topic: str) -> None:
-    """What Java, Spring and Go do not hear of: a trace is sent once, and its failure told to nobody."""
+    """Java, Spring and Go do not notice: a trace is sent once, and its failure is not reported."""
     cluster = await start()
     async with (
         await Peer.connect(cluster.broker.address) as peer,
@@ -77,14 +77,14 @@ async def test_the_first_trace_makes_its_topic_as_any_send_does(start: Start, to
         assert stored["topicConfigTable"][topic]["writeQueueNums"] == 4
 
 
-async def test_other_names_of_the_system_make_no_topic(start: Start) -> None:
+async def test_other_system_names_create_no_topic(start: Start) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         for topic in ("CHECKPOINT_TOPIC", "rmq_sys_anything"):
             assert (await send(peer, topic)).code == 17
 
 
-async def test_without_auto_creation_traces_have_a_topic_where_the_setting_says_so(start: Start) -> None:
+async def test_trace_topic_can_be_configured_without_auto_creation(start: Start) -> None:
     cluster = await start(autoCreateTopicEnable="false")
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await send(peer, "RMQ_SYS_TRACE_TOPIC")).code == 17
@@ -159,7 +159,7 @@ async def test_queues_of_topics_that_are_not_configured_are_cleaned_away(
         {"attributes": "+message.type=MIXED"},
     ],
 )
-async def test_a_topic_that_cannot_be_is_refused(cluster: Cluster, change: dict[str, str]) -> None:
+async def test_invalid_topic_is_refused(cluster: Cluster, change: dict[str, str]) -> None:
     ext = {
         "topic": "orders", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -228,7 +228,7 @@ async def test_a_group_is_created_forbidden_listed_and_deleted(cluster: Cluster)
         assert refused.value.code == 29
 
 
-async def test_topics_are_forbidden_to_groups_that_there_are_and_not_without_end(
+async def test_forbidden_topics_need_an_existing_group_and_are_bounded(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqpy.control.groups.table.FORBIDDEN_TOPICS_MAX", 2)

@@ -1,8 +1,9 @@
-"""The topic table: durable before it is used, versions that move, Apache's file."""
+"""The topic table: durable before use, growing versions, Apache's file."""
 
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,13 @@ APACHE_FILE = """{
 }"""
 
 
-def made(folder: Path, metadata: MetadataTables | None = None, *, auto_create: bool = True) -> Topics:
+def made(
+    folder: Path, metadata: MetadataTables | None = None, *, auto_create: bool = True, **callbacks: Any
+) -> Topics:
     built_in = built_in_topics(BrokerConfig(name="broker-a", cluster="c1", auto_create_topics=auto_create))
-    topics = Topics(folder / "config/topics.json", metadata or MetadataTables(), built_in, HandClock())
+    topics = Topics(
+        folder / "config/topics.json", metadata or MetadataTables(), built_in, HandClock(), **callbacks
+    )
     topics.load()
     return topics
 
@@ -37,7 +42,7 @@ def topic(name: str, queues: int = 4) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
 
 
-async def test_a_topic_is_in_its_file_before_the_data_plane_knows_it(tmp_path: Path) -> None:
+async def test_topic_is_saved_before_it_is_published(tmp_path: Path) -> None:
     class Watched(MetadataTables):
         def put_topic(self, entry: TopicConfig) -> None:
             super().put_topic(entry)
@@ -66,9 +71,7 @@ async def test_a_topic_that_cannot_be_written_does_not_exist(
     assert "orders" not in metadata.topics
 
 
-async def test_many_topics_at_once_share_a_few_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_topics_share_a_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = made(tmp_path)
     writes = 0
     save = files.save
@@ -85,7 +88,7 @@ async def test_many_topics_at_once_share_a_few_writes(
 
 
 async def test_every_change_moves_the_version_and_no_change_does_not(tmp_path: Path) -> None:
-    """T32: name servers ignore a table whose version is the one they know."""
+    """Name servers ignore a table with a known version."""
     topics = made(tmp_path)
     versions = [topics.version]
     await topics.put(topic("orders"))
@@ -99,11 +102,11 @@ async def test_every_change_moves_the_version_and_no_change_does_not(tmp_path: P
 
 
 def test_the_version_moves_with_each_start(tmp_path: Path) -> None:
-    """T32 again: a broker that comes back with another permission must be heard."""
+    """Name servers must accept a broker that returns with another permission."""
     assert made(tmp_path).version.counter < made(tmp_path).version.counter
 
 
-def test_apaches_file_is_read_and_wins_over_what_is_built_in(tmp_path: Path) -> None:
+def test_apaches_file_takes_precedence_over_built_in_topics(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/topics.json").write_text(APACHE_FILE)
     metadata = MetadataTables()
@@ -120,7 +123,7 @@ def test_apaches_file_is_read_and_wins_over_what_is_built_in(tmp_path: Path) -> 
     assert topics.table["SCHEDULE_TOPIC_XXXX"].write_queue_nums == 18
 
 
-def test_a_damaged_file_gives_way_to_its_backup(tmp_path: Path) -> None:
+def test_damaged_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/topics.json").write_text(APACHE_FILE[:100])
     (tmp_path / "config/topics.json.bak").write_text(APACHE_FILE)
@@ -175,7 +178,7 @@ async def test_names_of_the_system_are_not_created_by_sends(tmp_path: Path) -> N
         assert await topics.create_for_send(name, "TBW102", 4, 0, auto_create=True) is None
 
 
-async def test_a_topic_wanted_by_two_at_once_is_usable_for_both(tmp_path: Path) -> None:
+async def test_topic_created_by_two_concurrent_sends_is_usable_for_both(tmp_path: Path) -> None:
     metadata = MetadataTables()
     topics = made(tmp_path, metadata)
 
@@ -192,14 +195,13 @@ async def test_a_topic_wanted_by_two_at_once_is_usable_for_both(tmp_path: Path) 
 
 async def test_a_change_is_announced_after_it_is_usable(tmp_path: Path) -> None:
     metadata = MetadataTables()
-    topics = made(tmp_path, metadata)
     heard: list[str] = []
 
     def announced(changed: list[TopicConfig]) -> None:
         assert all(topic.topic_name in metadata.topics for topic in changed)
         heard.extend(topic.topic_name for topic in changed)
 
-    topics.on_change = announced
+    topics = made(tmp_path, metadata, on_change=announced)
     await topics.put(topic("a"), topic("b"))
     await topics.put(topic("a"))
     assert heard == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Checks of undecided half messages: who is asked, when, how often, and what becomes of those nobody decides about."""
+"""Checks of undecided half messages: the chosen producers, times and counts, and the end without a decision."""
 
 import asyncio
 import json
@@ -14,13 +14,14 @@ from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
 from rmqpy.testing import HandClock
-from wire import TIMEOUT_S, Frame, Peer
+from waiting import until_async
+from wire import Frame, Peer
 
 from .conftest import Cluster, made_broker, samples
+from .records import Record, arrival, records
 from .signing import add_user, entry, signed
 from .talk import beat, heartbeat, pull, pushed, send
 from .test_access import ON
-from .test_send_back import Record, arrival, records
 from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, ROLLBACK, UNKNOWN, end, half, stored
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -103,15 +104,10 @@ async def counted(server: Timed, name: str) -> float:
 
 async def given_up(peer: Peer, count: int) -> list[Record]:
     """The half messages that nobody decided about, once there are so many."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            found = await stored(peer, GIVEN_UP)
-            if len(found) >= count:
-                return found
-            await asyncio.sleep(0.02)
+    return await until_async(lambda: stored(peer, GIVEN_UP), lambda found: len(found) >= count)
 
 
-async def test_a_producer_is_asked_about_what_it_has_not_decided_and_its_answer_counts(
+async def test_undecided_half_message_is_checked_and_the_answer_applies(
     timed: StartTimed,
 ) -> None:
     server = await timed()
@@ -141,7 +137,7 @@ async def test_a_producer_is_asked_about_what_it_has_not_decided_and_its_answer_
         assert (await arrival(producer, "orders")).body == b"hello"
 
 
-async def test_each_half_message_is_asked_about_in_its_own_time_and_again(timed: StartTimed) -> None:
+async def test_each_half_message_has_its_own_check_schedule(timed: StartTimed) -> None:
     server = await timed()
     async with await server.connect(group="producers") as producer:
         await half(producer, body=b"patient", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02")
@@ -154,7 +150,7 @@ async def test_each_half_message_is_asked_about_in_its_own_time_and_again(timed:
         assert await asked_about(producer) == (b"patient", "1")
 
 
-async def test_members_of_the_group_are_asked_in_turn(timed: StartTimed) -> None:
+async def test_checks_rotate_over_members_of_the_group(timed: StartTimed) -> None:
     server = await timed()
     async with await server.connect(group="producers") as one, await server.connect(group="producers") as two:
         await half(one)
@@ -166,7 +162,7 @@ async def test_members_of_the_group_are_asked_in_turn(timed: StartTimed) -> None
         assert await asked_about(one) == (b"hello", "3")
 
 
-async def test_a_silent_member_takes_no_check_from_the_producer_that_sent_the_half(
+async def test_silent_member_does_not_replace_the_sending_producer(
     timed: StartTimed,
 ) -> None:
     server = await timed(transactionCheckMax="3")
@@ -193,7 +189,7 @@ async def test_a_silent_member_takes_no_check_from_the_producer_that_sent_the_ha
         assert (await arrival(sender, "orders")).body == b"hello"
 
 
-async def test_only_members_that_may_publish_to_the_topic_are_asked(timed: StartTimed) -> None:
+async def test_only_members_with_publish_permission_are_checked(timed: StartTimed) -> None:
     server = await timed(**ON)
     address = server.cluster.broker.address
     async with (
@@ -213,7 +209,7 @@ async def test_only_members_that_may_publish_to_the_topic_are_asked(timed: Start
             assert await asked_about(sender) == (b"hello", str(number))
 
 
-async def test_a_time_to_decide_without_end_holds_no_half_beyond_its_file(timed: StartTimed) -> None:
+async def test_unlimited_decision_time_ends_with_the_log_file(timed: StartTimed) -> None:
     server = await timed(fileReservedTime="1")
     async with await server.connect(group="producers") as sender:
         await half(sender, more=f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{1 << 60}\x02")
@@ -221,7 +217,7 @@ async def test_a_time_to_decide_without_end_holds_no_half_beyond_its_file(timed:
         assert [record.body for record in await given_up(sender, 1)] == [b"hello"]
 
 
-async def test_another_member_answers_for_a_producer_that_is_gone(timed: StartTimed) -> None:
+async def test_another_member_answers_for_a_disconnected_producer(timed: StartTimed) -> None:
     server = await timed()
     async with await server.connect(group="producers") as producer:
         decided = await half(producer)
@@ -236,7 +232,7 @@ async def test_another_member_answers_for_a_producer_that_is_gone(timed: StartTi
         assert (await arrival(other, "orders")).body == b"hello"
 
 
-async def test_half_messages_of_a_group_without_producers_wait_uncounted_and_hold_back_no_others(
+async def test_half_messages_without_producers_wait_uncounted_and_block_no_others(
     timed: StartTimed,
 ) -> None:
     server = await timed(transactionCheckMax="1")
@@ -254,7 +250,7 @@ async def test_half_messages_of_a_group_without_producers_wait_uncounted_and_hol
         assert record.body == b"another's"
 
 
-async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_counted(
+async def test_undecided_transaction_is_given_up_after_the_last_check(
     timed: StartTimed,
 ) -> None:
     server = await timed(transactionCheckMax="2", httpPort="0")
@@ -274,12 +270,12 @@ async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_co
         answer = await end(producer, decided, COMMIT, fromTransactionCheck="true")
         assert (answer.code, answer.remark) == (1, "the transaction has ended already")
         names = ("open", "checked", "discarded", "lost")
-        async with asyncio.timeout(TIMEOUT_S):
-            # It is visible a moment before it is counted.
-            while True:
-                if [await counted(server, name) for name in names] == [0, 2, 1, 0]:
-                    break
-                await asyncio.sleep(0.02)
+
+        async def counts() -> list[object]:
+            return [await counted(server, name) for name in names]
+
+        # It is visible a moment before it is counted.
+        await until_async(counts, lambda found: found == [0, 2, 1, 0])
 
 
 async def resumed(peer: Peer, message_id: str) -> tuple[int, str]:
@@ -292,7 +288,7 @@ def message_id(record: Record) -> str:
     return f"{'0' * 15}1{record.position:016X}"
 
 
-async def test_what_was_given_up_is_asked_about_again_when_an_operator_wants_it_and_once(
+async def test_operator_resumes_a_given_up_transaction_once(
     timed: StartTimed,
 ) -> None:
     server = await timed(transactionCheckMax="1")
@@ -313,7 +309,7 @@ async def test_what_was_given_up_is_asked_about_again_when_an_operator_wants_it_
         assert check.ext["tranStateTableOffset"] == str(again.queue_offset)
         assert await resumed(producer, message_id(record)) == (
             1,
-            "the half message was taken up again already",
+            "the half message was resumed already",
         )
         assert (await end(producer, decided, COMMIT, fromTransactionCheck="true")).code == 1
         decided |= {
@@ -327,7 +323,7 @@ async def test_what_was_given_up_is_asked_about_again_when_an_operator_wants_it_
         assert len(await stored(producer, "orders")) == 1
 
 
-async def test_checks_of_an_open_half_message_are_counted_anew_when_an_operator_wants_it(
+async def test_operator_can_restart_the_check_count_of_an_open_half_message(
     timed: StartTimed,
 ) -> None:
     server = await timed()
@@ -342,7 +338,7 @@ async def test_checks_of_an_open_half_message_are_counted_anew_when_an_operator_
         assert len(await stored(producer, HALF)) == 1
 
 
-async def test_only_half_messages_can_be_asked_about_again(timed: StartTimed) -> None:
+async def test_only_half_messages_can_be_rechecked(timed: StartTimed) -> None:
     server = await timed()
     async with await server.connect() as peer:
         await send(peer, "orders")
@@ -412,7 +408,7 @@ async def test_checks_are_changed_while_the_broker_runs(timed: StartTimed) -> No
         await given_up(producer, 1)
 
 
-async def test_after_a_restart_checks_are_counted_on(tmp_path: Path) -> None:
+async def test_check_counts_survive_a_restart(tmp_path: Path) -> None:
     clock = HandClock()
     settings = {"transactionCheckMax": "2"}
     async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
@@ -431,7 +427,7 @@ async def test_after_a_restart_checks_are_counted_on(tmp_path: Path) -> None:
                 assert [record.body for record in await given_up(producer, 1)] == [b"hello"]
 
 
-async def test_after_a_restart_producers_are_asked_about_what_is_open(tmp_path: Path) -> None:
+async def test_open_half_messages_are_checked_after_a_restart(tmp_path: Path) -> None:
     clock = HandClock()
     async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
         async with (

@@ -1,17 +1,17 @@
-"""Transactions: half messages, their ends, and what a restart finds of them."""
+"""Transactions: half messages, their ends, and recovery after a restart."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
+from waiting import until_async
 from wire import Frame, Peer
 
 from .conftest import Cluster, Start, made_broker
+from .records import Record, arrival, records
 from .talk import pull, send
-from .test_send_back import Record, arrival, records
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 MARKS = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -56,7 +56,7 @@ async def stored(peer: Peer, topic: str) -> list[Record]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_half_message_is_seen_when_it_is_committed_and_once(start: Start, flush: str) -> None:
+async def test_committed_half_message_is_visible_once(start: Start, flush: str) -> None:
     cluster = await start(flushDiskType=flush)
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer)
@@ -74,7 +74,7 @@ async def test_a_half_message_is_seen_when_it_is_committed_and_once(start: Start
         assert len(await stored(peer, "orders")) == 1
 
 
-async def test_the_record_of_a_commit_names_its_half_and_its_mark_is_the_originals(cluster: Cluster) -> None:
+async def test_commit_record_names_its_half_message_in_the_original_form(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await half(peer)
         decided = await half(peer)
@@ -86,7 +86,7 @@ async def test_the_record_of_a_commit_names_its_half_and_its_mark_is_the_origina
         assert (mark.body, mark.properties) == (b"1", {"WAIT": "true", "TAGS": "d"})
 
 
-async def test_a_message_that_is_rolled_back_is_never_seen(cluster: Cluster) -> None:
+async def test_rolled_back_message_is_never_visible(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer)
         assert (await end(peer, decided, ROLLBACK)).code == 0
@@ -94,7 +94,7 @@ async def test_a_message_that_is_rolled_back_is_never_seen(cluster: Cluster) -> 
         assert await stored(peer, "orders") == []
 
 
-async def test_a_decision_needs_no_answer_and_an_unknown_one_leaves_the_half_open(cluster: Cluster) -> None:
+async def test_decision_can_be_oneway_and_unknown_leaves_the_half_open(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer)
         assert (await end(peer, decided, UNKNOWN)).code == 0
@@ -124,7 +124,7 @@ async def test_a_decision_about_another_message_is_refused(
         assert (await end(peer, decided, COMMIT)).code == 0, "it is open still"
 
 
-async def test_a_half_message_with_a_delay_waits_from_its_commit_on(start: Start) -> None:
+async def test_delay_of_a_half_message_starts_at_its_commit(start: Start) -> None:
     cluster = await start(messageDelayLevel="300ms 1h")
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer, more="DELAY\x011\x02")
@@ -136,7 +136,7 @@ async def test_a_half_message_with_a_delay_waits_from_its_commit_on(start: Start
         assert (await arrival(peer, "orders")).body == b"hello"
 
 
-async def test_a_half_message_that_names_a_time_is_delivered_then(cluster: Cluster) -> None:
+async def test_half_message_with_a_delivery_time_is_delivered_then(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer, more="TIMER_DELAY_MS\x01300\x02")
         assert (await end(peer, decided, COMMIT)).code == 0
@@ -144,7 +144,7 @@ async def test_a_half_message_that_names_a_time_is_delivered_then(cluster: Clust
         assert (await arrival(peer, "orders")).body == b"hello"
 
 
-async def test_a_decision_after_the_time_the_message_asked_for_is_refused_unless_it_was_asked_for(
+async def test_late_decision_is_refused_unless_it_answers_a_check(
     start: Start,
 ) -> None:
     cluster = await start(transactionTimeOut="1")
@@ -165,7 +165,7 @@ async def test_half_messages_can_be_refused_while_the_broker_runs(cluster: Clust
         assert (await end(peer, decided, COMMIT)).code == 0, "those that are open may end"
 
 
-async def test_a_committed_message_that_is_sent_to_be_retried_is_no_half_again(cluster: Cluster) -> None:
+async def test_committed_message_is_retried_as_an_ordinary_one(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await pull(peer, "readers", "orders")
         answer = await send(peer, "%RETRY%readers", f="4", i="TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
@@ -173,7 +173,7 @@ async def test_a_committed_message_that_is_sent_to_be_retried_is_no_half_again(c
         assert (await arrival(peer, "%RETRY%readers")).body == b"hello"
 
 
-async def test_after_a_restart_the_same_transactions_are_open(start: Start, tmp_path: Path) -> None:
+async def test_open_transactions_survive_a_restart(start: Start, tmp_path: Path) -> None:
     settings = {"flushConsumerOffsetInterval": "100"}
     cluster = await start(**settings)
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -200,20 +200,18 @@ async def test_after_a_restart_the_same_transactions_are_open(start: Start, tmp_
 
 
 async def saved(peer: Peer, topic: str, offset: int) -> None:
-    """Wait until the original would go on here."""
+    """Wait until Apache's broker would go on here."""
     ask = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": topic, "queueId": "0"}
-    async with asyncio.timeout(30):
-        while True:
-            answer = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, ask)
-            if answer.ext is not None and answer.ext.get("offset") == str(offset):
-                return
-            await asyncio.sleep(0.02)
+    await until_async(
+        lambda: peer.call(RequestCode.QUERY_CONSUMER_OFFSET, ask),
+        lambda answer: (answer.ext or {}).get("offset") == str(offset),
+    )
 
 
 @pytest.mark.parametrize(
     "waits", ["", "DELAY\x013\x02", "TIMER_DELAY_MS\x0160000\x02", "TIMER_DELAY_SEC\x0160\x02"]
 )
-async def test_a_half_is_refused_when_its_message_has_no_room_for_what_a_commit_adds(
+async def test_half_message_without_room_for_commit_properties_is_refused(
     cluster: Cluster, waits: str
 ) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
@@ -228,7 +226,7 @@ async def test_a_half_is_refused_when_its_message_has_no_room_for_what_a_commit_
         assert codes == {0, 13}
 
 
-async def test_a_half_is_refused_when_its_message_and_its_mark_do_not_fit_into_a_file_of_the_log(
+async def test_half_message_too_large_for_a_log_file_with_its_mark_is_refused(
     start: Start,
 ) -> None:
     cluster = await start(mappedFileSizeCommitLog="65536", maxMessageSize="65000")
@@ -243,9 +241,7 @@ async def test_a_half_is_refused_when_its_message_and_its_mark_do_not_fit_into_a
         assert codes == {0, 13}
 
 
-async def test_a_commit_whose_mark_a_crash_has_torn_off_is_not_delivered_twice(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_commit_with_a_torn_mark_is_not_delivered_twice(start: Start, tmp_path: Path) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         decided = await half(peer)

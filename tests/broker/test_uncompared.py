@@ -1,4 +1,4 @@
-"""A slave with `haMasterAddress` while name servers say nothing: it follows what it has compared, and nothing else."""
+"""Slaves with `haMasterAddress` and silent name servers: they follow only logs that were compared."""
 
 import asyncio
 import struct
@@ -10,15 +10,16 @@ import pytest
 
 from benchmarks.processes import free_ports
 from broker.conftest import made_broker
-from broker.replicas import made_slave, until
+from broker.replicas import made_slave
 from broker.talk import send
 from rmqpy.broker import Broker
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus, MasterConnection
+from waiting import until_async
 from wire import Peer
 
 pytestmark = pytest.mark.usefixtures("tries_soon")
 
-#: No name server is there.
+#: An address without a name server.
 NOWHERE = "127.0.0.1:1"
 
 
@@ -59,12 +60,12 @@ async def master_with_another_log(folder: Path, **settings: str) -> AsyncIterato
         yield master
 
 
-async def test_a_slave_does_not_follow_another_log_while_no_name_server_answers(tmp_path: Path) -> None:
+async def test_slave_does_not_follow_an_unrelated_log_without_name_servers(tmp_path: Path) -> None:
     async with (
         master_with_another_log(tmp_path, brokerRole="SYNC_MASTER") as master,
         made_slave(tmp_path, NOWHERE, haMasterAddress=master.replica_address) as slave,
     ):
-        told = await until(lambda: followed(slave), lambda told: bool(told.fault))
+        told = await until_async(lambda: followed(slave), lambda told: bool(told.fault))
         assert not told.is_connected
         assert told.is_diverged, told.fault
         at_master = await status(master)
@@ -74,34 +75,34 @@ async def test_a_slave_does_not_follow_another_log_while_no_name_server_answers(
         assert (await followed(slave)).max_offset == end
 
 
-async def test_a_slave_follows_the_log_that_it_has_compared_while_no_name_server_answers(
+async def test_slave_follows_a_compared_log_without_name_servers(
     tmp_path: Path,
 ) -> None:
     async with made_broker(tmp_path, NOWHERE, neighbours()) as master:
         await stored(master, b"one", b"two")
         async with made_slave(tmp_path, NOWHERE, haMasterAddress=master.replica_address) as slave:
-            await until(lambda: followed(slave), lambda told: bool(told.is_connected))
+            await until_async(lambda: followed(slave), lambda told: bool(told.is_connected))
             assert (await followed(slave)).fault is None
             await stored(master, b"three")
             end = (await status(master)).master_commit_log_max_offset
-            await until(lambda: followed(slave), lambda told: told.max_offset == end)
+            await until_async(lambda: followed(slave), lambda told: told.max_offset == end)
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "store", end)
 
 
-async def test_a_slave_follows_nothing_whose_master_it_cannot_ask(tmp_path: Path) -> None:
+async def test_slave_does_not_follow_a_master_it_cannot_query(tmp_path: Path) -> None:
     async with (
         made_broker(tmp_path / "other", NOWHERE, {"brokerName": "broker-b", **neighbours()}) as other,
         made_slave(tmp_path, NOWHERE, haMasterAddress=other.replica_address) as slave,
     ):
         await stored(other, b"one")
-        told = await until(lambda: followed(slave), lambda told: bool(told.fault))
-        assert "no name server has said where the master is" in str(told.fault)
+        told = await until_async(lambda: followed(slave), lambda told: bool(told.fault))
+        assert "no name server has returned the master's address" in str(told.fault)
         assert "not the master of broker-a" in str(told.fault)
         assert (told.is_connected, told.max_offset) == (False, 0)
 
 
 async def test_a_port_for_slaves_without_a_master_behind_it_is_not_followed(tmp_path: Path) -> None:
-    """It sends what looks like a log to anybody."""
+    """Sends bytes that look like a log to any peer."""
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(8)
@@ -115,6 +116,6 @@ async def test_a_port_for_slaves_without_a_master_behind_it_is_not_followed(tmp_
         server,
         made_slave(tmp_path, NOWHERE, haMasterAddress=f"127.0.0.1:{port}") as slave,
     ):
-        told = await until(lambda: followed(slave), lambda told: bool(told.fault))
-        assert "does not say that it is the master" in str(told.fault)
+        told = await until_async(lambda: followed(slave), lambda told: bool(told.fault))
+        assert "did not report its role" in str(told.fault)
         assert told.max_offset == 0

@@ -1,4 +1,4 @@
-"""Unknown fields of the files of the configuration go back as they were, and other files are left alone."""
+"""Unknown fields of configuration files: written back unchanged; other files are left alone."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def topics_of(path: Path, text: str = TOPICS) -> Topics:
     return topics
 
 
-def test_members_without_a_name_here_come_back_at_every_level(tmp_path: Path) -> None:
+def test_unknown_members_are_written_back_at_every_level(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics_of(path)
     tree = written(path)
@@ -69,7 +69,7 @@ def test_members_without_a_name_here_come_back_at_every_level(tmp_path: Path) ->
     assert "owner" not in tree["topicConfigTable"]["plain"]
 
 
-async def test_a_topic_keeps_them_when_it_is_changed_and_takes_them_along_when_it_goes(
+async def test_unknown_fields_of_a_topic_live_as_long_as_the_topic(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "topics.json"
@@ -83,7 +83,7 @@ async def test_a_topic_keeps_them_when_it_is_changed_and_takes_them_along_when_i
     assert written(path)["generation"]
 
 
-async def test_groups_keep_theirs_in_policies_and_lists(tmp_path: Path) -> None:
+async def test_groups_keep_unknown_fields_in_policies_and_lists(tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     path.write_text(GROUPS)
     groups = Groups(path, MetadataTables(), HandClock())
@@ -102,7 +102,7 @@ async def test_groups_keep_theirs_in_policies_and_lists(tmp_path: Path) -> None:
     assert "owner" not in written(path)["subscriptionGroupTable"]["billing"]
 
 
-async def test_offsets_keep_other_tables_but_not_what_is_derived(tmp_path: Path) -> None:
+async def test_offset_file_keeps_unknown_tables_but_not_derived_ones(tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     path.write_text(OFFSETS)
     table = OffsetTable()
@@ -128,24 +128,23 @@ async def test_offsets_keep_other_tables_but_not_what_is_derived(tmp_path: Path)
         ({"l": [{"x": 1}]}, {"l": [{}]}, {"l": [{"x": 1}]}),
     ],
 )
-def test_what_was_read_is_not_kept_a_second_time(found: Any, wrote: Any, expected: Any) -> None:
+def test_unknown_fields_are_not_stored_twice(found: Any, wrote: Any, expected: Any) -> None:
     assert UnknownFields.between(found, wrote).put_back(wrote) == expected
 
 
-#: Files of Apache's broker beside the tables that are served here.
+#: Files of Apache's broker next to the tables that this broker serves.
 OTHERS = (
     "brokerMetadata",
     "consumerFilter.json",
     "consumerOrderInfo.json",
     "lmqConsumerOffset.json",
-    "messageRequestMode.json",
     "timercheck",
     "topicQueueMapping.json",
     "topicQueueMapping.json.bak",
 )
 
 
-async def test_files_of_what_is_not_served_are_left_alone(tmp_path: Path) -> None:
+async def test_files_of_unserved_features_are_unchanged(tmp_path: Path) -> None:
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     texts = {name: f'{{"dataVersion":{{}},"of":"{name}",0:1}}' for name in OTHERS}
@@ -166,7 +165,7 @@ async def test_files_of_what_is_not_served_are_left_alone(tmp_path: Path) -> Non
     [
         ('{"topicQueueMappingInfoMap":{"st":{"bname":"broker-a","currIdMap":{0:0}},"tt":{}}}', "st, tt"),
         ('{"topicQueueMappingInfoMap":{}}', None),
-        ("{", "could not be read"),
+        ("{", "cannot read"),
     ],
 )
 def test_static_topics_of_apaches_broker_are_warned_of(

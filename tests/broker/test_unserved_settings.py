@@ -1,4 +1,4 @@
-"""Settings of topics and groups that have no effect are refused, and told of where a file has them."""
+"""Settings of topics and groups without effect: refused in requests, logged if a file has them."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from .conftest import Cluster, Start
         ({"attributes": {"+lite.bind.topic": "orders"}}, "lite topics"),
     ],
 )
-async def test_a_group_is_not_given_what_would_have_no_effect(
+async def test_group_settings_without_effect_are_refused(
     cluster: Cluster, group: dict[str, object], reason: str
 ) -> None:
     wanted = SubscriptionGroup(group_name="billing", **group)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ async def test_a_group_is_not_given_what_would_have_no_effect(
         "cleanup.policy=COMPACTION",
     ],
 )
-async def test_nor_is_a_topic(cluster: Cluster, attribute: str) -> None:
+async def test_topic_with_unserved_settings_is_refused(cluster: Cluster, attribute: str) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         ask = UpdateAndCreateTopic(
             topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6, attributes=f"+{attribute}"
@@ -55,7 +55,7 @@ async def test_nor_is_a_topic(cluster: Cluster, attribute: str) -> None:
             await peer.ask(ask)
 
 
-async def test_a_start_says_what_of_a_file_has_no_effect_in_a_line_for_each_reason(
+async def test_start_logs_ineffective_settings_in_one_line_per_reason(
     tmp_path: Path, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = tmp_path / "store" / "config"

@@ -1,4 +1,4 @@
-"""Limits of users: what is beyond is told to try again, and others are not held up."""
+"""Limits of users: requests beyond them are told to retry, and other users are not delayed."""
 
 from broker.conftest import Start
 from broker.signing import add_user, entry, signed
@@ -12,7 +12,7 @@ ON = {
 }
 
 
-async def test_a_user_may_make_so_many_requests_a_second_and_others_theirs(start: Start) -> None:
+async def test_user_requests_per_second_are_limited_per_user(start: Start) -> None:
     cluster = await start(**ON, maxRequestsPerSecondPerUser="20")
     address = cluster.broker.address
     async with (
@@ -23,18 +23,20 @@ async def test_a_user_may_make_so_many_requests_a_second_and_others_theirs(start
     ):
         for name in ("alice", "bob"):
             await add_user(root, name, entry("Topic:orders", "Pub"))
-        # Over both connections together; a second's worth, and what time has given back.
+        # Over both connections together: a second's worth, plus the refill meanwhile.
         answers = [await send(peer, "orders") for _ in range(30) for peer in (alice, second)]
         refused = [answer for answer in answers if answer.code != 0]
         assert 20 <= len(answers) - len(refused) < 60
         assert refused
         assert {answer.code for answer in refused} == {BUSY}
-        assert (refused[0].remark or "").startswith("[OVERLOAD]User:alice may use 20 requests a second")
+        assert (refused[0].remark or "").startswith(
+            "[OVERLOAD]User:alice has reached the limit of 20 requests a second"
+        )
         assert (await send(bob, "orders")).code == 0
         assert {(await send(root, "orders")).code for _ in range(60)} == {0}, "super users have no limit"
 
 
-async def test_a_user_may_send_so_many_bytes_a_second(start: Start) -> None:
+async def test_user_bytes_per_second_are_limited(start: Start) -> None:
     cluster = await start(**ON, maxBytesPerSecondPerUser="100000")
     async with (
         await signed(cluster.broker.address, "root") as root,
@@ -46,7 +48,7 @@ async def test_a_user_may_send_so_many_bytes_a_second(start: Start) -> None:
         assert (refused.code, "100000 bytes a second" in (refused.remark or "")) == (BUSY, True)
 
 
-async def test_a_user_may_have_so_many_connections(start: Start) -> None:
+async def test_user_connections_are_limited(start: Start) -> None:
     cluster = await start(**ON, maxConnectionsPerUser="2")
     address = cluster.broker.address
     async with await signed(address, "root") as root, await signed(address, "alice") as third:
@@ -56,10 +58,10 @@ async def test_a_user_may_have_so_many_connections(start: Start) -> None:
                 assert (await send(peer, "orders")).code == 0
             refused = await send(third, "orders")
             assert (refused.code, "2 connections" in (refused.remark or "")) == (BUSY, True)
-            # A change of the rules takes no connection from who has one.
+            # A change of the limits closes no existing connection.
             await add_user(root, "bob")
             assert (await send(first, "orders")).code == 0
             assert (await send(third, "orders")).code == BUSY
-        # The others are gone, as soon as the broker has noticed.
+        # The others end as soon as the broker notices.
         while (await send(third, "orders")).code != 0:
             pass

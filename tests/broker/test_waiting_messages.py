@@ -1,4 +1,4 @@
-"""Messages that wait for their time, and files of the log that expire meanwhile."""
+"""Pending timed messages, and log files that expire meanwhile."""
 
 import asyncio
 from pathlib import Path
@@ -14,9 +14,9 @@ from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Peer
 
 from .conftest import Cluster, made_broker, samples
+from .records import arrival
 from .talk import send
 from .test_cleaning import BODY, TINY_FILES
-from .test_send_back import arrival
 
 DELAYED, TIMED = "DELAY\x011\x02", f"TIMER_DELAY_SEC\x01{5 * 3_600}\x02"
 SETTINGS = {
@@ -42,7 +42,7 @@ async def first_of(peer: Peer) -> int:
 
 
 @pytest.mark.parametrize("properties", [DELAYED, TIMED])
-async def test_an_expired_file_stays_while_a_message_in_it_waits(
+async def test_expired_file_with_a_pending_message_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, properties: str
 ) -> None:
     clock = HandClock()
@@ -70,11 +70,11 @@ async def test_an_expired_file_stays_while_a_message_in_it_waits(
             async with asyncio.timeout(TIMEOUT_S):
                 while await first_of(peer) == 0:
                     pass
-    assert "expired, and stays: a message in it waits" in caplog.text
+    assert "expired, but kept: the message at position" in caplog.text
 
 
 @pytest.mark.parametrize(("properties", "room"), [(DELAYED, "level 1"), (TIMED, "timed")])
-async def test_what_goes_with_its_file_because_a_setting_says_so_is_counted_and_logged(
+async def test_messages_dropped_with_an_expired_file_are_counted_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, properties: str, room: str
 ) -> None:
     clock = HandClock()

@@ -1,4 +1,4 @@
-"""The command line by itself: what it prints where, its exit codes, and what it does not import."""
+"""The command line by itself: output streams, exit codes, and imports it avoids."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from rmqpy.cli.exits import error_line, exit_code
 from rmqpy.cli.output import show
 
 
-def test_a_broker_says_once_each_who_it_is_that_no_name_server_is_set_and_why_it_stopped(
+def test_broker_logs_its_start_a_missing_name_server_and_its_stop_once_each(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-m", "rmqpy", "broker", "listenPort=0", "bindAddress=127.0.0.1"]
@@ -33,8 +33,8 @@ def test_a_broker_says_once_each_who_it_is_that_no_name_server_is_set_and_why_it
     [begin] = [line for line in lines if line.startswith(f"rmqpy {__version__}: broker ")]
     assert f"data in {tmp_path};" in begin
     assert "bindAddress=127.0.0.1, listenPort=0" in begin
-    assert lines.count("stopping: told to by SIGTERM") == 1
-    [end] = [line for line in lines if line.endswith("has stopped, and its store is closed")]
+    assert lines.count("stopping: received SIGTERM") == 1
+    [end] = [line for line in lines if line.endswith("stopped, store closed")]
     assert lines[-2:] == [end, "stopped"]
 
 
@@ -43,18 +43,18 @@ def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"rmqpy, version {__version__}\n"
 
 
-def test_help_lists_every_command_with_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_one_line_per_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"  {name}" in out for name in cli.COMMANDS)
 
 
-def test_help_names_the_options_that_have_to_stand_before_the_command(
+def test_help_lists_the_options_before_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(["--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    told = told.partition("All options but ")[2].partition(" may stand behind")[0]
+    told = told.partition("All options except ")[2].partition(" may also follow")[0]
     for option in ("-q", "-v", "--no-color"):
         assert option in told
         assert cli.run(["version", option]) == 2
@@ -83,13 +83,13 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["-o", "xml", "version"], "'xml' is not one of"),
         (["-o", "csv", "consume", "orders"], "'csv' is not one of 'text', 'json', 'jsonl'"),
         (["version", "-o", "template={python"], "expected '}'"),
-        (["version", "-o", "template={pyton}"], "no 'pyton' to fill in; there is rmqpy, native, python"),
-        (["version", "-o", "template={}"], "no '0' to fill in"),
+        (["version", "-o", "template={pyton}"], "unknown name 'pyton'; known names: rmqpy, native, python"),
+        (["version", "-o", "template={}"], "unknown name '0'"),
         (["version", "-o", "template={rmqpy:d}"], "cannot be filled in"),
         (["--timeout", "0", "topic", "list"], "0.0 is not in the range x>0"),
         (["produce", "orders", "x", "--from-jsonl"], "--from-jsonl reads lines"),
         (["produce", "orders", "x", "--whole"], "--whole needs - or --file"),
-        (["produce", "orders", "x", "--queue", "a:b"], "'a:b' is no queue: broker-a:3, or 3"),
+        (["produce", "orders", "x", "--queue", "a:b"], "'a:b' is not a queue like broker-a:3 or 3"),
         (
             ["consume", "orders", "-g", "g", "--follow", "--queue", "1"],
             "leave --queue, --group or --follow out",
@@ -102,7 +102,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 @pytest.mark.usefixtures("log")
-def test_wrong_usage_is_code_2_and_says_what_is_wrong(
+def test_wrong_usage_exits_with_2_and_names_the_mistake(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(arguments) == 2
@@ -138,7 +138,7 @@ def test_a_send_that_reached_no_broker_has_the_code_of_unreachable() -> None:
     assert exit_code(error) == 3
 
 
-def test_an_error_is_told_in_one_line_with_its_hint() -> None:
+def test_error_is_one_line_with_its_hint() -> None:
     assert (
         error_line(errors.TopicNotFound("no topic\n named x"))
         == "no topic named x; create it: rmqpy topic create NAME"
@@ -179,9 +179,9 @@ def test_a_record_becomes_two_columns(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "name    orders\nqueues  8\n"
 
 
-def test_no_rows_are_a_note_instead_of_a_table_and_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_result_prints_a_note_or_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     show([], "table")
-    assert capsys.readouterr() == ("", "there are none\n")
+    assert capsys.readouterr() == ("", "nothing found\n")
     show([], "json")
     assert capsys.readouterr() == ("[]\n", "")
 

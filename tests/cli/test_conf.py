@@ -1,6 +1,7 @@
-"""The configurations in conf/ are what they say: every key is served, and what they start exists."""
+"""The configurations in conf/: every key is served, and started programs exist."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -14,6 +15,7 @@ import pytest
 from rmqpy import cli
 from rmqpy.config import broker as broker_config
 from rmqpy.config import properties
+from waiting import until
 
 CONF = Path(__file__).resolve().parent.parent.parent / "conf"
 BROKERS = sorted(CONF.rglob("broker*.conf"))
@@ -57,7 +59,7 @@ def test_every_sample_is_valid_and_every_key_is_served(
     role = ["--namesrv"] if path in NAME_SERVERS else []
     assert cli.run(["config", "validate", str(path), *role, "-o", "json"]) == 0
     notices = json.loads(capsys.readouterr().out)["notices"]
-    # What is said about an open port is said on purpose.
+    # The text about an open port is intended.
     assert [notice for notice in notices if "no access control" not in notice] == []
 
 
@@ -85,7 +87,7 @@ def test_masters_and_their_slaves_are_on_two_machines(kind: str) -> None:
         assert master["brokerName"] == slave["brokerName"]
         assert master["brokerIP1"] != slave["brokerIP1"]
         assert master["brokerRole"] == f"{kind.upper()}_MASTER"
-    # What shares a machine shares neither port nor folder.
+    # Servers of one machine share neither port nor folder.
     for key in ("listenPort", "httpPort", "storePathRootDir"):
         assert found["broker-a"][key] != found["broker-b-s"][key]
     assert found["broker-a"]["brokerIP1"] == found["broker-b-s"]["brokerIP1"]
@@ -124,7 +126,7 @@ def test_paths_of_an_old_file_that_lead_elsewhere_are_reported(tmp_path: Path) -
 
 
 def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails unless the command line takes these words; files they name need not exist."""
+    """Fail unless the command line accepts these words; named files need not exist."""
     monkeypatch.setattr("rmqpy.monitor.logs.install", lambda form, level: None)
     command = cli.root.get_command(click.Context(cli.root), words[0])
     assert command is not None
@@ -132,6 +134,42 @@ def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         if isinstance(option.type, click.Path):
             monkeypatch.setattr(option, "type", click.Path())
     command.make_context("rmqpy", words[1:])
+
+
+def test_the_unit_of_the_broker_drains_its_store_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (CONF / "systemd" / "rmqpy-broker.service").read_text()
+    [drain] = re.findall(r"^ExecStopPost=-(.*)$", text, re.MULTILINE)
+    parse(shlex.split(drain)[1:], monkeypatch)
+
+
+@pytest.mark.parametrize(("sent", "code", "drains"), [("TERM", 0, False), ("KILL", 137, True)])
+def test_the_container_forwards_its_stop_signal_and_drains_after_a_kill(
+    tmp_path: Path, sent: str, code: int, drains: bool
+) -> None:
+    program = tmp_path / "rmqpy"
+    program.write_text(
+        f"""#!{sys.executable}
+import pathlib, signal, sys, time
+if sys.argv[1] == "broker":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    pathlib.Path("{tmp_path}/pid").write_text(str(__import__("os").getpid()) + " ")
+    signal.pause()
+else:
+    pathlib.Path("{tmp_path}/drained").write_text(" ".join(sys.argv[1:]))
+"""
+    )
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RMQPY_DATA": "/d"}
+    with subprocess.Popen([CONF / "rmqpy-container", "broker"], env=environment) as process:
+        pid = tmp_path / "pid"
+        until(lambda: pid.exists() and pid.read_text().endswith(" "))
+        if sent == "TERM":
+            process.terminate()
+        else:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        assert process.wait(30) == code
+    drained = tmp_path / "drained"
+    assert (drained.read_text() if drained.exists() else "") == ("store drain /d" if drains else "")
 
 
 @pytest.mark.parametrize("path", sorted((CONF / "systemd").iterdir()), ids=ids)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def _terminated(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("around", [[], pytest.param(_FIRST, marks=can_be_first)])
-def test_a_terminated_produce_reports_what_it_sent(server: Standalone, around: Sequence[str]) -> None:
+def test_terminated_produce_reports_its_count(server: Standalone, around: Sequence[str]) -> None:
     process = subprocess.Popen(
         [*around, *_RMQPY, "produce", "-n", server.namesrv, "lines", "-"],
         stdin=subprocess.PIPE,
@@ -62,12 +63,12 @@ def test_a_terminated_produce_reports_what_it_sent(server: Standalone, around: S
             got += len(consumer.poll(timeout=5))
     code, err = _terminated(process)
     assert code == 143, err
-    assert "sent before it ended: 3 messages" in err
+    assert "sent before the end: 3 messages" in err
     assert err.endswith("terminated\n")
 
 
 @pytest.mark.parametrize("around", [[], pytest.param(_FIRST, marks=can_be_first)])
-def test_a_terminated_consume_has_committed_what_it_printed(
+def test_terminated_consume_has_committed_the_printed_messages(
     server: Standalone, around: Sequence[str]
 ) -> None:
     topic, group = f"followed-{len(around)}", f"followers-{len(around)}"
@@ -89,9 +90,36 @@ def test_a_terminated_consume_has_committed_what_it_printed(
         text=True,
         timeout=30,
     )
-    # The signal may have come before the command knew that the last one was printed: it is printed again, not lost.
+    # The signal may have arrived before the last message was recorded as printed: it is printed again, not lost.
     assert again.returncode == 0
     assert again.stdout in ("", last)
+
+
+def test_consume_that_is_terminated_before_its_commit_commits(
+    server: Standalone, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rmqpy import cli
+    from rmqpy.cli import consume
+    from rmqpy.cli.process import Terminated
+
+    with rmqpy.Producer(server.namesrv) as producer:
+        producer.send("ended", b"one")
+    commit, calls = consume._commit, 0
+
+    def interrupted(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Terminated
+        commit(*arguments)
+
+    monkeypatch.setattr(consume, "_commit", interrupted)
+    command = ["consume", "-n", server.namesrv, "ended", "--group", "enders"]
+    assert cli.run(command) == 143
+    monkeypatch.undo()
+    assert capsys.readouterr().out == "one\n"
+    assert cli.run(command) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_command_in_another_thread_handles_no_signals(server: Standalone) -> None:
@@ -111,17 +139,15 @@ def test_a_command_in_another_thread_handles_no_signals(server: Standalone) -> N
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["standalone"], "the data folder is in the home folder, and the user 54321 has none"),
-        (["broker"], "~/store: the user 54321 has no home folder"),
-        (["broker", "storePathRootDir=~/elsewhere"], "~/elsewhere: the user 54321 has no home folder"),
-        (["broker", "storePathRootDir=~nobody-here/store"], "there is no user 'nobody-here'"),
-        (["topic", "list", "-p", "staging"], "profiles.toml is in the home folder"),
-        (["profile"], "profiles.toml is in the home folder"),
+        (["standalone"], "the data folder defaults to the home folder, and user 54321 has none"),
+        (["broker"], "~/store: user 54321 has no home folder"),
+        (["broker", "storePathRootDir=~/elsewhere"], "~/elsewhere: user 54321 has no home folder"),
+        (["broker", "storePathRootDir=~nobody-here/store"], "unknown user 'nobody-here'"),
+        (["topic", "list", "-p", "staging"], "profiles.toml defaults to the home folder"),
+        (["profile"], "profiles.toml defaults to the home folder"),
     ],
 )
-def test_a_user_without_a_home_is_told_what_to_set(
-    arguments: list[str], expected: str, tmp_path: Path
-) -> None:
+def test_missing_home_names_the_option_to_set(arguments: list[str], expected: str, tmp_path: Path) -> None:
     ran = _as_stranger(arguments, tmp_path)
     assert ran.returncode == 2, ran.stderr
     assert expected in ran.stderr
@@ -130,7 +156,7 @@ def test_a_user_without_a_home_is_told_what_to_set(
 
 
 @can_be_stranger
-def test_a_user_without_a_home_runs_a_server_where_it_is_told_to(tmp_path: Path) -> None:
+def test_server_runs_without_a_home_in_a_given_folder(tmp_path: Path) -> None:
     environment = {name: text for name, text in os.environ.items() if name not in ("HOME", "XDG_DATA_HOME")}
     command = ["standalone", "--namesrv-port=0", "--broker-port=0", "--no-http"]
     process = subprocess.Popen(
@@ -156,7 +182,7 @@ def test_a_user_without_a_home_runs_a_server_where_it_is_told_to(tmp_path: Path)
 
 
 def test_a_path_of_an_unknown_user_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="there is no user 'nobody-here'"):
+    with pytest.raises(ConfigError, match="unknown user 'nobody-here'"):
         home.expand("~nobody-here/store")
     assert home.expand("plain~path") == "plain~path"
 

@@ -1,4 +1,4 @@
-"""CSV of commands at a cluster in which there is nothing: its line of headings is there all the same."""
+"""CSV of commands at an empty cluster: the heading line is printed anyway."""
 
 import csv
 from collections.abc import Iterator

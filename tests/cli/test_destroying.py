@@ -1,4 +1,4 @@
-"""Commands that destroy ask first, and servers keep one super user."""
+"""Destructive commands ask first, and servers keep one super user."""
 
 import io
 import json
@@ -15,9 +15,9 @@ from rmqpy.cli.destroying import QUESTIONS
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 
-#: Words of commands that take something away for good.
+#: Words of commands that delete something permanently.
 DESTROYING_WORDS = {"alter", "clone", "delete", "purge", "reset", "resend", "skip"}
-#: Commands of these words that take nothing away: a setting that can be set again, one message more for a group.
+#: Commands with these words that delete nothing: a resettable setting, an extra message for a group.
 HARMLESS = {"group alter", "message resend"}
 
 
@@ -74,7 +74,7 @@ def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     ],
     ids=" ".join,
 )
-def test_users_and_rules_stay_where_nobody_answers(
+def test_users_and_rules_are_kept_without_confirmation(
     run: Run, server: Standalone, arguments: tuple[str, ...]
 ) -> None:
     code, out, err = run(*arguments)
@@ -95,18 +95,18 @@ def test_users_and_rules_stay_where_nobody_answers(
 def test_the_last_super_user_stays(run: Run, arguments: tuple[str, ...]) -> None:
     code, _, err = run("acl", "user", *arguments, "--yes")
     assert code != 0
-    assert "last super user" in err
+    assert "last enabled super user" in err
     assert run("topic", "list")[0] == 0
     assert run("acl", "user", "create", "second", "--super", "--secret", "second-secret")[0] == 0
     assert run("acl", "user", "update", "second", "--disable", "--yes")[0] == 0
-    # One that is disabled does not count.
+    # A disabled one does not count.
     assert run("acl", "user", *arguments, "--yes")[0] != 0
     assert run("acl", "user", "delete", "second", "--yes")[0] == 0
 
 
 def test_a_promotion_that_may_lose_messages_asks(run: Run) -> None:
     code, _, err = run("cluster", "promote", "broker-a", "--id", "1", "--force")
-    assert (code, "messages that it lacks are lost?" in err) == (2, True)
+    assert (code, "lose the messages that it lacks?" in err) == (2, True)
 
 
 def test_a_change_of_a_user_without_a_setting_is_a_usage_error(run: Run) -> None:
@@ -124,7 +124,7 @@ def test_a_change_of_a_user_without_a_setting_is_a_usage_error(run: Run) -> None
         (("ann", "Pub", "Topic:orders", "--from", "garbage"), "garbage"),
         (("ann", "Pub", "Topic:orders", "--from", "10.0.0.0/8"), "10.0.0.0/8"),
         (("ann", "Pub", "Topic:orders", "--from", ""), "address"),
-        # Whoever is asked about.
+        # For every user.
         (("root", "Nothing", "zzz"), "Pub"),
         (("mallory", "Nothing", "Topic:orders"), "Pub"),
     ],

@@ -1,4 +1,4 @@
-"""Every command has help and an example, the example works, and what it prints for programs is JSON."""
+"""Examples of every command: they work, and machine-readable output is JSON."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +18,12 @@ from commandline import Run, runner
 from rmqpy import cli
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL, Cluster
+from waiting import until
 
 #: What makes an example short, and independent of the machine's disk and ports.
 SHORTER = {
     "bench": ["--duration", "0.1", "--warm-up", "0", "--connections", "1", "--threads", "1"],
+    "bench timer": ["--count", "1000", "--lead", "5"],
     "consume": ["--count", "1"],
     "topic tail": ["--count", "1"],
     "group watch": ["--rounds", "2", "--every", "0.1"],
@@ -97,10 +98,7 @@ def member(cluster: Cluster) -> Iterator[str]:
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.PullConsumer("shipping", cluster.namesrv) as consumer:
         admin.create_topic("orders", exist_ok=True)
         consumer.subscribe("orders")
-        deadline = time.monotonic() + 30
-        while not (members := admin.members("shipping")):
-            assert time.monotonic() < deadline, "the consumer does not become a member"
-            consumer.poll(timeout=0.1)
+        members = until(lambda: (consumer.poll(timeout=0.1), admin.members("shipping"))[1])
         yield members[0].client_id
 
 
@@ -157,7 +155,7 @@ def run(
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_every_command_has_a_sentence_and_an_example(path: str) -> None:
+def test_every_command_has_a_summary_and_an_example(path: str) -> None:
     assert COMMANDS[path].get_short_help_str()
     assert examples(path)
     for option in COMMANDS[path].params:

@@ -1,4 +1,4 @@
-"""Values that only other programs write, at every command that shows messages, in the console's rows and in columns."""
+"""Values that only other programs write: shown by every command for messages, in the console's rows and in columns."""
 
 import json
 

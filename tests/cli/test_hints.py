@@ -1,4 +1,4 @@
-"""Hints of errors on the command line: they name its own options, which are taken wherever one may stand."""
+"""Hints of errors on the command line: they name its options, which are accepted at any position."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Mistakes on the command line, and what they end with: the same exit code for the same mistake, and a way on."""
+"""Mistakes on the command line: equal mistakes have equal exit codes and a hint."""
 
 import os
 import subprocess

@@ -1,9 +1,8 @@
-"""The original's commands for servers: mqnamesrv, mqbroker, mqshutdown, as an installation has them."""
+"""Apache's commands for servers: mqnamesrv, mqbroker, mqshutdown, as an installation has them."""
 
 import os
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from rmqpy import cli
 from rmqpy.admin.client import Admin
+from waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -58,9 +58,7 @@ def run(command: Sequence[str | Path], namesrv: str = "") -> tuple[int, str, str
     return done.returncode, done.stdout, done.stderr
 
 
-def test_servers_start_under_the_originals_names_and_end_by_its_command(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_original_commands_start_and_stop_servers(installed: Path, tmp_path: Path) -> None:
     namesrv, ready = start([installed / "mqnamesrv", "listenPort=0"])
     address = ready.split()[4]
     assert ready.endswith("is ready\n")
@@ -70,10 +68,8 @@ def test_servers_start_under_the_originals_names_and_end_by_its_command(
     try:
         assert "broker broker-q at" in ready
         with Admin(address) as admin:
-            deadline = time.monotonic() + TIMEOUT_S
             # Found by $NAMESRV_ADDR.
-            while [state.broker for state in admin.brokers()] != ["broker-q"]:
-                assert time.monotonic() < deadline
+            until(lambda: [state.broker for state in admin.brokers()] == ["broker-q"])
         shutdown = installed / "mqshutdown"
         code, _, told = run([shutdown, "namesrv", "--pid", str(broker.pid)])
         assert code == 1
@@ -90,7 +86,7 @@ def test_servers_start_under_the_originals_names_and_end_by_its_command(
             process.communicate()
 
 
-def test_without_a_process_id_all_of_a_kind_are_meant(installed: Path) -> None:
+def test_mqshutdown_without_a_process_id_stops_all_of_a_kind(installed: Path) -> None:
     """In a space of process ids of its own: servers of other tests are not to be ended."""
     space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*space, "true"], capture_output=True).returncode:
@@ -109,10 +105,10 @@ def test_without_a_process_id_all_of_a_kind_are_meant(installed: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["proxy", "controller"])
-def test_what_is_not_served_cannot_be_shut_down(installed: Path, role: str) -> None:
+def test_mqshutdown_refuses_unsupported_roles(installed: Path, role: str) -> None:
     code, _, told = run([installed / "mqshutdown", role])
     assert code == 1
-    assert f"there is no {role}: it is not served" in told
+    assert f"cannot stop {role}: rmqpy does not provide it" in told
 
 
 @pytest.mark.usefixtures("log")

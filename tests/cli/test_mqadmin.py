@@ -1,4 +1,4 @@
-"""mqadmin's commands at a real cluster: what they do, the columns they print, and their exit codes."""
+"""mqadmin's commands at a real cluster: effects, printed columns, and exit codes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def run(
 
 
 def named() -> set[str]:
-    """Every command of the original: those that the page on it lists, and those for users and policies."""
+    """Every command of Apache's tool: those that the page on it lists, and those for users and policies."""
     page = (ROOT / "docs/mqadmin.md").read_text(encoding="utf-8")
     verbs = ("create", "update", "delete", "get", "list", "copy")
     of_access = {f"{verb}{noun}" for verb in verbs for noun in ("User", "Acl")}
@@ -70,7 +70,7 @@ def test_every_command_of_the_original_is_served_or_says_where_to_go() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(mqadmin.ELSEWHERE))
-def test_what_is_not_served_is_told_whatever_its_options(name: str, run: Run) -> None:
+def test_unsupported_mqadmin_command_is_refused_with_any_options(name: str, run: Run) -> None:
     code, out, told = run(name, "-b", "127.0.0.1:10911", "--whatever")
     assert (code, out) == (1, [])
     assert told == f"Error: {name} is not served: {mqadmin.ELSEWHERE[name]}\n"
@@ -84,7 +84,7 @@ def test_every_command_has_help_in_both_ways(name: str, run: Run) -> None:
     assert run("help", name)[1] == lines
 
 
-def test_a_command_that_does_not_exist_is_named_with_the_nearest(run: Run) -> None:
+def test_unknown_command_suggests_the_nearest(run: Run) -> None:
     code, _, told = run("topiclst")
     assert code == 2
     assert "did you mean 'topicList'?" in told
@@ -122,9 +122,10 @@ READING = {
     "getNamesrvConfig": [r"^listenPort +=  \d+$"],
     "getConsumerConfig -g billing": [r"^retryQueueNums +=  1$"],
     "consumerProgress -g billing": [
-        r"^#Topic +#Broker Name +#QID +#Broker Offset +#Consumer Offset +#Diff +#LastTime$",
-        r"^orders +broker-a +0 +4 +3 +1 ",
+        r"^#Topic +#Broker Name +#QID +#Broker Offset +#Consumer Offset +#Diff +#Inflight +#LastTime$",
+        r"^orders +broker-a +0 +4 +3 +1 +0 ",
         r"^Consume Diff Total: 1$",
+        r"^Consume Inflight Total: 0$",
     ],
     "consumerProgress": [r"^#Group +#Count", r"^billing +0 +OFFLINE .* 1$"],
     "queryMsgById -i {offset_id}": [r"^Topic: +orders$", r"^Keys: +\[order-3\]$", r"^Message Body: +body 3$"],
@@ -140,7 +141,7 @@ READING = {
 
 
 @pytest.mark.parametrize("typed", READING)
-def test_what_is_read_is_printed_in_the_originals_columns(
+def test_mqadmin_prints_the_originals_columns(
     typed: str, run: Run, cluster: Cluster, sent: rmqpy.SendResult
 ) -> None:
     places = {
@@ -161,13 +162,13 @@ def test_what_is_read_is_printed_in_the_originals_columns(
         assert len(lines) == len(READING[typed])
 
 
-def test_topics_are_made_changed_and_deleted(run: Run, cluster: Cluster) -> None:
+def test_topics_are_created_changed_and_deleted(run: Run, cluster: Cluster) -> None:
     a = cluster.address("broker-a")
     code, lines, _ = run("updateTopic", "-c", "DefaultCluster", "-t", "made", "-r", "3", "-w", "3")
     assert code == 0
     assert f"create topic to {a} success." in lines
     assert lines[-1].startswith("TopicConfig [topicName=made, readQueueNums=3, writeQueueNums=3, perm=RW-")
-    # As the original's: what exists is changed.
+    # As in Apache's tool, an existing one is changed.
     with rmqpy.Admin(cluster.namesrv) as admin:
         admin.set_value("ORDER_TOPIC_CONFIG", "made", "broker-a:3;broker-b:3")
         code, lines, _ = run("updateTopic", "-b", a, "-t", "made", "-r", "4", "-w", "2", "-o", "true")
@@ -192,7 +193,27 @@ def test_topics_are_made_changed_and_deleted(run: Run, cluster: Cluster) -> None
     assert run("updateTopic", "-t", "made")[0] == 2
 
 
-def test_groups_are_made_moved_and_deleted(run: Run, cluster: Cluster) -> None:
+def test_a_mode_is_set_and_records_of_popped_messages_are_exported(run: Run, cluster: Cluster) -> None:
+    a, b = cluster.address("broker-a"), cluster.address("broker-b")
+    code, lines, _ = run(
+        *("setConsumeMode", "-c", "DefaultCluster", "-t", "orders", "-g", "billing", "-m", "POP", "-q", "2")
+    )
+    assert (code, lines) == (
+        0,
+        [
+            f"set consume mode to {a} success.",
+            f"set consume mode to {b} success.",
+            "topic[orders] group[billing] consume mode[POP] popShareQueueNum[2]",
+        ],
+    )
+    assert run("setConsumeMode", "-b", a, "-t", "unknown", "-g", "billing", "-m", "POP")[0] != 0
+    for options, is_dry in (((), "false"), (("-d", "false"), "true")):
+        code, lines, _ = run("exportPopRecord", "-b", a, *options)
+        expected = f"Export broker records, brokerName=broker-a, brokerAddr={a}, dryRun={is_dry}"
+        assert (code, lines) == (0, [expected])
+
+
+def test_groups_are_created_moved_and_deleted(run: Run, cluster: Cluster) -> None:
     a = cluster.address("broker-a")
     code, lines, _ = run("updateSubGroup", "-c", "DefaultCluster", "-g", "moved", "-r", "3", "-d", "false")
     assert (code, lines[0]) == (0, f"create subscription group to {a} success.")

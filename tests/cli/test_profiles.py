@@ -1,4 +1,4 @@
-"""Addresses of name servers from options, environment and profiles; and names that a shell completes."""
+"""Addresses of name servers from options, environment and profiles, and names for shell completion."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_reading_in_a_namespace_needs_no_group_of_it(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("log")
-def test_quiet_leaves_out_what_is_no_result_and_verbose_adds_what_servers_are_asked(
+def test_quiet_prints_only_results_and_verbose_adds_requests(
     run: Run, write: Any, server: Standalone
 ) -> None:
     write("")
@@ -126,7 +126,7 @@ def test_a_program_takes_its_configuration_from_a_profile(
     assert (config.namesrv, config.connect_timeout, config.request_timeout) == (("a:1", "b:9876"), 5, 5)
     assert config.namespace == "s"
     assert rmqpy.ClientConfig.from_profile("b") == rmqpy.ClientConfig(namesrv="c:3")
-    with pytest.raises(rmqpy.errors.ConfigError, match="there are a, b"):
+    with pytest.raises(rmqpy.errors.ConfigError, match="known profiles: a, b"):
         rmqpy.ClientConfig.from_profile("c")
 
 
@@ -166,9 +166,9 @@ def test_profiles_are_listed(run: Run, write: Any) -> None:
         ("", "no profile 'x'"),
         ("[profile.x", "profiles.toml"),
         ("profile = 1", "[profile.NAME]"),
-        ("profile.x = 1", "no table"),
+        ("profile.x = 1", "not a table"),
         ("[profile.x]\nname_server = ''", "unknown keys: name_server"),
-        ("[profile.x]\nnamesrv = 1", "must be text"),
+        ("[profile.x]\nnamesrv = 1", "must be a string"),
         ("[profile.x]\ntimeout = 0", "number of seconds"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`rmqpy store` on folders that a broker has left, or still has open."""
+"""`rmqpy store` on folders of stopped and running brokers."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError, StoreError
 from rmqpy.server import Standalone
 
-#: Small files, the same for the broker and for who looks at what it leaves.
+#: Small files, the same for the broker and for inspections of its folder.
 SETTINGS = {
     "mappedFileSizeCommitLog": "65536",
     "mappedFileSizeConsumeQueue": "2000",
@@ -78,7 +78,7 @@ def damage(data: Path, at: int = 20_000) -> None:
         file.write(b"y")
 
 
-def test_a_good_store_is_clean_and_looking_changes_no_file(data: Path, run: Run) -> None:
+def test_verifying_a_good_store_changes_no_file(data: Path, run: Run) -> None:
     before = files_of(data)
     code, out, _ = run("verify", data, "-o", "json")
     report = json.loads(out)
@@ -92,7 +92,7 @@ def test_a_good_store_is_clean_and_looking_changes_no_file(data: Path, run: Run)
     assert files_of(data) == before
 
 
-def test_damage_is_exit_code_1_and_told_with_its_place(data: Path, run: Run) -> None:
+def test_damage_exits_with_1_and_names_its_place(data: Path, run: Run) -> None:
     damage(data)
     code, out, _ = run("verify", data)
     assert code == 1
@@ -103,7 +103,7 @@ def test_damage_is_exit_code_1_and_told_with_its_place(data: Path, run: Run) -> 
     assert "no record from" in err
 
 
-def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data: Path, run: Run) -> None:
+def test_open_store_is_refused_to_tools_and_brokers(data: Path, run: Run) -> None:
     with serving(data):
         for name in ("verify", "dump", "stats", "index-rebuild", "drain"):
             code, out, err = run(name, data)
@@ -120,24 +120,24 @@ def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data:
         pass
 
 
-def test_a_store_that_was_stopped_in_order_has_nothing_to_drain(data: Path, run: Run) -> None:
+def test_cleanly_stopped_store_has_nothing_to_drain(data: Path, run: Run) -> None:
     code, out, _ = run("drain", data)
     assert code == 0
-    assert "nothing was left" in out
+    assert "the write ring was empty" in out
 
 
-def test_a_folder_without_a_store_is_told_so(tmp_path: Path, run: Run) -> None:
+def test_folder_without_a_store_is_refused(tmp_path: Path, run: Run) -> None:
     code, _, err = run("verify", tmp_path)
     assert code == 1
-    assert "a folder commitlog" in err
+    assert "contains commitlog" in err
 
 
-def test_other_file_sizes_are_named_as_what_they_are(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_file_sizes_are_reported(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["store", "verify", str(data)]) == 1
     assert "maxHashSlotNum" in capfd.readouterr().out
 
 
-def test_a_dump_has_the_records_that_were_asked_for(data: Path, run: Run) -> None:
+def test_dump_has_the_requested_records(data: Path, run: Run) -> None:
     def offsets(*arguments: str) -> list[tuple[int, int]]:
         code, out, _ = run("dump", data, "-o", "jsonl", *arguments)
         assert code == 0
@@ -166,20 +166,18 @@ def test_stats_count_every_topic(data: Path, run: Run) -> None:
     assert rows["orders"]["first_stored"] <= rows["orders"]["last_stored"]
 
 
-def test_an_index_is_made_anew(data: Path, run: Run) -> None:
+def test_index_is_rebuilt(data: Path, run: Run) -> None:
     for file in (data / "store" / "index").iterdir():
         file.unlink()
     code, out, _ = run("verify", data)
-    assert "there is none; index-rebuild" in out
+    assert "the index is empty; run index-rebuild" in out
     code, out, _ = run("index-rebuild", data, "-o", "json")
     assert (code, json.loads(out)["records"]) == (0, 120)
     assert json.loads(run("verify", data, "-o", "json")[1])["findings"] == []
     assert not (data / "store" / "index.new").exists()
 
 
-def test_a_copy_of_a_damaged_store_is_clean_and_serves_what_was_whole(
-    data: Path, run: Run, tmp_path: Path
-) -> None:
+def test_copy_of_a_damaged_store_serves_its_intact_records(data: Path, run: Run, tmp_path: Path) -> None:
     damage(data)
     code, out, _ = run("copy", data, "--to", str(tmp_path / "copy"), "-o", "json")
     copied = json.loads(out)
@@ -205,9 +203,7 @@ def test_a_copy_of_a_damaged_store_is_clean_and_serves_what_was_whole(
     assert "an empty folder" in err
 
 
-def test_the_copy_of_a_data_folder_is_served_by_the_command_it_ends_with(
-    data: Path, run: Run, tmp_path: Path
-) -> None:
+def test_copy_is_served_by_the_command_it_prints(data: Path, run: Run, tmp_path: Path) -> None:
     target = tmp_path / "copy"
     code, _, err = run("copy", data, "--to", str(target))
     assert (code, err.splitlines()[-1]) == (0, f"serve it with: rmqpy standalone --data-dir {target}")
@@ -230,7 +226,7 @@ def test_a_copy_has_the_tables_of_the_name_server(data: Path, run: Run, tmp_path
     assert (copied.read_text(), copied.stat().st_mode) == (table.read_text(), table.stat().st_mode)
 
 
-def test_a_folder_of_the_other_shape_is_refused_and_left_alone(data: Path, tmp_path: Path) -> None:
+def test_folder_of_the_other_layout_is_refused_unchanged(data: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (data / "store").rename(root)
     before = sorted(root.rglob("*"))
@@ -254,7 +250,7 @@ def test_a_copy_of_some_topics_has_no_others(data: Path, run: Run, tmp_path: Pat
     assert (target / "config" / "topics.json").read_bytes() == (
         data / "store" / "config" / "topics.json"
     ).read_bytes()
-    # What the log of the copy says of itself is where it is.
+    # The copy's log describes its own location.
     log = (target / "commitlog" / f"{0:020}").read_bytes()
     (size,) = struct.unpack_from(">i", log)
     assert struct.unpack_from(">q", log, 28) == (0,)
@@ -267,7 +263,7 @@ def compare(one: Path, other: Path, capfd: pytest.CaptureFixture[str]) -> tuple[
     return code, json.loads(capfd.readouterr().out)
 
 
-def test_two_logs_are_compared_and_the_first_byte_that_differs_is_named(
+def test_comparison_names_the_first_differing_byte(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other"
@@ -283,7 +279,7 @@ def test_two_logs_are_compared_and_the_first_byte_that_differs_is_named(
     assert (code, found["differs_at"], found["file"]) == (1, differs_at, f"{log}+{differs_at}")
 
 
-def test_of_two_logs_one_may_be_the_longer_one(
+def test_log_that_continues_another_has_no_difference(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(data, tmp_path / "other")
@@ -295,7 +291,7 @@ def test_of_two_logs_one_may_be_the_longer_one(
 
 
 @pytest.mark.parametrize("keep", [1, 30, 90])
-def test_the_end_of_a_log_is_cut_and_the_next_start_knows_of_no_more(data: Path, run: Run, keep: int) -> None:
+def test_truncated_log_is_recovered_at_its_new_end(data: Path, run: Run, keep: int) -> None:
     rows = [json.loads(line) for line in run("dump", data, "-o", "jsonl")[1].splitlines()]
     position = rows[keep]["position"]
     config = StoreConfig(root=str(data / "store"), segment_bytes=65536)

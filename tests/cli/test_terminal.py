@@ -20,7 +20,7 @@ RED, GREEN = "\x1b[1;31m", "\x1b[32m"
 def typed(
     arguments: Sequence[str], *, columns: int = 200, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code of a command, and everything it printed on a terminal of so many columns."""
+    """Return the exit code of a command, and its output on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     inherited = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
@@ -33,7 +33,7 @@ def typed(
     ) as process:
         os.close(theirs)
         printed = b""
-        # Reading fails once nobody has the other end open.
+        # Reading fails once the other end is closed.
         try:
             while part := os.read(ours, 65_536):
                 printed += part
@@ -96,7 +96,7 @@ def test_progress_has_messages_and_megabytes_a_second(server: Standalone) -> Non
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["topic", "list"], ["produce", "piped", "x", "--count", "3"]]
 )
-def test_what_is_printed_elsewhere_imports_no_rich(server: Standalone, arguments: list[str]) -> None:
+def test_output_outside_a_terminal_does_not_import_rich(server: Standalone, arguments: list[str]) -> None:
     code = (
         "import sys, rmqpy; assert 'rich' not in sys.modules; from rmqpy import cli; "
         f"print(cli.run({arguments!r})); print(any(name.startswith('rich') for name in sys.modules))"

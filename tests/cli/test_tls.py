@@ -1,4 +1,4 @@
-"""TLS of commands: by options, environment and profiles, and which of them wins."""
+"""TLS of commands: options, environment and profiles, and their precedence."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,13 +54,13 @@ def test_options_of_tls_encrypt(run: Run, encrypted: Encrypted) -> None:
     ("given", "told"),
     [
         ({"cert": "", "key": ""}, "certificate of this client is required"),
-        ({"ca": ""}, "nobody who is trusted vouches"),
+        ({"ca": ""}, "no trusted authority has signed"),
         ({"server_name": "mq.example"}, "is not for mq.example, but for"),
-        ({"ca": "/nowhere.pem"}, "ca of TLS cannot be read"),
+        ({"ca": "/nowhere.pem"}, "cannot read the ca of TLS"),
         ({"cert": ""}, "a key goes with its certificate"),
     ],
 )
-def test_what_is_wrong_with_an_option_is_said(
+def test_invalid_tls_option_is_explained(
     run: Run, encrypted: Encrypted, given: dict[str, str], told: str
 ) -> None:
     code, _, err = run("topic", "list", "--tls", *options(encrypted.files, **given))
@@ -71,7 +71,7 @@ def test_what_is_wrong_with_an_option_is_said(
 def test_without_tls_the_error_says_that_it_may_be_wanted(run: Run) -> None:
     code, _, err = run("topic", "list")
     assert code == 3
-    assert "wants TLS" in err
+    assert "require TLS" in err
 
 
 def test_the_environment_encrypts_and_options_win(

@@ -1,6 +1,6 @@
-"""A name server and brokers that answer what a test says: frames made by hand, on real sockets, in one thread.
+"""A name server and brokers with scripted replies: hand-made frames, on real sockets, in one thread.
 
-They share no code with the client under test beyond the numbers of requests. What they were asked is kept, in order.
+They share no code with the client under test beyond request codes. Received requests are kept in order.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class Server:
-    """One listening socket. `handlers` maps request codes to what answers them."""
+    """One listening socket. `handlers` maps request codes to the functions that answer them."""
 
     def __init__(self, network: "Network") -> None:
         self._network = network
@@ -47,11 +47,11 @@ class Server:
         return frozenset(self._writers)
 
     def stop(self) -> None:
-        """Refuse connections and drop those there are."""
+        """Refuse connections and drop the existing ones."""
         self._network.run(self._close())
 
     def start(self) -> None:
-        """Listen again, where it was."""
+        """Listen again on the same port."""
         self._network.run(self._listen())
 
     def count(self, code: int) -> int:
@@ -107,7 +107,7 @@ class Network:
         self._servers: list[Server] = []
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let the thread do it, and wait."""
+        """Have the thread run this, and wait."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def broker(self, name: str) -> "Broker":
@@ -134,7 +134,7 @@ class Network:
 
 
 class NameServer(Server):
-    """Knows brokers, and how many queues each has of each topic."""
+    """Knows brokers, and the number of queues of each topic at each."""
 
     def __init__(self, network: Network, brokers: Iterable["Broker"], topics: Mapping[str, int]) -> None:
         super().__init__(network)
@@ -167,7 +167,7 @@ class NameServer(Server):
 
 
 class Broker(Server):
-    """Stores what it is sent, by default, and answers pulls from `log`: queue id to records."""
+    """Stores messages by default, and answers pulls from `log`: queue id to records."""
 
     def __init__(self, network: Network, name: str) -> None:
         super().__init__(network)

@@ -1,10 +1,10 @@
-"""Ledger of a pull group: what was sent, handed out, finished with, and committed.
+"""Ledger of a pull group: messages sent, delivered, finished and committed.
 
-Owns the rules that hold whatever members do. A message is finished with when its member comes back for more, commits
-or closes after it was handed out; not so when the member ends with an exception. Then, for each queue:
+Owns the rules that hold whatever members do. A message is finished when its member polls again, commits
+or closes after receiving it, but not when the member ends with an exception. Then, for each queue:
 
-- what is handed out was sent, and skips nothing that nobody has had;
-- what is committed lies behind messages that are all finished with, and goes back only at a broker that was silent.
+- delivered messages were sent, and deliveries skip no message that no member has received;
+- a committed offset lies behind finished messages only, and goes back only at a broker that was silent.
 
 Any thread.
 """
@@ -59,7 +59,7 @@ class Ledger:
     def check(
         self, committed: Mapping[MessageQueue, int | None], may_go_back: Container[str] = frozenset()
     ) -> int:
-        """Compare with what brokers have as committed; how often it went back, at the brokers where it may."""
+        """Compare with the brokers' committed offsets; return how often they went back, where they may."""
         back = 0
         with self._lock:
             for queue, offset in committed.items():

@@ -1,13 +1,16 @@
-"""Steps of consumer tests against our own servers: make topics, send, look at progress, wait."""
+"""Steps of consumer tests against our servers: create topics, send, read progress, wait."""
 
 import threading
-import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import rmqpy
 from rmqpy import errors
+from rmqpy._native import Client
+from rmqpy.protocol.requests.clients import GetConsumerConnectionList, GetProducerConnectionList
+from rmqpy.remoting.client import BlockingCaller, run
 from rmqpy.server import Standalone
+from waiting import until
 
 #: Enough for a loaded machine.
 WAIT_S = 30.0
@@ -29,13 +32,6 @@ def knows(probe: rmqpy.PullConsumer, topic: str) -> bool:
         return False
 
 
-def until(condition: Callable[[], Any], seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)
-
-
 def send(server: Standalone, topic: str, bodies: list[str], **fields: Any) -> None:
     with rmqpy.Producer(server.namesrv) as producer:
         for future in [producer.submit(rmqpy.Message(topic, body, tag="t", **fields)) for body in bodies]:
@@ -51,6 +47,23 @@ def committed(server: Standalone, group: str, topic: str) -> int:
 def end(server: Standalone, topic: str) -> int:
     with rmqpy.PullConsumer("probe", server.namesrv, auto_commit=False) as probe:
         return sum(probe.offsets(queue)[1] for queue in probe.queues(topic))
+
+
+def members(server: Standalone, group: str) -> int:
+    """Clients of a group, consumers and producers, that the broker knows."""
+    client = Client()
+    try:
+        caller = BlockingCaller(client)
+        count = 0
+        for ask in (
+            GetConsumerConnectionList(consumer_group=group),
+            GetProducerConnectionList(producer_group=group),
+        ):
+            with suppress(errors.BrokerError):
+                count += len(run(caller.ask(server.broker, ask, timeout=WAIT_S)).connection_set)
+        return count
+    finally:
+        client.close()
 
 
 class Seen:

@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own, which a test can pause.
+"""A group member in a separate process, which a test can pause.
 
 `python member.py pull|push|ordered NAMESRV GROUP TOPIC` prints `had QUEUE OFFSET` for each message, and
-`changed TAKEN GIVEN` for each change of what it owns, until SIGTERM. One that pulls stops on
-SIGUSR1 at a moment when no commit of its own is under way, and one is due.
+`changed TAKEN GIVEN` for each change of its queues, until SIGTERM. A pulling member stops on
+SIGUSR1 when no commit is in flight, and one is due.
 """
 
 import os
@@ -65,7 +65,7 @@ def push(namesrv: str, group: str, topic: str, *, ordered: bool) -> None:
     @consumer.on(topic)
     def handle(message: rmqpy.ReceivedMessage) -> None:
         had(message)
-        # Slow enough to have much left when it is paused.
+        # Slow handlers have messages left when the process is stopped.
         time.sleep(0.002)
 
     consumer.run()

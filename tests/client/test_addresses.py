@@ -1,4 +1,4 @@
-"""The way to a cluster: address servers, units, VIP ports, and one native client for equal configurations."""
+"""Addresses of a cluster: address servers, units, VIP ports, and one native client for equal configurations."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ import rmqpy
 from rmqpy import errors, testing
 from rmqpy.remoting import address_server
 from rmqpy.server import Standalone
+from waiting import until
 
 from .fakes import Brokers, NameServer, Network
-from .live import until
 
 
 class AddressServer:
@@ -56,7 +56,7 @@ def names() -> Iterator[AddressServer]:
         yield names
 
 
-def test_clients_of_every_kind_ask_an_address_server(
+def test_every_kind_of_client_uses_an_address_server(
     server: Standalone, topic: str, names: AddressServer
 ) -> None:
     names.content = f"{server.namesrv}\n"
@@ -80,7 +80,7 @@ def test_clients_of_every_kind_ask_an_address_server(
     assert set(names.asked) == {"/rocketmq/nsaddr"}
 
 
-def test_a_new_list_is_taken_over_and_a_lost_address_server_changes_nothing(
+def test_new_list_is_applied_and_lost_address_server_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, network: Network, brokers: Brokers, names: AddressServer
 ) -> None:
     monkeypatch.setattr(address_server, "POLL_S", 0.05)
@@ -98,7 +98,7 @@ def test_a_new_list_is_taken_over_and_a_lost_address_server_changes_nothing(
         assert producer.send("orders", b"x").ok
 
 
-def test_an_address_server_that_tells_nothing_is_named(names: AddressServer) -> None:
+def test_empty_address_server_is_named_in_the_error(names: AddressServer) -> None:
     for content, status in [("", 200), ("what is this?:x", 200), ("http://another/", 200), ("a:1", 404)]:
         names.content, names.status = content, status
         with (
@@ -106,11 +106,11 @@ def test_an_address_server_that_tells_nothing_is_named(names: AddressServer) -> 
             pytest.raises(errors.NameServerUnreachable, match="nsaddr"),
         ):
             producer.send("orders", b"x")
-    with pytest.raises(errors.ConfigError, match="alone"):
+    with pytest.raises(errors.ConfigError, match="cannot be combined with other addresses"):
         rmqpy.ClientConfig(namesrv=["a:9876", names.url])
 
 
-def test_a_unit_is_in_the_question_and_in_client_ids(
+def test_unit_is_part_of_the_query_and_of_client_ids(
     server: Standalone, topic: str, names: AddressServer
 ) -> None:
     names.content = server.namesrv
@@ -124,7 +124,7 @@ def test_a_unit_is_in_the_question_and_in_client_ids(
         rmqpy.ClientConfig(unit="a/b")
 
 
-def test_sends_go_to_the_vip_port_where_that_is_asked_for() -> None:
+def test_sends_use_the_vip_port_if_configured() -> None:
     with testing.broker() as server:
         # Nothing else leads to the port that is advertised.
         nowhere = {server.broker: "127.0.0.1:1"}

@@ -1,4 +1,4 @@
-"""Allocation strategies: Java's results, and what every strategy must keep."""
+"""Allocation strategies: Java's results, and properties of every strategy."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ import pytest
 
 import allocations
 from rmqpy._native import Namespace
-from rmqpy.client.allocation import STRATEGIES, averagely, on_wire, strategy
+from rmqpy.client.group.allocation import STRATEGIES, averagely, on_wire, strategy
 from rmqpy.message import MessageQueue
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocations.txt"
 QUEUES = [MessageQueue("orders", broker, number) for broker in ("a", "b") for number in range(7)]
 
 
-def test_every_committed_vector_of_the_java_classes_is_met() -> None:
+def test_every_java_vector_is_reproduced() -> None:
     lines = VECTORS.read_text().splitlines()
     assert len(lines) >= 400
     assert not [wrong for line in lines if (wrong := allocations.mismatch(line))]
@@ -28,12 +28,12 @@ def test_each_queue_has_exactly_one_owner(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_stranger_to_the_group_gets_nothing(name: str) -> None:
+def test_non_member_gets_no_queues(name: str) -> None:
     assert STRATEGIES[name]("me", QUEUES, ["you"]) == []
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_members_of_a_namespace_share_as_those_who_know_the_names_of_the_wire(name: str) -> None:
+def test_members_with_and_without_a_namespace_compute_equal_shares(name: str) -> None:
     shop, members = Namespace("shop"), [f"10.0.0.{number}@DEFAULT" for number in range(3)]
     allocate = on_wire(STRATEGIES[name], shop)
     whole = [queue._replace(topic=shop.wrap(queue.topic)) for queue in QUEUES]

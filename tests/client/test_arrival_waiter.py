@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rmqpy
-from rmqpy.client import arrival_waiter
+from rmqpy.client.pull import arrival_waiter
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.server import Standalone
+from waiting import until
 from wire import Frame
 
 from .fakes import SILENCE, Answer, Broker, Network, record
-from .live import until
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 PULL = RequestCode.PULL_MESSAGE
@@ -37,7 +37,7 @@ def test_a_message_in_any_queue_ends_a_wait(server: Standalone, topic: str) -> N
         assert waiting.result(60)
 
 
-def test_what_is_there_already_is_not_waited_for(broker: Broker, namesrv: str) -> None:
+def test_existing_messages_end_the_wait_immediately(broker: Broker, namesrv: str) -> None:
     broker.log[1] = [record(b"x", queue_id=1)]
     with rmqpy.Catalog(namesrv) as catalog:
         assert catalog.wait({QUEUES[1]: 0}, 60)
@@ -45,9 +45,7 @@ def test_what_is_there_already_is_not_waited_for(broker: Broker, namesrv: str) -
         assert catalog.wait({QUEUES[1]: 7}, 60)
 
 
-def test_a_broker_holds_one_pull_for_a_queue_however_often_it_is_waited_for(
-    broker: Broker, namesrv: str
-) -> None:
+def test_repeated_waits_share_one_held_pull_per_queue(broker: Broker, namesrv: str) -> None:
     with rmqpy.Catalog(namesrv) as catalog:
         for _ in range(5):
             assert not catalog.wait(dict.fromkeys(QUEUES, 0), 0.01)
@@ -58,7 +56,7 @@ def test_a_broker_holds_one_pull_for_a_queue_however_often_it_is_waited_for(
         until(lambda: broker.count(PULL) == 3)
 
 
-def test_a_queue_that_has_moved_on_is_waited_for_where_it_is(broker: Broker, namesrv: str) -> None:
+def test_wait_uses_the_current_offset_of_a_queue(broker: Broker, namesrv: str) -> None:
     broker.log[0] = [record(b"x"), record(b"y", offset=1)]
     with rmqpy.Catalog(namesrv) as catalog:
         assert catalog.wait({QUEUES[0]: 1, QUEUES[1]: 0}, 60)
@@ -71,7 +69,7 @@ def test_a_queue_that_has_moved_on_is_waited_for_where_it_is(broker: Broker, nam
 @pytest.mark.parametrize(
     "answer", [Frame(ResponseCode.PULL_NOT_FOUND), Frame(ResponseCode.NO_PERMISSION), "close"]
 )
-def test_a_broker_that_does_not_hold_pulls_is_asked_once_in_a_while(
+def test_broker_that_does_not_hold_pulls_is_polled_at_intervals(
     broker: Broker, namesrv: str, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     monkeypatch.setattr(arrival_waiter, "ROUND_S", 0.05)

@@ -1,4 +1,4 @@
-"""Callers: one policy, driven by a thread or suspended in a loop."""
+"""Callers: one policy, run by a blocked thread or suspended in a loop."""
 
 import asyncio
 import time
@@ -73,7 +73,7 @@ async def test_a_loop_gets_every_outcome(broker: Broker) -> None:
     client.close()
 
 
-async def test_a_slow_answer_holds_up_no_other(network: Network, broker: Broker) -> None:
+async def test_slow_reply_delays_no_other(network: Network, broker: Broker) -> None:
     silent = network.broker("broker-b")
     silent.handlers[30] = lambda ask: SILENCE
     async with LoopCaller(Client()) as caller:
@@ -95,12 +95,12 @@ async def test_closing_a_caller_ends_every_wait(broker: Broker) -> None:
         await waiting
 
 
-def test_a_coroutine_that_waits_for_something_else_cannot_be_run() -> None:
+def test_coroutine_that_awaits_something_else_is_refused() -> None:
     with pytest.raises(RuntimeError, match="never suspends"):
         run(asyncio.sleep(0))
 
 
-def test_a_name_server_that_fails_is_left_for_the_next(network: Network, broker: Broker) -> None:
+def test_client_switches_from_a_failed_name_server_to_the_next(network: Network, broker: Broker) -> None:
     def info(ask: Frame) -> Any:
         body = b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"x:1"},"brokerName":"b","cluster":"c"}},'
         return Frame(0, body=body + b'"clusterAddrTable":{"c":["b"]}}')
@@ -119,7 +119,7 @@ def test_a_name_server_that_fails_is_left_for_the_next(network: Network, broker:
     assert caught.value.retriable
 
 
-def test_a_refusal_of_a_name_server_is_an_answer(network: Network, broker: Broker) -> None:
+def test_refusal_of_a_name_server_counts_as_a_reply(network: Network, broker: Broker) -> None:
     first, second = (network.name_server([broker], {}) for _ in range(2))
     for server in (first, second):
         server.handlers[106] = lambda ask: Frame(1, remark="not ready")

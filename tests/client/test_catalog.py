@@ -1,4 +1,4 @@
-"""Questions about many queues at once, to brokers that answer and brokers that do not."""
+"""Queries about many queues, to brokers that answer and brokers that do not."""
 
 import time
 from collections.abc import Iterator
@@ -42,14 +42,14 @@ def test_queues_of_several_topics_come_topic_by_topic(cluster: rmqpy.testing.Clu
             catalog.queues("u", "nowhere")
 
 
-def test_brokers_tell_what_they_hold_and_what_they_have_not(cluster: rmqpy.testing.Cluster) -> None:
+def test_catalog_reports_offsets_and_missing_queues(cluster: rmqpy.testing.Cluster) -> None:
     with rmqpy.Catalog(cluster.namesrv) as catalog:
         known = dict.fromkeys(catalog.queues("t", "u"), (0, 0)) | {queue("broker-a", 1): (0, 5)}
         absent = [queue("broker-a", 2), queue("broker-b", 0, "nowhere")]
         assert catalog.offsets([*known, *absent]) == known | dict.fromkeys(absent)
 
 
-def test_a_broker_that_is_not_registered_is_left_out_or_named(cluster: rmqpy.testing.Cluster) -> None:
+def test_unregistered_broker_is_skipped_or_named(cluster: rmqpy.testing.Cluster) -> None:
     cluster.stop("broker-b")
     asked = [queue("broker-a", 1), queue("broker-b", 1)]
     with rmqpy.Catalog(cluster.namesrv) as catalog:
@@ -58,9 +58,7 @@ def test_a_broker_that_is_not_registered_is_left_out_or_named(cluster: rmqpy.tes
             catalog.offsets(asked)
 
 
-def test_a_broker_that_does_not_answer_is_waited_for_once(
-    cluster: rmqpy.testing.Cluster, tmp_path: Path
-) -> None:
+def test_unresponsive_broker_costs_one_timeout(cluster: rmqpy.testing.Cluster, tmp_path: Path) -> None:
     with broker_process(cluster.namesrv, tmp_path, "broker-c") as broker:
         with rmqpy.Admin(cluster.namesrv) as admin:
             admin.create_topic("v", read_queues=2000, write_queues=2000)
@@ -71,7 +69,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_once(
             assert catalog.ends([*asked, queue("broker-a", 1)], skip_unreachable=True) == {
                 queue("broker-a", 1): 5
             }
-            # There are at most 256 requests on their way: one wait for each 256 would be 16 seconds.
+            # At most 256 requests are in flight: one wait for each 256 would take 16 seconds.
             assert time.monotonic() - began < 12
             with pytest.raises(errors.RequestTimeout, match="broker broker-c does not answer"):
                 catalog.ends(asked)
@@ -92,6 +90,6 @@ def test_limits_are_read_in_every_layout(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"offsetTable":7}', b'{"queueId":'])
-def test_limits_that_cannot_be_read_are_an_error(body: bytes) -> None:
+def test_unreadable_limits_are_an_error(body: bytes) -> None:
     with pytest.raises(errors.DecodeError):
         queue_limits(body)

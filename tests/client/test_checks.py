@@ -1,4 +1,4 @@
-"""Arguments that a broker would take in silence are refused where they are given."""
+"""Checks of arguments: values that a broker would accept silently are refused by the client."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import rmqpy
-from rmqpy.client.checks import check_filter
+from rmqpy.client.group.checks import check_filter
 from rmqpy.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
@@ -15,7 +15,7 @@ NOWHERE = "127.0.0.1:1"
 @pytest.mark.parametrize(
     "kind", [rmqpy.PullConsumer, rmqpy.AsyncPullConsumer, rmqpy.PushConsumer, rmqpy.AsyncPushConsumer]
 )
-def test_a_begin_that_is_none_is_refused(kind: Any) -> None:
+def test_invalid_start_position_is_refused(kind: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"start_from='first' is neither 'earliest', 'latest' nor a datetime"
     ):
@@ -30,14 +30,14 @@ def test_a_begin_that_is_none_is_refused(kind: Any) -> None:
 @pytest.mark.parametrize(
     "kind", [rmqpy.PullConsumer, rmqpy.AsyncPullConsumer, rmqpy.PushConsumer, rmqpy.AsyncPushConsumer]
 )
-def test_a_name_that_no_group_can_have_is_refused(kind: Any) -> None:
+def test_invalid_group_name_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigError, match="the group comes first, name servers behind it"):
         kind(NOWHERE)
     with pytest.raises(ConfigError, match=r"group 'my orders': .*illegal characters"):
         kind("my orders", NOWHERE)
 
 
-def test_a_misspelt_field_of_a_message_is_named_with_the_one_that_was_meant() -> None:
+def test_misspelt_message_field_is_named_with_the_likely_one() -> None:
     with (
         rmqpy.Producer(NOWHERE) as producer,
         pytest.raises(TypeError, match="a message has no field 'tags'; did you mean 'tag'"),
@@ -45,7 +45,7 @@ def test_a_misspelt_field_of_a_message_is_named_with_the_one_that_was_meant() ->
         producer.send("orders", b"x", tags="paid")  # type: ignore[call-arg]
 
 
-def test_sql_is_refused_where_tags_are_given() -> None:
+def test_sql_in_a_tag_expression_is_refused() -> None:
     with rmqpy.PullConsumer("g", NOWHERE) as consumer:
         with pytest.raises(ConfigError, match=r"is SQL, not tags .* give it as rmqpy.sql"):
             consumer.assign([], "price > 5")
@@ -62,5 +62,5 @@ def test_sql_is_refused_where_tags_are_given() -> None:
 @pytest.mark.parametrize(
     "tags", ["*", "", "paid", "paid || refunded", "a=1||b=2", "in stock", "android || oriole"]
 )
-def test_tags_are_no_sql(tags: str) -> None:
+def test_tag_expressions_are_not_mistaken_for_sql(tags: str) -> None:
     assert check_filter(tags) == tags

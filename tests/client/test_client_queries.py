@@ -1,4 +1,4 @@
-"""Client queries: an administrator asks consumers through the broker, and hands one a message out of turn."""
+"""Client queries: an administrator queries consumers through the broker, and has one handle a message out of turn."""
 
 import asyncio
 import json
@@ -20,8 +20,9 @@ from rmqpy.protocol.requests.introspection import (
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.client import Peer as Asked
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, WAIT_S, Seen, end, send, until
+from .live import BODIES, WAIT_S, Seen, end, send
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def stored(server: Standalone, topic: str, body: str = "direct") -> str:
         return producer.send(topic, body, tag="unwanted").offset_message_id
 
 
-async def test_a_member_says_where_it_stands(server: Standalone, topic: str, broker: Asked) -> None:
+async def test_member_reports_its_positions(server: Standalone, topic: str, broker: Asked) -> None:
     seen = Seen()
     with consumer(server, topic, seen) as member:
         await asyncio.to_thread(send, server, topic, BODIES[:40])
@@ -71,7 +72,7 @@ async def test_a_member_says_where_it_stands(server: Standalone, topic: str, bro
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-async def test_a_member_says_what_it_is_busy_with(
+async def test_member_reports_its_running_info(
     server: Standalone, topic: str, broker: Asked, ordered: bool
 ) -> None:
     gate = threading.Event()
@@ -131,7 +132,7 @@ class Odd:
         ("raise", "CR_THROW_EXCEPTION"),
     ],
 )
-async def test_a_message_is_handled_out_of_turn_and_nothing_comes_of_it(
+async def test_message_handled_out_of_turn_changes_no_progress(
     server: Standalone, topic: str, broker: Asked, body: str, result: str
 ) -> None:
     odd = Odd()
@@ -146,13 +147,13 @@ async def test_a_message_is_handled_out_of_turn_and_nothing_comes_of_it(
     assert "handler" not in odd.threads[0]
 
 
-async def test_an_ordered_member_says_so(server: Standalone, topic: str, broker: Asked) -> None:
+async def test_ordered_member_reports_its_mode(server: Standalone, topic: str, broker: Asked) -> None:
     message_id = await asyncio.to_thread(stored, server, topic)
     with consumer(server, topic, lambda message: None, ordered=True):
         assert (await handed(broker, topic, topic, message_id))["order"] is True
 
 
-async def test_coroutine_handlers_are_handed_messages_as_well(
+async def test_coroutine_handlers_can_handle_messages_out_of_turn(
     server: Standalone, topic: str, broker: Asked
 ) -> None:
     handled: list[tuple[str, rmqpy.MessageQueue]] = []
@@ -185,7 +186,7 @@ async def test_a_member_without_handler_for_the_topic_refuses(
         await handed(broker, topic, other, message_id)
 
 
-async def test_a_member_that_polls_says_where_it_stands_and_is_handed_nothing(
+async def test_polling_member_reports_positions_and_refuses_messages(
     server: Standalone, topic: str, broker: Asked
 ) -> None:
     message_id = await asyncio.to_thread(stored, server, topic)

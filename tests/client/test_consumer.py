@@ -10,9 +10,10 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
-from rmqpy.client import fetcher
+from rmqpy.client.pull import fetcher
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.backoff import Backoff
+from waiting import until, until_async
 from wire import Frame
 
 from .fakes import CLOSE, Broker, Network, properties, record
@@ -48,10 +49,7 @@ def consumer(namesrv: str, **asked: Any) -> rmqpy.PullConsumer:
 
 def read(consumer: rmqpy.PullConsumer, count: int) -> list[rmqpy.ReceivedMessage]:
     found: list[rmqpy.ReceivedMessage] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count}"
-        found += consumer.poll(0.5)
+    until(lambda: (found.extend(consumer.poll(0.5)), len(found) >= count)[1])
     return found
 
 
@@ -66,22 +64,22 @@ def test_every_message_comes_once_and_in_the_order_of_its_queue(namesrv: str) ->
         assert reader.poll(0.01) == []
 
 
-def test_polling_without_a_topic_says_what_to_call(namesrv: str) -> None:
+def test_poll_without_a_topic_names_the_missing_call(namesrv: str) -> None:
     with consumer(namesrv) as reader:
         for read_some in (lambda: reader.poll(60), lambda: reader.arrow(60), lambda: next(iter(reader))):
-            with pytest.raises(RuntimeError, match=r"subscribe\(topic\), or assign\(queues\)"):
+            with pytest.raises(RuntimeError, match=r"subscribe\(topic\) or assign\(queues\)"):
                 read_some()
         reader.assign(reader.queues("orders"))
         assert reader.poll(30)
 
 
-async def test_polling_without_a_topic_says_what_to_call_in_an_event_loop(namesrv: str) -> None:
+async def test_async_poll_without_a_topic_names_the_missing_call(namesrv: str) -> None:
     async with rmqpy.AsyncPullConsumer("g", namesrv, auto_commit=False) as reader:
         with pytest.raises(RuntimeError, match="subscribe"):
             await reader.poll(60)
 
 
-def test_a_group_begins_where_it_committed_else_where_it_is_told(namesrv: str, broker: Broker) -> None:
+def test_group_begins_at_its_commit_or_at_start_from(namesrv: str, broker: Broker) -> None:
     broker.committed[0] = 90
     with consumer(namesrv) as reader:
         reader.assign([Q0, Q1])
@@ -97,7 +95,7 @@ def test_a_group_begins_where_it_committed_else_where_it_is_told(namesrv: str, b
         assert reader.position(Q1) == 100
 
 
-def test_seeking_drops_what_was_read_ahead(namesrv: str, broker: Broker) -> None:
+def test_seek_drops_prefetched_messages(namesrv: str, broker: Broker) -> None:
     broker.handlers[29] = lambda ask: Frame(0, ext={"offset": "42"})
     with consumer(namesrv) as reader:
         reader.assign([Q0])
@@ -113,7 +111,7 @@ def test_seeking_drops_what_was_read_ahead(namesrv: str, broker: Broker) -> None
             reader.seek(Q0, -1)
 
 
-def test_a_commit_holds_what_was_received_and_no_more(namesrv: str, broker: Broker) -> None:
+def test_commit_covers_only_received_messages(namesrv: str, broker: Broker) -> None:
     with consumer(namesrv) as reader:
         reader.assign([Q0])
         reader.poll(20, max_messages=3)
@@ -123,20 +121,17 @@ def test_a_commit_holds_what_was_received_and_no_more(namesrv: str, broker: Brok
         assert broker.committed == {0: 2, 1: 9}
 
 
-def test_progress_is_committed_from_time_to_time_and_at_the_end(namesrv: str, broker: Broker) -> None:
+def test_progress_is_committed_periodically_and_at_close(namesrv: str, broker: Broker) -> None:
     with consumer(namesrv, auto_commit=0.01) as reader:
         reader.assign([Q0])
         reader.poll(20, max_messages=3)
         assert broker.committed.get(0, 0) == 0, "what is still being processed"
-        deadline = time.monotonic() + 30
-        while broker.committed.get(0, 0) < 3:
-            assert time.monotonic() < deadline
-            reader.poll(0.02, max_messages=1)
+        until(lambda: (reader.poll(0.02, max_messages=1), broker.committed.get(0, 0) >= 3)[1])
         last = reader.position(Q0)
     assert broker.committed == {0: last}
 
 
-def test_only_wanted_tags_come_even_if_the_broker_sends_others(namesrv: str) -> None:
+def test_client_drops_unwanted_tags(namesrv: str) -> None:
     with consumer(namesrv) as reader:
         reader.assign([Q0], tags="b || c")
         found = read(reader, 50)
@@ -145,7 +140,7 @@ def test_only_wanted_tags_come_even_if_the_broker_sends_others(namesrv: str) -> 
         assert reader.position(Q0) == 100
 
 
-def test_an_offset_the_queue_does_not_have_goes_on_at_one_it_has(namesrv: str, broker: Broker) -> None:
+def test_offset_out_of_range_resumes_within_it(namesrv: str, broker: Broker) -> None:
     broker.begin, broker.log[0] = 60, broker.log[0][60:]
     with consumer(namesrv) as reader:
         reader.assign([Q0])
@@ -156,9 +151,7 @@ def test_an_offset_the_queue_does_not_have_goes_on_at_one_it_has(namesrv: str, b
         assert reader.poll(20, max_messages=1)[0].queue_offset == 60
 
 
-def test_a_lost_connection_is_made_again(
-    namesrv: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_connection_is_reopened(namesrv: str, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "FAILING", Backoff(0.01, 0.01))
     falls = iter([CLOSE, CLOSE])
     broker.handlers[11] = lambda ask: next(falls, None) or broker.pull(ask)
@@ -167,7 +160,7 @@ def test_a_lost_connection_is_made_again(
         assert len(read(reader, 100)) == 100
 
 
-def test_what_does_not_pass_is_raised_and_polling_can_go_on(
+def test_permanent_error_is_raised_and_polling_can_continue(
     namesrv: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher, "FAILING", Backoff(0.001, 0.001))
@@ -184,7 +177,7 @@ def test_what_does_not_pass_is_raised_and_polling_can_go_on(
         assert len(read(reader, 100)) == 100
 
 
-def test_a_paused_queue_keeps_what_lies_ready(namesrv: str) -> None:
+def test_paused_queue_keeps_buffered_messages(namesrv: str) -> None:
     with consumer(namesrv) as reader:
         reader.assign([Q0, Q1])
         reader.pause(Q0)
@@ -193,7 +186,7 @@ def test_a_paused_queue_keeps_what_lies_ready(namesrv: str) -> None:
         assert {message.queue for message in read(reader, 100)} == {Q0}
 
 
-def test_a_pause_inside_an_iteration_holds_what_is_at_hand(namesrv: str) -> None:
+def test_pause_during_an_iteration_holds_the_current_batch(namesrv: str) -> None:
     with consumer(namesrv) as reader:
         reader.assign([Q0, Q1])
         seen: list[rmqpy.ReceivedMessage] = []
@@ -211,7 +204,7 @@ def test_a_pause_inside_an_iteration_holds_what_is_at_hand(namesrv: str) -> None
         assert [message.queue_offset for message in left] == list(range(1, 100))
 
 
-def test_what_lies_ready_can_be_had_as_columns(namesrv: str) -> None:
+def test_buffered_messages_are_available_as_columns(namesrv: str) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     with consumer(namesrv) as reader:
         reader.assign([Q0], tags="a")
@@ -237,10 +230,10 @@ def test_a_second_thread_is_refused(namesrv: str) -> None:
             except RuntimeError as error:
                 refusal = error
         polling.join()
-        assert "one thread" in str(refusal)
+        assert "not thread-safe" in str(refusal)
 
 
-def test_closing_ends_a_poll_and_an_iteration_elsewhere(namesrv: str) -> None:
+def test_close_ends_a_poll_and_an_iteration_in_other_threads(namesrv: str, broker: Broker) -> None:
     ended: list[str] = []
 
     def iterate(reader: rmqpy.PullConsumer) -> None:
@@ -258,8 +251,9 @@ def test_closing_ends_a_poll_and_an_iteration_elsewhere(namesrv: str) -> None:
         reader = consumer(namesrv, start_from="latest")
         reader.assign([Q0])
         thread = threading.Thread(target=work, args=(reader,))
+        pulls = broker.count(11)
         thread.start()
-        time.sleep(0.05)
+        until(lambda before=pulls: broker.count(11) > before)
         reader.close()
         thread.join(30)
     assert ended == ["iteration", "poll"]
@@ -270,7 +264,7 @@ def test_an_unknown_topic_is_an_error(namesrv: str) -> None:
         reader.queues("fresh")
 
 
-def test_a_record_that_cannot_be_read_is_named(namesrv: str, broker: Broker) -> None:
+def test_undecodable_record_is_named(namesrv: str, broker: Broker) -> None:
     broker.log[0][3] = record(b"not zlib", offset=3, sys_flag=0x301)
     with consumer(namesrv) as reader:
         reader.assign([Q0])
@@ -279,7 +273,7 @@ def test_a_record_that_cannot_be_read_is_named(namesrv: str, broker: Broker) -> 
             _ = message.body
 
 
-async def test_a_loop_reads_the_same(namesrv: str, broker: Broker) -> None:
+async def test_async_consumer_reads_the_same(namesrv: str, broker: Broker) -> None:
     async with rmqpy.AsyncPullConsumer("g", namesrv, start_from="earliest") as reader:
         await reader.assign(await reader.queues("orders"))
         found: list[rmqpy.ReceivedMessage] = []
@@ -306,11 +300,11 @@ async def test_a_second_task_is_refused(namesrv: str) -> None:
         await polling
 
 
-async def test_closing_ends_a_poll_of_another_task(namesrv: str) -> None:
+async def test_closing_ends_a_poll_of_another_task(namesrv: str, broker: Broker) -> None:
     reader = rmqpy.AsyncPullConsumer("g", namesrv, start_from="latest", auto_commit=False)
     await reader.assign([Q0])
     polling = asyncio.ensure_future(reader.poll(60))
-    await asyncio.sleep(0.05)
+    await until_async(lambda: broker.count(11))
     await reader.close()
     with pytest.raises(errors.ClosedError):
         async with asyncio.timeout(30):

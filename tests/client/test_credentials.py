@@ -1,4 +1,4 @@
-"""Signed clients: what users of a broker with access control write, and what they see."""
+"""Signed clients: the messages that users of a broker with access control can send and read."""
 
 import json
 import pickle
@@ -53,7 +53,7 @@ def test_a_client_with_credentials_sends_and_consumes(namesrv: str, header: str)
 @pytest.mark.parametrize(
     "credentials", [None, rmqpy.Credentials("root", "wrong"), rmqpy.Credentials("no", "no")]
 )
-def test_without_the_right_ones_it_is_told_so_and_not_what_was_wrong(
+def test_wrong_credentials_are_refused_without_details(
     namesrv: str, credentials: rmqpy.Credentials | None
 ) -> None:
     with rmqpy.Admin(config(namesrv, ROOT)) as admin:
@@ -63,13 +63,14 @@ def test_without_the_right_ones_it_is_told_so_and_not_what_was_wrong(
         pytest.raises(SendError, match=r"not signed|is unknown, or the signature") as caught,
     ):
         producer.send("guarded", "paid")
-    # Another broker might take it: what each of them said is inside. Who guesses on waits, and may run out of time.
+    # Another broker might accept it, so the error has each broker's reply. Retries with guesses are delayed, and may
+    # time out.
     assert isinstance(caught.value.__cause__, AuthError | RequestTimeout)
     with rmqpy.Admin(config(namesrv, credentials)) as admin, pytest.raises(AuthError):
         admin.create_topic("another")
 
 
-def test_a_secret_is_not_shown_and_travels_with_a_configuration() -> None:
+def test_secret_is_hidden_in_repr_but_pickled_with_the_configuration() -> None:
     given = rmqpy.ClientConfig(credentials=ROOT)
     assert "root-secret" not in repr(given)
     assert pickle.loads(pickle.dumps(given)) == given  # noqa: S301
@@ -90,11 +91,11 @@ def test_variables_and_profiles_have_credentials(tmp_path: Path, monkeypatch: py
     file.write_text('[profile.a]\naccess_key = "bob"\nsecret_key = "bobs"\n')
     assert rmqpy.ClientConfig.from_profile("a").credentials == rmqpy.Credentials("bob", "bobs")
     file.write_text('[profile.a]\naccess_key = "bob"\n')
-    with pytest.raises(ConfigError, match="one of access_key and secret_key alone"):
+    with pytest.raises(ConfigError, match="both access_key and secret_key"):
         profiles.get("a")
 
 
-def test_commands_sign(
+def test_commands_sign_their_requests(
     namesrv: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ["topic", "create", "from-a-shell", "-n", namesrv]

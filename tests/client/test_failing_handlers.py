@@ -1,4 +1,4 @@
-"""Handlers that fail are seen: those that cannot work are refused, errors reach stderr, dead letters carry them."""
+"""Failing handlers: unusable ones are refused, errors reach stderr, and dead letters contain them."""
 
 import asyncio
 import functools
@@ -13,8 +13,9 @@ import pytest
 import rmqpy
 from rmqpy.client.push import failures
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import WAIT_S, Seen, knows, send, until
+from .live import WAIT_S, Seen, knows, send
 
 
 class Handling:
@@ -60,7 +61,7 @@ def kind(request: pytest.FixtureRequest) -> Any:
         (generator_later, "never run"),
     ],
 )
-def test_a_handler_that_cannot_work_is_refused(kind: Any, handler: Any, reason: str) -> None:
+def test_unusable_handler_is_refused(kind: Any, handler: Any, reason: str) -> None:
     consumer = kind("billing", "127.0.0.1:1")
     with pytest.raises(TypeError, match=reason):
         consumer.on("orders", "*", handler)
@@ -71,7 +72,7 @@ def test_a_handler_that_cannot_work_is_refused(kind: Any, handler: Any, reason: 
 @pytest.mark.parametrize(
     "handler", [Handling().later, HandlingLater(), functools.partial(Handling.later, Handling())]
 )
-def test_a_coroutine_function_is_for_the_consumer_that_awaits_it(handler: Any) -> None:
+def test_coroutine_handler_needs_an_async_consumer(handler: Any) -> None:
     with pytest.raises(TypeError, match="use AsyncPushConsumer"):
         rmqpy.PushConsumer("billing", "127.0.0.1:1").on("orders", "*", handler)
     with pytest.raises(TypeError, match="use AsyncPushConsumer"):
@@ -91,7 +92,7 @@ def test_a_coroutine_function_is_for_the_consumer_that_awaits_it(handler: Any) -
         lambda *messages: None,
     ],
 )
-def test_whatever_takes_one_argument_is_a_handler(kind: Any, handler: Callable[..., Any]) -> None:
+def test_any_callable_with_one_argument_is_a_handler(kind: Any, handler: Callable[..., Any]) -> None:
     assert kind("billing", "127.0.0.1:1").on("orders")(handler) is handler
 
 
@@ -124,22 +125,20 @@ def run(server: Standalone, topic: str, setup: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
 
 
-def test_a_handler_that_fails_is_seen_where_nobody_configured_logging(server: Standalone, topic: str) -> None:
-    stderr = run(server, topic, "import rmqpy.client.stderr as s; s.STDERR_S = 0.0")
-    assert "a handler failed with message" in stderr
+def test_handler_failure_reaches_stderr_without_logging(server: Standalone, topic: str) -> None:
+    stderr = run(server, topic, "import rmqpy.client.reports.stderr as s; s.STDERR_S = 0.0")
+    assert "handler failed on message" in stderr
     assert "ValueError: no such customer" in stderr
     assert "TypeError: a handler returned 'done'" in stderr
     assert f"went to the dead letters, %DLQ%{topic}, after 1 of 1 attempts" in stderr
 
 
-def test_it_is_seen_once_where_logging_is_configured_and_not_at_all_where_that_was_chosen(
-    server: Standalone, topic: str
-) -> None:
+def test_failure_is_logged_once_or_never_as_configured(server: Standalone, topic: str) -> None:
     assert run(server, topic, "logging.basicConfig()").count("\nValueError: no such customer\n") == 1
     assert run(server, topic, "logging.lastResort = None") == ""
 
 
-def test_a_topic_that_is_not_there_is_seen_where_nobody_configured_logging(server: Standalone) -> None:
+def test_absent_topic_is_reported_on_stderr_without_logging(server: Standalone) -> None:
     program = """
 import sys, rmqpy
 with rmqpy.PullConsumer("watchful", sys.argv[1]) as consumer:
@@ -148,12 +147,12 @@ with rmqpy.PullConsumer("watchful", sys.argv[1]) as consumer:
 """
     command = [sys.executable, "-c", program, server.namesrv]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
-    assert told == "group watchful: topic ordres does not exist; it is looked for\n"
+    assert told == "group watchful: topic ordres does not exist, checking again\n"
 
 
-def test_reports_on_stderr_are_few_and_those_left_out_are_counted() -> None:
+def test_reports_on_stderr_are_limited_and_dropped_ones_counted() -> None:
     program = """
-import rmqpy.client.push.failures as failures, rmqpy.client.stderr as stderr
+import rmqpy.client.push.failures as failures, rmqpy.client.reports.stderr as stderr
 stderr.STDERR_S = 60.0
 class Message: message_id = "id"
 for _ in range(100): failures.failed("orders", [Message], ValueError("no"))
@@ -170,7 +169,7 @@ failures.failed("orders", [Message], ValueError("last"))
 
 
 @pytest.mark.parametrize(("max_attempts", "attempts"), [(2, 2), (None, 3)])
-def test_the_last_attempt_has_its_number_and_a_letter(
+def test_last_attempt_is_numbered_and_becomes_a_dead_letter(
     server: Standalone,
     topic: str,
     caplog: pytest.LogCaptureFixture,
@@ -186,7 +185,7 @@ def test_the_last_attempt_has_its_number_and_a_letter(
         return rmqpy.Retry(after=1)
 
     with rmqpy.Admin(server.namesrv) as admin:
-        # Without a limit of its own a consumer has the group's.
+        # A consumer without a limit uses the group's.
         admin.create_group(topic, retry_max=2)
     consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", max_attempts=max_attempts)
     consumer.on(topic, "t", handle)
@@ -230,9 +229,9 @@ def test_without_retry_queues_a_message_is_dropped(
     consumer.on(topic, "t", handle)
     with consumer:
         send(server, topic, ["bad", "good"], sharding_key="k")
-        until(lambda: "good" in handled and "is dropped" in caplog.text)
+        until(lambda: "good" in handled and "dropped after" in caplog.text)
     assert (
-        f"of {topic} is dropped after 1 failed attempts, for group {topic} has no retry queues: "
+        f"of {topic} dropped after 1 failed attempts, because group {topic} has no retry queues: "
         "the handler returned False" in caplog.text
     )
     assert "went to the dead letters" not in caplog.text
@@ -241,7 +240,7 @@ def test_without_retry_queues_a_message_is_dropped(
         assert list(admin.dlq(topic)) == []
 
 
-def test_an_ordered_queue_says_the_same(
+def test_ordered_queue_reports_dropped_messages_too(
     server: Standalone, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = rmqpy.PushConsumer(
@@ -271,4 +270,4 @@ async def test_a_batch_result_with_other_messages_is_a_failure(
     with caplog.at_level(logging.ERROR):
         async with consumer:
             await asyncio.to_thread(send, server, topic, ["0", "1", "2"], sharding_key="k")
-            await asyncio.to_thread(until, lambda: "not of its batch" in caplog.text)
+            await asyncio.to_thread(until, lambda: "not in its batch" in caplog.text)

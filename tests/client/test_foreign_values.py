@@ -1,6 +1,6 @@
-"""Values that only other programs write: readers show the nearest one, keep the number, and go on.
+"""Values that only other programs write: readers show the nearest one, keep the number, and continue.
 
-The messages are stored by a request as any producer may send it.
+The messages are stored by requests that any producer may send.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,9 @@ from foreign import BORN_MS, YEARS, Store
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.errors import RocketMQError
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import WAIT_S, Seen, committed, end, until
+from .live import WAIT_S, Seen, committed, end
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def store(server: Standalone, topic: str) -> Iterator[Store]:
 
 
 def _largest(store: Store, name: str) -> int:
-    """Store a message with the largest property that the broker takes; how many characters it has."""
+    """Store a message with the largest property that the broker accepts; return its length."""
     for chars in range(32_767, 32_000, -10):
         try:
             store(b"large", {name: "x" * chars, "small": "kept"})
@@ -50,9 +51,7 @@ def _dead_letters(server: Standalone, group: str, count: int) -> list[rmqpy.Rece
     return found
 
 
-def test_a_time_that_no_date_has_is_shown_as_the_nearest_and_kept_as_a_number(
-    server: Standalone, topic: str, store: Store
-) -> None:
+def test_out_of_range_time_is_shown_as_the_nearest_date(server: Standalone, topic: str, store: Store) -> None:
     for number, born in enumerate(BORN_MS):
         store(str(number).encode(), born_timestamp=born)
     found: dict[str, rmqpy.ReceivedMessage] = {}
@@ -73,7 +72,7 @@ def test_a_time_that_no_date_has_is_shown_as_the_nearest_and_kept_as_a_number(
 
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])
-def test_a_message_with_a_foreign_time_becomes_a_dead_letter_and_its_queue_goes_on(
+def test_message_with_a_foreign_time_can_become_a_dead_letter(
     server: Standalone, topic: str, store: Store, is_ordered: bool
 ) -> None:
     seen = Seen()
@@ -115,9 +114,7 @@ def test_a_message_that_claims_any_number_of_attempts_is_retried_or_buried(
     assert all(attempt >= 1 for attempt in attempts)
 
 
-def test_a_body_and_properties_that_are_no_text_are_handled(
-    server: Standalone, topic: str, store: Store
-) -> None:
+def test_undecodable_body_and_properties_are_handled(server: Standalone, topic: str, store: Store) -> None:
     bodies: list[bytes] = []
     store(b"\xff\xfe", {"odd\u202e": "\ud7ff", "KEYS": "ab \x1b[31m"}, flag=-1)
 
@@ -148,7 +145,7 @@ def test_an_error_in_giving_a_message_back_ends_the_consumer(
         consumer.close()
 
 
-def test_a_copy_that_does_not_fit_comes_again_with_fewer_properties(
+def test_oversized_copy_is_redelivered_with_fewer_properties(
     server: Standalone, topic: str, store: Store
 ) -> None:
     _largest(store, "large")
@@ -166,11 +163,11 @@ def test_a_copy_that_does_not_fit_comes_again_with_fewer_properties(
 
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])
-def test_a_message_that_no_broker_takes_back_is_dropped_and_counted(
+def test_message_that_every_broker_refuses_is_dropped_and_counted(
     server: Standalone, topic: str, store: Store, caplog: pytest.LogCaptureFixture, is_ordered: bool
 ) -> None:
     chars = _largest(store, "large")
-    # A tag decides who reads a message: it is not left out.
+    # The tag selects the message's readers, so it is not dropped.
     store(b"tagged", {"TAGS": "t" * chars})
     store(b"last", {"TAGS": "last"})
     seen = Seen()
@@ -187,5 +184,5 @@ def test_a_message_that_no_broker_takes_back_is_dropped_and_counted(
         until(lambda: seen.has("tagged", "last") and consumer.stats().waiting == 0)
         assert consumer.stats().lost == 1
     assert committed(server, topic, topic) == end(server, topic)
-    lost = [one for one in caplog.records if "is dropped after 1 failed attempts" in one.getMessage()]
+    lost = [one for one in caplog.records if "dropped after 1 failed attempts" in one.getMessage()]
     assert [one.levelname for one in lost] == ["ERROR"]

@@ -1,6 +1,6 @@
-"""A topic that is deleted, or not there yet: consumers of it go on with their other topics, and leave brokers in peace.
+"""Topics that are deleted, or do not exist yet: their consumers continue with other topics, without flooding brokers.
 
-Against our own servers; a pull that a broker holds when its topic is deleted is answered when its time is up.
+Runs against our servers. A broker answers a held pull of a deleted topic when its time is up.
 """
 
 import asyncio
@@ -16,18 +16,19 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy._native import Client
-from rmqpy.client import fetcher
-from rmqpy.client.puller import PullPlan
+from rmqpy.client.pull import fetcher
+from rmqpy.client.pull.puller import PullPlan
 from rmqpy.client.push import engine
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.requests.topics import GetTopicConfig, UpdateAndCreateTopic
 from rmqpy.remoting.backoff import Backoff
 from rmqpy.remoting.client import BlockingCaller, Peer, run
 from rmqpy.server import Standalone
+from waiting import until
 from wire import Frame
 
 from .fakes import Answer, Brokers, NameServer
-from .live import BODIES, WAIT_S, Seen, knows, make_topic, send, until
+from .live import BODIES, WAIT_S, Seen, knows, make_topic, send
 
 #: Time for which what a client repeats is counted.
 WATCH_S = 5.0
@@ -63,9 +64,7 @@ def warnings_of(topic: str, caplog: pytest.LogCaptureFixture) -> int:
     return sum(one.levelno >= logging.WARNING and topic in one.getMessage() for one in caplog.records)
 
 
-def test_a_pull_member_reads_on_when_one_of_its_topics_is_deleted(
-    server: Standalone, topic: str, gone: str
-) -> None:
+def test_pull_member_continues_after_a_topic_is_deleted(server: Standalone, topic: str, gone: str) -> None:
     changes: list[rmqpy.Rebalance] = []
     seen: list[str] = []
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as consumer:
@@ -83,7 +82,7 @@ def test_a_pull_member_reads_on_when_one_of_its_topics_is_deleted(
     assert sorted(map(int, seen)) == list(range(40))
 
 
-def test_a_push_member_gives_up_the_queues_of_a_topic_that_is_deleted_and_is_quiet_then(
+def test_push_member_releases_the_queues_of_a_deleted_topic_quietly(
     server: Standalone, topic: str, gone: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = Seen()
@@ -107,7 +106,7 @@ def test_a_push_member_gives_up_the_queues_of_a_topic_that_is_deleted_and_is_qui
         until(lambda: seen.has("on"))
 
 
-def test_a_topic_that_is_made_again_is_read_from_its_begin(server: Standalone, topic: str, gone: str) -> None:
+def test_recreated_topic_is_read_from_its_begin(server: Standalone, topic: str, gone: str) -> None:
     seen = Seen()
     consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest")
     consumer.on(gone, "t", seen)
@@ -135,9 +134,7 @@ async def test_a_member_with_a_topic_that_does_not_exist_reads_the_others(
     assert "topic never-made does not exist" in caplog.text
 
 
-def test_a_route_ends_when_broker_and_name_server_say_so_and_not_before(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_route_ends_when_broker_and_name_server_agree(name_server: NameServer, brokers: Brokers) -> None:
     config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.05)
     with rmqpy.Producer(config, retries=0) as producer:
         assert producer.send("orders", "0").ok
@@ -168,9 +165,7 @@ def test_a_route_ends_when_broker_and_name_server_say_so_and_not_before(
         until(is_gone)
 
 
-def test_a_group_that_cannot_be_told_one_topic_keeps_the_others(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_unanswered_route_does_not_affect_the_other_topics(name_server: NameServer, brokers: Brokers) -> None:
     def route(ask: Frame) -> Answer:
         if (ask.ext or {})["topic"] == "silent":
             return None
@@ -179,14 +174,14 @@ def test_a_group_that_cannot_be_told_one_topic_keeps_the_others(
     name_server.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
     for broker in brokers:
         broker.serve_groups()
-    config = rmqpy.ClientConfig(namesrv=name_server.address, request_timeout=0.3)
+    config = rmqpy.ClientConfig(namesrv=name_server.address, request_timeout=1)
     with rmqpy.PullConsumer("billing", config, auto_commit=False) as consumer:
         consumer.subscribe("orders")
         consumer.subscribe("silent")
         until(lambda: (consumer.poll(0.05), len(consumer.assignment()) == 4)[1])
 
 
-def test_pauses_double_up_to_the_longest_and_differ() -> None:
+def test_pauses_double_up_to_a_limit_with_jitter() -> None:
     backoff = Backoff(0.1, 3.0)
     for failures, shortest in ((1, 0.1), (2, 0.2), (5, 1.6), (6, 3.0), (10_000, 3.0)):
         pauses = {backoff.pause_s(failures) for _ in range(50)}
@@ -194,9 +189,7 @@ def test_pauses_double_up_to_the_longest_and_differ() -> None:
         assert len(pauses) > 1
 
 
-def test_a_topic_that_is_made_again_while_it_is_deleted_is_known_and_keeps_its_messages(
-    server: Standalone, topic: str
-) -> None:
+def test_topic_recreated_during_its_deletion_keeps_its_messages(server: Standalone, topic: str) -> None:
     client = Client()
     broker = BlockingCaller(client).peer(server.broker, timeout=WAIT_S)
     with rmqpy.Admin(server.namesrv) as admin, ThreadPoolExecutor(1) as pool:

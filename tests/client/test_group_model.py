@@ -34,8 +34,8 @@ from hypothesis.stateful import (
 import rmqpy
 from benchmarks.processes import Child, free_ports
 from rmqpy import errors, testing
-from rmqpy.client import cursor
 from rmqpy.client.group import follower, freshness, membership_keeper, subscriber
+from rmqpy.client.pull import cursor
 from rmqpy.message import MessageQueue
 
 from .group_ledger import Ledger
@@ -47,7 +47,7 @@ STEPS_EACH = 60
 MEMBERS_MAX = 4
 QUEUES_EACH = 2
 
-#: A quarter, so that takeovers come often.
+#: A quarter, so that takeovers are frequent.
 SCALED = [
     (subscriber, "GRACE_S"),
     (follower, "GRACE_S"),
@@ -103,7 +103,7 @@ def two_brokers(folder: Path) -> Iterator[Brokers]:
 
 
 class Reader:
-    """One member, and what it was given and has not come back from."""
+    """One member, with the messages it received and has not finished."""
 
     def __init__(self, name: str, model: Group, auto_commit: bool | float) -> None:
         self.name = name
@@ -172,12 +172,12 @@ class Group(RuleBasedStateMachine):
         self.members: list[Reader] = []
         self.probe = rmqpy.PullConsumer(self.group, self.config, auto_commit=False)
         self.names = self.turns = 0
-        #: Steps for which `broker-b` is silent yet, and whether it ever was.
+        #: Steps for which `broker-b` stays silent, and whether it ever was.
         self.silent, self.was_silent = 0, False
 
     @property
     def may_change(self) -> bool:
-        """Members join and leave in two steps of five: there is to be something they disturb."""
+        """Members join and leave in two of five steps, so that there is progress to disturb."""
         return not self.members or self.turns % 5 < 2
 
     # ---- steps -----------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Group(RuleBasedStateMachine):
 
     @contextmanager
     def _sending(self) -> Iterator[None]:
-        """For an iteration, which waits until something comes."""
+        """For an iteration, which waits for messages."""
         is_over = threading.Event()
 
         def send() -> None:
@@ -307,7 +307,7 @@ class Group(RuleBasedStateMachine):
             thread.join()
 
     def _all(self, members: list[Reader], count: int, rounds: int) -> None:
-        """Polls of several members at once."""
+        """Poll with several members concurrently."""
 
         def work(member: Reader) -> None:
             for _ in range(rounds):
@@ -327,7 +327,7 @@ class Group(RuleBasedStateMachine):
         except errors.QueueLost:
             COUNTED["(queue lost)"] += 1
         except errors.NameServerUnreachable:
-            # It is in this process, which may be short of time.
+            # It runs in this process, which may lack processor time.
             COUNTED["(name server late)"] += 1
         except (errors.RequestTimeout, errors.ConnectError):
             COUNTED["(timeout)"] += 1
@@ -339,8 +339,8 @@ class Group(RuleBasedStateMachine):
         self._check()
 
     def _check(self) -> None:
-        # Commits that were sent to a silent broker lie in its connections. When it goes on it reads these in any order,
-        # a former owner's after its successor's: messages come again, none is lost.
+        # Commits to a silent broker lie in its connections. When it continues it reads them in any order,
+        # a former owner's after its successor's: messages are repeated, none is lost.
         COUNTED["(back after silence)"] += self.ledger.check(
             {
                 queue: self.probe.committed(queue)
@@ -355,7 +355,7 @@ class Group(RuleBasedStateMachine):
         self.silent = 0
 
     def _settle(self) -> None:
-        """The members there are get everything, and commit it; what is committed is where a new one begins."""
+        """Have the members receive and commit everything; a new one then begins at the commits."""
         if not self.members:
             self.members.append(Reader("last", self, False))
         deadline = time.monotonic() + WAIT_S
@@ -367,7 +367,7 @@ class Group(RuleBasedStateMachine):
         self._check()
 
 
-#: Steps by kind, and what was met in them.
+#: Steps by kind, and events in them.
 COUNTED: Counter[str] = Counter()
 
 
@@ -375,7 +375,7 @@ def steps() -> int:
     return sum(count for kind, count in COUNTED.items() if not kind.startswith("("))
 
 
-def test_a_group_loses_nothing_and_its_progress_stays_behind_what_is_finished(
+def test_group_loses_no_message_and_commits_only_finished_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for module, name in SCALED:

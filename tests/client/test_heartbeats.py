@@ -1,4 +1,4 @@
-"""Heartbeats of producers: brokers list their groups as long as they live."""
+"""Heartbeats of producers: brokers list their groups while they live."""
 
 import asyncio
 import json
@@ -11,9 +11,9 @@ import rmqpy
 from rmqpy.client import heartbeats
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.server import Standalone
+from waiting import until
 
 from .fakes import Broker, Brokers, NameServer
-from .live import until
 
 
 def listed(server: Standalone) -> dict[str, set[str]]:
@@ -35,7 +35,7 @@ def test_a_broker_lists_producers_from_their_first_send_to_their_end(server: Sta
         shop.send(topic, b"x")
         until(lambda: "shop" in listed(server))
         with rmqpy.Producer(server.namesrv, group="stock"):
-            # It has not sent: what its client knows of brokers is enough.
+            # It has not sent; the brokers known to its client suffice.
             until(lambda: "stock" in listed(server))
             found = listed(server)
             assert found["shop"] == found["stock"], "one client, one heartbeat"
@@ -64,7 +64,7 @@ def test_a_producer_of_an_event_loop_is_listed_too(server: Standalone, topic: st
     until(lambda: "async-shop" not in listed(server))
 
 
-def test_heartbeats_go_on_while_nothing_is_sent(
+def test_heartbeats_continue_without_sends(
     monkeypatch: pytest.MonkeyPatch, name_server: NameServer, brokers: Brokers
 ) -> None:
     monkeypatch.setattr(heartbeats, "HEARTBEAT_S", 0.02)
@@ -76,7 +76,7 @@ def test_heartbeats_go_on_while_nothing_is_sent(
     assert str(ended).split("@")[1].startswith(f"{os.getpid()}#")
 
 
-def test_heartbeats_that_fail_are_told_once_and_hinder_nothing(
+def test_failed_heartbeats_are_logged_once_and_block_nothing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     name_server: NameServer,
@@ -88,4 +88,4 @@ def test_heartbeats_that_fail_are_told_once_and_hinder_nothing(
         for _ in range(8):
             assert producer.send("orders", b"x").ok
         until(lambda: len(beats(brokers[0])) > 3 and len(beats(brokers[1])) > 3)
-    assert len([one for one in caplog.records if "a heartbeat of producers failed" in one.message]) == 1
+    assert len([one for one in caplog.records if "producer heartbeat failed" in one.message]) == 1

@@ -1,4 +1,4 @@
-"""Interceptors: they see each message once before and once after, and change what is sent."""
+"""Interceptors: called once before and once after each message, and able to change it."""
 
 import asyncio
 import logging
@@ -11,13 +11,14 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.server import Standalone
+from waiting import until
 
 from .fakes import Brokers, NameServer
-from .live import Seen, send, until
+from .live import Seen, send
 
 
 class Marking(rmqpy.ProducerInterceptor):
-    """Adds its name to the property `path`, and keeps what it is told."""
+    """Appends its name to the property `path`, and records its calls."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,9 +39,7 @@ def paths(brokers: Brokers) -> list[str]:
     return [text.split("path\x01")[1].split("\x02")[0] for text in every if "path\x01" in text]
 
 
-def test_each_way_to_send_passes_them_in_order_and_tells_them_the_result(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_every_kind_of_send_calls_interceptors_in_order(name_server: NameServer, brokers: Brokers) -> None:
     outer, inner = Marking("a"), Marking("b")
     called: list[Any] = []
     with rmqpy.Producer(name_server.address, interceptors=[outer, inner]) as producer:
@@ -63,7 +62,7 @@ def test_each_way_to_send_passes_them_in_order_and_tells_them_the_result(
     assert [body for body, _ in outer.told] == [body for body, _ in expected]
 
 
-def test_in_an_event_loop_too_whoever_waits(name_server: NameServer, brokers: Brokers) -> None:
+def test_async_sends_call_interceptors_too(name_server: NameServer, brokers: Brokers) -> None:
     marking = Marking("a")
 
     async def use() -> None:
@@ -79,7 +78,7 @@ def test_in_an_event_loop_too_whoever_waits(name_server: NameServer, brokers: Br
     assert paths(brokers) == ["a"] * 3
 
 
-def test_a_send_that_fails_is_told_with_its_error(name_server: NameServer, brokers: Brokers) -> None:
+def test_failed_send_notifies_interceptors_with_its_error(name_server: NameServer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.refuse(ResponseCode.SYSTEM_ERROR)
     marking = Marking("a")
@@ -110,7 +109,7 @@ def test_a_send_that_fails_is_told_with_its_error(name_server: NameServer, broke
     ]
 
 
-def test_one_that_raises_before_keeps_the_message_here_and_after_changes_nothing(
+def test_interceptor_error_before_a_send_stops_it_and_after_changes_nothing(
     name_server: NameServer, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing(rmqpy.ProducerInterceptor):
@@ -133,7 +132,7 @@ def test_one_that_raises_before_keeps_the_message_here_and_after_changes_nothing
 
 
 class Watching(rmqpy.ConsumerInterceptor):
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -148,7 +147,7 @@ class Watching(rmqpy.ConsumerInterceptor):
         raise ZeroDivisionError
 
 
-def test_a_handler_is_called_between_them_and_decides_alone(
+def test_handler_runs_between_interceptors_and_decides_alone(
     server: Standalone, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     watching = Watching()
@@ -174,9 +173,7 @@ def test_a_handler_is_called_between_them_and_decides_alone(
     ]
 
 
-def test_handlers_that_are_awaited_and_those_that_take_lists_are_watched_to_their_end(
-    server: Standalone, topic: str
-) -> None:
+def test_interceptors_cover_async_and_batch_handlers(server: Standalone, topic: str) -> None:
     watching, seen = Watching(), Seen()
 
     async def use() -> None:
@@ -200,7 +197,7 @@ def test_handlers_that_are_awaited_and_those_that_take_lists_are_watched_to_thei
 
 
 class Leaving(rmqpy.ProducerInterceptor):
-    """Raises what only ends of programs and tasks raise."""
+    """Raises exceptions that normally end programs and tasks."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -210,7 +207,7 @@ class Leaving(rmqpy.ProducerInterceptor):
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
-def test_whatever_one_raises_after_a_send_its_sender_has_the_result(
+def test_sender_gets_the_result_despite_an_interceptor_error(
     name_server: NameServer, brokers: Brokers, error: BaseException
 ) -> None:
     with rmqpy.Producer(name_server.address, interceptors=[Leaving(error)]) as producer:

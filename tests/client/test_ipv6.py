@@ -1,15 +1,16 @@
-"""IPv6: servers on ::1 and clients that are told of it, in every way that an address is written."""
+"""IPv6: servers on ::1, and clients with every spelling of an address."""
 
 import pytest
 
 import rmqpy
 from rmqpy import errors, testing
-from rmqpy.client.group.identity import client_id
+from rmqpy.client.identity import client_id
 from rmqpy.config.addresses import HostPort, parse
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.client import addresses
+from waiting import until
 
-from .live import knows, until
+from .live import knows
 
 
 @pytest.mark.parametrize(
@@ -24,28 +25,28 @@ from .live import knows, until
         ("::1;a:1;b", "[::1]:9876 a:1 b:9876"),
     ],
 )
-def test_an_address_of_many_colons_is_a_host_and_not_a_host_and_a_port(written: str, meant: str) -> None:
+def test_address_with_many_colons_is_a_host_without_a_port(written: str, meant: str) -> None:
     assert " ".join(addresses(written)) == meant
 
 
 @pytest.mark.parametrize(
     "written", ["a:b", "a:1:2", "[::1", "::1]:1", "[a]:1", "a:0", "a:65536", ":1", "a b:1", "[]:1"]
 )
-def test_what_is_no_address_is_refused_with_the_way_to_write_one(written: str) -> None:
+def test_invalid_address_is_refused_with_the_valid_form(written: str) -> None:
     with pytest.raises(errors.ConfigError, match=r"is not an address; write host:port, or \[::1\]:port"):
         addresses(written)
     with pytest.raises(errors.ConfigError, match="namesrvAddr"):
         BrokerConfig(namesrv=written)
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_addresses_are_parsed_back() -> None:
     for address in (HostPort("::1", 1), HostPort("localhost", 65535), HostPort("10.0.0.1", 9876)):
         assert parse(str(address)) == address
     with pytest.raises(errors.ConfigError):
         parse("localhost")
 
 
-def test_servers_on_the_loopback_of_ipv6_are_found_by_the_addresses_they_tell() -> None:
+def test_clients_reach_ipv6_servers_by_advertised_addresses() -> None:
     with testing.broker(host="::1") as server:
         assert server.namesrv.startswith("[::1]:")
         assert server.broker.startswith("[::1]:")

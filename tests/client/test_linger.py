@@ -1,4 +1,4 @@
-"""Linger: single sends travel together, and each has its own result."""
+"""Linger: single sends leave as one batch, and each has its own result."""
 
 import asyncio
 import threading
@@ -9,12 +9,12 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
-from rmqpy.client import linger
+from rmqpy.client.producer import linger
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.server import Standalone
+from waiting import until
 
 from .fakes import Brokers, NameServer
-from .live import until
 
 LINGER_S = 0.1
 
@@ -32,7 +32,7 @@ def stored(server: Standalone, topic: str, count: int) -> dict[str, rmqpy.Receiv
     return found
 
 
-def test_sends_of_threads_travel_together_and_each_has_its_own_result(server: Standalone, topic: str) -> None:
+def test_sends_of_threads_share_a_batch_with_separate_results(server: Standalone, topic: str) -> None:
     with rmqpy.Producer(server.namesrv, linger=LINGER_S) as producer, ThreadPoolExecutor(8) as pool:
         results = dict(
             zip(range(64), pool.map(lambda number: producer.send(topic, str(number)), range(64)), strict=True)
@@ -69,7 +69,7 @@ def test_a_batch_leaves_after_its_time_or_when_it_is_full(
             until(lambda: not any(sender.is_alive() for sender in senders))
 
 
-def test_what_has_a_place_or_a_time_of_its_own_goes_alone_and_at_once(
+def test_message_with_queue_or_time_is_sent_alone_and_immediately(
     name_server: NameServer, brokers: Brokers
 ) -> None:
     with rmqpy.Producer(name_server.address, linger=60) as producer:
@@ -82,7 +82,7 @@ def test_what_has_a_place_or_a_time_of_its_own_goes_alone_and_at_once(
     assert requests(brokers) == [RequestCode.SEND_MESSAGE_V2] * 6
 
 
-def test_each_message_of_a_batch_that_fails_has_its_error(name_server: NameServer, brokers: Brokers) -> None:
+def test_each_message_of_a_failed_batch_gets_the_error(name_server: NameServer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.refuse(ResponseCode.SYSTEM_ERROR)
 
@@ -96,7 +96,7 @@ def test_each_message_of_a_batch_that_fails_has_its_error(name_server: NameServe
         assert set(pool.map(lambda _: fail(producer, "nowhere"), range(4))) == {errors.TopicNotFound}
 
 
-def test_sends_of_tasks_travel_together_too(server: Standalone, topic: str) -> None:
+def test_sends_of_tasks_share_a_batch_too(server: Standalone, topic: str) -> None:
     told: list[rmqpy.Message] = []
 
     class Telling(rmqpy.ProducerInterceptor):
@@ -123,9 +123,7 @@ def test_sends_of_tasks_travel_together_too(server: Standalone, topic: str) -> N
     assert len(told) == 65
 
 
-def test_tasks_get_the_error_of_their_batch_and_a_full_producer_says_so(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_tasks_get_batch_errors_and_buffer_full(name_server: NameServer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.refuse(ResponseCode.SYSTEM_ERROR)
 

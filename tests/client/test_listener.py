@@ -18,6 +18,7 @@ from rmqpy.protocol.requests.introspection import (
 from rmqpy.remoting import listener
 from rmqpy.remoting.listener import Listener
 from rmqpy.remoting.server import Refused, handles
+from waiting import until_async
 from wire import BINARY, ONEWAY, RESPONSE, Frame, Peer
 
 WAIT_S = 30.0
@@ -131,7 +132,7 @@ async def test_a_query_that_lacks_a_field_is_refused_and_the_next_is_answered(
     assert answer.code == 0
 
 
-async def test_a_notification_gets_no_answer_and_one_that_waits_does_not_hold_up_others(
+async def test_notification_has_no_reply_and_a_waiting_one_delays_no_other(
     connection: BrokerConnection,
 ) -> None:
     notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONEWAY, ext={"consumerGroup": "billing"})
@@ -144,7 +145,7 @@ async def test_a_notification_gets_no_answer_and_one_that_waits_does_not_hold_up
     assert (answer.opaque, answer.body) == (1, b"at last")
 
 
-async def test_more_questions_than_are_worked_on_at_once_are_refused(
+async def test_too_many_concurrent_queries_are_refused(
     connection: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "TASKS_MAX", 2)
@@ -153,14 +154,12 @@ async def test_more_questions_than_are_worked_on_at_once_are_refused(
             Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=opaque, ext=GROUP).pack()
         )
     refused = await connection.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, GROUP, opaque=3)
-    assert (refused.code, refused.remark) == (2, "[OVERLOAD]too many questions at once")
+    assert (refused.code, refused.remark) == (2, "[OVERLOAD]too many concurrent requests")
     connection.handlers.gate.set()
     assert {(await connection.server.receive()).opaque for _ in range(2)} == {1, 2}
 
 
-async def test_the_end_of_a_connection_is_heard(connection: BrokerConnection) -> None:
+async def test_listener_is_notified_of_a_lost_connection(connection: BrokerConnection) -> None:
     await connection.server.close()
-    async with asyncio.timeout(WAIT_S):
-        while not connection.closed:  # noqa: ASYNC110 - a callback of the listener's, not an event
-            await asyncio.sleep(0.01)
+    await until_async(lambda: connection.closed)
     assert connection.closed == [connection.address]

@@ -10,9 +10,9 @@ import pytest
 
 import rmqpy
 from rmqpy.server import Standalone
+from waiting import until
 
 from .fakes import SILENCE, Brokers, NameServer
-from .live import until
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_records_become_messages_with_level_and_logger(
     assert handler.dropped == 0
 
 
-def test_logging_waits_for_no_server_and_counts_what_is_lost(
+def test_logging_does_not_block_and_counts_lost_records(
     name_server: NameServer, brokers: Brokers, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for code in name_server.handlers:
@@ -88,7 +88,7 @@ for number in range(100):
 """
 
 
-def test_a_program_that_ends_has_sent_what_it_logged(server: Standalone, topic: str) -> None:
+def test_program_sends_its_log_records_before_exit(server: Standalone, topic: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, topic, server.namesrv], capture_output=True, text=True
     )
@@ -133,7 +133,7 @@ print(took < 1, longest < 1)
 """
 
 
-def test_logging_is_set_up_twice_without_a_pause_or_a_loss(server: Standalone, topic: str) -> None:
+def test_logging_can_be_reconfigured_without_pause_or_loss(server: Standalone, topic: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", TWICE, topic, server.namesrv],
         capture_output=True, text=True, timeout=60,

@@ -1,4 +1,4 @@
-"""Messages as values: made, refused, compared, carried to other processes, read from records."""
+"""Messages as values: created, refused, compared, pickled, read from records."""
 
 import pickle
 import re
@@ -63,7 +63,7 @@ def test_every_reserved_name_is_refused_and_the_others_are_the_users() -> None:
 
 
 @pytest.mark.parametrize("body", [1, None, ["x"], 2.5])
-def test_a_body_that_is_neither_is_a_type_error(body: Any) -> None:
+def test_body_of_another_type_is_a_type_error(body: Any) -> None:
     with pytest.raises(TypeError, match="bytes, bytearray, memoryview or str"):
         rmqpy.Message("orders", body)
 
@@ -86,7 +86,7 @@ def test_a_body_that_is_neither_is_a_type_error(body: Any) -> None:
         ("orders", {"deliver_at": float("nan")}, "finite"),
     ],
 )
-def test_what_no_broker_takes_is_refused_before_any_network_call(
+def test_invalid_message_is_refused_before_any_network_call(
     topic: str, fields: dict[str, Any], hint: str
 ) -> None:
     with pytest.raises(ValueError, match=hint):
@@ -115,7 +115,7 @@ def test_a_message_is_a_value() -> None:
         message.topic = "other"  # type: ignore[misc]
 
 
-def test_a_long_body_is_cut_in_the_one_line_that_shows_a_message() -> None:
+def test_repr_truncates_a_long_body() -> None:
     shown = repr(rmqpy.Message("orders", b"x" * 1000, tag="paid"))
     assert "1000 bytes" in shown
     assert "tag='paid'" in shown
@@ -166,7 +166,7 @@ def test_a_member_of_a_batch_has_its_own_offset_body_and_properties() -> None:
         ReceivedMessage(batch, 2, QUEUE)
 
 
-def test_bytes_that_are_no_record_are_refused() -> None:
+def test_invalid_record_bytes_are_refused() -> None:
     good = record(b"x")
     for broken in (b"", good[:-1], b"\x00" * 100, good[:4] + b"\x00" * 4 + good[8:]):
         with pytest.raises(rmqpy.errors.DecodeError, match="broker-a"):

@@ -1,7 +1,7 @@
-"""Queues that a consumer first sees later: a topic that grows, one that is made, a broker that joins.
+"""Queues that a consumer first sees later: of a growing topic, a new topic, or a joining broker.
 
-A group that begins at the end of its queues misses what was there before it; what is sent to a queue that appears
-afterwards is for it, with every kind of consumer. The same for a queue of a topic in which the group has progress.
+A group that begins at the end of its queues misses earlier messages; messages sent to a queue that appears
+later are delivered, to every kind of consumer. The same holds if the group has progress in the topic.
 """
 
 import threading
@@ -20,8 +20,9 @@ from rmqpy.remoting.backoff import Backoff
 from rmqpy.remoting.client import BlockingCaller, run
 from rmqpy.server import Standalone
 from rmqpy.testing import Cluster
+from waiting import until
 
-from .live import Seen, until
+from .live import Seen
 
 Reader = Callable[..., AbstractContextManager[Seen]]
 
@@ -116,7 +117,7 @@ def _queues(consumer: rmqpy.PullConsumer, topic: str) -> list[rmqpy.MessageQueue
 
 
 def _make_at(cluster: Cluster, broker: str, topic: str) -> None:
-    """Make a topic of two queues at one broker, and wait until name servers know."""
+    """Create a topic of two queues at one broker, and wait until name servers know it."""
     connection = ClusterConnection(rmqpy.ClientConfig(namesrv=cluster.namesrv, route_refresh=0.05))
     caller = BlockingCaller(connection.client)
     ask = UpdateAndCreateTopic(topic=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
@@ -148,7 +149,7 @@ def _name(request: pytest.FixtureRequest) -> str:
     return name.replace("[", "-").replace("]", "")[-60:]
 
 
-def test_queues_that_a_topic_grows_by_are_read_from_their_first_message(
+def test_new_queues_of_a_grown_topic_are_read_from_the_start(
     server: Standalone, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     topic = _name(request)
@@ -162,7 +163,7 @@ def test_queues_that_a_topic_grows_by_are_read_from_their_first_message(
         assert sorted(seen.bodies) == sorted(sent)
 
 
-def test_a_topic_that_is_made_after_the_start_is_read_from_its_first_message(
+def test_topic_created_after_the_start_is_read_from_the_start(
     server: Standalone, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     topic = _name(request)
@@ -176,7 +177,7 @@ def test_a_topic_that_is_made_after_the_start_is_read_from_its_first_message(
         assert sorted(seen.bodies) == sorted(sent)
 
 
-def test_queues_of_a_broker_that_joins_are_read_from_their_first_message(
+def test_queues_of_a_joining_broker_are_read_from_the_start(
     cluster: Cluster, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     topic = _name(request)
@@ -189,7 +190,7 @@ def test_queues_of_a_broker_that_joins_are_read_from_their_first_message(
     assert sorted(seen.bodies) == sorted(sent)
 
 
-def test_queues_that_came_while_the_group_was_away_are_read_from_their_first_message(
+def test_queues_added_while_the_group_was_offline_are_read_from_the_start(
     server: Standalone, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     topic = _name(request)
@@ -206,7 +207,7 @@ def test_queues_that_came_while_the_group_was_away_are_read_from_their_first_mes
         assert sorted(again.bodies) == sorted(sent)
 
 
-def test_a_group_that_is_new_begins_at_the_end_of_what_it_finds(
+def test_new_group_begins_at_the_end_of_existing_queues(
     server: Standalone, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     topic = _name(request)

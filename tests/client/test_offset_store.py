@@ -1,4 +1,4 @@
-"""Offset stores of the user's: progress is read from there and written there, and brokers have none."""
+"""Offset stores of applications: progress is read and written there, and brokers have none."""
 
 import logging
 import threading
@@ -9,12 +9,13 @@ import pytest
 import rmqpy
 from rmqpy.message import MessageQueue
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, Seen, committed, send, until
+from .live import BODIES, Seen, committed, send
 
 
 class Table:
-    """A store in memory that checks how it is called."""
+    """A store in memory that checks its calls."""
 
     def __init__(self) -> None:
         self.kept: dict[MessageQueue, int] = {}
@@ -58,7 +59,7 @@ def consumer(
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-def test_progress_is_in_the_store_alone(server: Standalone, topic: str, broadcast: bool) -> None:
+def test_progress_is_only_in_the_offset_store(server: Standalone, topic: str, broadcast: bool) -> None:
     table, seen, again = Table(), Seen(), Seen()
     send(server, topic, BODIES)
     with consumer(server, topic, table, seen, broadcast=broadcast):
@@ -74,7 +75,7 @@ def test_progress_is_in_the_store_alone(server: Standalone, topic: str, broadcas
     assert again.bodies == ["after"]
 
 
-def test_a_store_that_fails_keeps_queues_waiting_and_is_called_again(
+def test_failing_offset_store_is_retried_while_queues_wait(
     server: Standalone, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, seen = Table(), Seen()

@@ -1,7 +1,7 @@
-"""Name servers that are gone: producers and consumers go on, and find what is new when one is back.
+"""Outages of all name servers: producers and consumers continue, and learn of changes once a name server is back.
 
-Each run is a few seconds long; `make outage` takes OUTAGE_SECONDS (120) with the clients' own settings, so that
-routes come of age and heartbeats come round several times meanwhile.
+Each run takes a few seconds. `make campaign NAME=outage` takes OUTAGE_SECONDS (120) with the clients' own settings, so
+that routes expire and several rounds of heartbeats pass meanwhile.
 """
 
 import contextlib
@@ -17,8 +17,9 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.testing import Cluster
+from waiting import until
 
-from .live import WAIT_S, Seen, knows, until
+from .live import WAIT_S, Seen, knows
 
 #: Time for which every name server is gone.
 OUTAGE_S = float(os.environ.get("OUTAGE_SECONDS") or 3)
@@ -135,10 +136,10 @@ def test_a_name_server_that_starts_again_knows_its_brokers_soon() -> None:
         cluster.start("name-server-0")
         began = time.monotonic()
         until(lambda: is_sent(config, TOPIC, "after the restart"))
-        assert time.monotonic() - began < 8, "the period of registrations is 30 s"
+        assert time.monotonic() - began < 20, "the period of registrations is 30 s"
 
 
-def test_where_no_broker_is_registered_topics_are_not_said_to_be_missing(
+def test_topics_are_not_reported_missing_without_registered_brokers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Cluster() as cluster:
@@ -188,7 +189,7 @@ def test_a_broker_that_is_away_is_one_warning_a_minute(kind: str, caplog: pytest
             def failures() -> int:
                 if kind == "pull":
                     puller.poll(0.1)
-                return sum("failed and is" in one.getMessage() for one in caplog.records)
+                return sum("failed, retrying" in one.getMessage() for one in caplog.records)
 
             until(lambda: failures() >= 24)
             warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]

@@ -1,4 +1,4 @@
-"""Members whose process stood still for longer than their group waits: what they lost meanwhile, they leave alone."""
+"""Members suspended for longer than their group waits: they do not touch queues lost meanwhile."""
 
 import os
 import signal
@@ -12,8 +12,9 @@ import pytest
 import rmqpy
 from benchmarks.processes import Child
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, send, until
+from .live import BODIES, send
 
 MEMBER = Path(__file__).with_name("member.py")
 
@@ -56,7 +57,7 @@ class Member:
 
 @pytest.mark.parametrize("more_s", [0.0, 2.5], ids=["for a moment", "for longer"])
 @pytest.mark.parametrize("mode", ["pull", "push"])
-def test_a_paused_member_commits_over_nobody(
+def test_paused_member_does_not_overwrite_commits(
     server: Standalone, topic: str, tmp_path: Path, mode: str, more_s: float
 ) -> None:
     send(server, topic, [body for body in BODIES for _ in range(8)])
@@ -71,7 +72,7 @@ def test_a_paused_member_commits_over_nobody(
                 pass
             other.commit()
             reached = {queue: other.position(queue) for queue in other.assignment()}
-            time.sleep(more_s)
+            time.sleep(more_s)  # the length of the pause is the case
             member.resume()
 
             def kept() -> None:

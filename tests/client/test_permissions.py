@@ -1,4 +1,4 @@
-"""Permissions of groups: they hold for our consumers, whose pulls carry their filter, and end them aloud."""
+"""Permissions of groups: they apply to our consumers, whose pulls carry their filter, and end them with an error."""
 
 from pathlib import Path
 
@@ -7,11 +7,12 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import WAIT_S, Seen, send, until
+from .live import WAIT_S, Seen, send
 
 
-def test_a_forbidden_topic_is_not_read_by_any_of_our_consumers(server: Standalone, topic: str) -> None:
+def test_no_consumer_reads_a_forbidden_topic(server: Standalone, topic: str) -> None:
     seen = Seen()
     consumer = rmqpy.PushConsumer("forbidden-group", server.namesrv, start_from="earliest")
     consumer.on(topic, handler=seen)
@@ -39,7 +40,7 @@ def test_a_forbidden_topic_is_not_read_by_any_of_our_consumers(server: Standalon
         until(lambda: seen.has(*(f"after-{number}" for number in range(8))))
 
 
-def test_a_group_that_may_not_broadcast_is_refused(server: Standalone, topic: str, tmp_path: Path) -> None:
+def test_broadcast_by_a_forbidden_group_is_refused(server: Standalone, topic: str, tmp_path: Path) -> None:
     with rmqpy.Admin(server.namesrv) as admin:
         admin.create_group("no-broadcast", broadcast=False)
     consumer = rmqpy.PushConsumer(

@@ -1,4 +1,4 @@
-"""Sending: the way of one message, many at once, and the end of a producer."""
+"""Sending: single messages, many messages, and the end of a producer."""
 
 import math
 import os
@@ -14,12 +14,12 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.message import MessageQueue
+from waiting import until
 
 from .fakes import SILENCE, Brokers, NameServer, Network
-from .live import until
 
 
-def test_a_send_tells_where_the_message_is(name_server: NameServer, brokers: Brokers) -> None:
+def test_send_result_locates_the_message(name_server: NameServer, brokers: Brokers) -> None:
     with rmqpy.Producer(name_server.address, group="pg") as producer:
         result = producer.send("orders", "hello", tag="paid", queue=MessageQueue("orders", "broker-b", 1))
     assert result.ok
@@ -42,7 +42,7 @@ def test_a_send_tells_where_the_message_is(name_server: NameServer, brokers: Bro
 
 
 @pytest.mark.parametrize("limit", [math.inf, 1e300, timedelta.max])
-def test_a_time_without_an_end_is_no_limit(
+def test_infinite_timeout_is_unlimited(
     name_server: NameServer, brokers: Brokers, limit: float | timedelta
 ) -> None:
     with rmqpy.Producer(name_server.address, send_timeout=limit) as producer:
@@ -62,7 +62,7 @@ def test_headers_go_out_in_either_encoding(network: Network, brokers: Brokers, h
     assert {frame.encoding for broker in brokers for frame in broker.sends} == {int(header == "binary")}
 
 
-def test_messages_go_round_all_queues_and_equal_keys_to_one(
+def test_messages_rotate_over_queues_and_equal_keys_share_one(
     name_server: NameServer, brokers: Brokers
 ) -> None:
     with rmqpy.Producer(name_server.address) as producer:
@@ -84,7 +84,7 @@ def test_a_body_over_the_limit_is_compressed(name_server: NameServer, brokers: B
     assert ((second.ext or {})["f"], second.body) == ("0", body[:4096])
 
 
-def test_a_body_over_the_maximum_is_refused_here(name_server: NameServer, brokers: Brokers) -> None:
+def test_client_refuses_a_body_over_the_maximum(name_server: NameServer, brokers: Brokers) -> None:
     with (
         rmqpy.Producer(name_server.address, max_message_size=100) as producer,
         pytest.raises(errors.MessageTooLarge, match="maxMessageSize"),
@@ -93,14 +93,14 @@ def test_a_body_over_the_maximum_is_refused_here(name_server: NameServer, broker
     assert not name_server.asked
 
 
-def test_a_oneway_send_asks_for_no_answer(name_server: NameServer, brokers: Brokers) -> None:
+def test_oneway_send_requests_no_reply(name_server: NameServer, brokers: Brokers) -> None:
     with rmqpy.Producer(name_server.address) as producer:
         producer.send_oneway("orders", b"x", queue=MessageQueue("orders", "broker-a", 0))
         until(lambda: bool(brokers[0].sends))
     assert brokers[0].sends[0].flag == 2
 
 
-def test_a_thousand_submits_are_one_conversation(name_server: NameServer, brokers: Brokers) -> None:
+def test_thousand_submits_share_one_connection(name_server: NameServer, brokers: Brokers) -> None:
     with rmqpy.Producer(name_server.address) as producer:
         futures = [producer.submit("orders", str(number)) for number in range(1000)]
         assert all(future.result(20).ok for future in futures)
@@ -108,7 +108,7 @@ def test_a_thousand_submits_are_one_conversation(name_server: NameServer, broker
     assert bodies == list(range(1000))
 
 
-def test_callbacks_share_one_thread_and_one_that_fails_hurts_no_other(
+def test_callbacks_share_one_thread_and_survive_a_failing_one(
     name_server: NameServer, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads: set[int] = set()
@@ -177,7 +177,7 @@ def test_messages_that_cannot_be_a_batch_are_refused(
         producer.send_batch(messages)
 
 
-def test_closing_waits_no_longer_than_asked(name_server: NameServer, brokers: Brokers) -> None:
+def test_close_respects_its_timeout(name_server: NameServer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.handlers[310] = lambda ask: SILENCE
     producer = rmqpy.Producer(name_server.address, send_timeout=30)
@@ -191,7 +191,7 @@ def test_closing_waits_no_longer_than_asked(name_server: NameServer, brokers: Br
         producer.send("orders", b"x")
 
 
-def test_leaving_a_producer_open_is_a_warning(name_server: NameServer) -> None:
+def test_unclosed_producer_is_warned_of(name_server: NameServer) -> None:
     producer = rmqpy.Producer(name_server.address)
     with pytest.warns(ResourceWarning, match="not closed"):
         del producer
@@ -213,7 +213,7 @@ def test_a_signal_ends_a_blocking_send_within_a_fifth_of_a_second(
         with rmqpy.Producer(name_server.address) as producer:
             producer.queues("orders")
             waits_s: list[float] = []
-            # A machine that is busy at that moment may be late; not every time.
+            # A busy machine may be late once, but not every time.
             while min(waits_s, default=1.0) > 0.2:
                 assert len(waits_s) < 10, waits_s
                 signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -225,9 +225,7 @@ def test_a_signal_ends_a_blocking_send_within_a_fifth_of_a_second(
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_child_process_gets_an_error_and_can_make_its_own(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_forked_child_must_create_its_own_producer(name_server: NameServer, brokers: Brokers) -> None:
     with rmqpy.Producer(name_server.address) as producer:
         producer.send("orders", b"parent")
         child = os.fork()

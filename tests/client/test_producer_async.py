@@ -45,7 +45,7 @@ async def test_cancelling_a_send_ends_the_wait_and_nothing_else(
 
     for broker in brokers:
         broker.handlers[310] = hold
-    async with rmqpy.AsyncProducer(name_server.address, send_timeout=2) as producer:
+    async with rmqpy.AsyncProducer(name_server.address, send_timeout=5) as producer:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await producer.send("orders", b"x")

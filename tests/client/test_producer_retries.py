@@ -1,4 +1,4 @@
-"""Sends that fail: tried again, or not, and in time."""
+"""Failed sends: retried or not, within their timeout."""
 
 import asyncio
 import time
@@ -11,10 +11,10 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import ResponseCode
+from waiting import until
 from wire import Frame
 
 from .fakes import CLOSE, SENDS, SILENCE, Answer, Broker, Brokers, NameServer, Network
-from .live import until
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500])
@@ -93,9 +93,7 @@ def test_a_lost_connection_is_retried_elsewhere_however_it_was_sent(
 
 
 @pytest.mark.parametrize("how", ["send", "submit", "async"])
-def test_a_busy_broker_that_is_the_only_one_is_left_alone_for_a_while(
-    network: Network, brokers: Brokers, how: str
-) -> None:
+def test_only_broker_is_retried_after_a_pause_when_busy(network: Network, brokers: Brokers, how: str) -> None:
     broker = brokers[0]
     servers = network.name_server([broker], {"orders": 1})
     times: list[float] = []
@@ -165,9 +163,7 @@ def test_stored_but_not_safely_is_a_result_unless_it_should_be_retried(
     assert sum(len(broker.sends) for broker in brokers) == count
 
 
-def test_a_broker_that_failed_is_passed_over_for_a_while_where_that_is_asked_for(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_failed_broker_is_avoided_temporarily_if_enabled(name_server: NameServer, brokers: Brokers) -> None:
     brokers[0].refuse(ResponseCode.SYSTEM_ERROR)
     asked = []
     for avoids in (False, True):
@@ -183,11 +179,9 @@ def test_a_broker_that_failed_is_passed_over_for_a_while_where_that_is_asked_for
     assert asked[1] == 1
 
 
-def test_a_broker_that_took_half_a_second_is_passed_over_and_asked_again_when_all_are_slow(
-    name_server: NameServer, brokers: Brokers
-) -> None:
+def test_slow_broker_is_avoided_unless_all_are_slow(name_server: NameServer, brokers: Brokers) -> None:
     def slow(ask: Frame) -> Answer:
-        time.sleep(0.6)
+        time.sleep(0.6)  # more than the half second that counts as slow
         return brokers[0].store(ask)
 
     for code in SENDS:
@@ -203,7 +197,7 @@ def test_a_broker_that_took_half_a_second_is_passed_over_and_asked_again_when_al
         assert {producer.send("orders", b"x").queue.broker for _ in range(16)} == {"broker-a"}
 
 
-def test_a_defect_in_the_rule_of_retries_ends_the_send_it_met_and_no_other(
+def test_exception_in_the_retry_rule_ends_only_its_send(
     name_server: NameServer,
     brokers: Brokers,
     monkeypatch: pytest.MonkeyPatch,
@@ -216,10 +210,10 @@ def test_a_defect_in_the_rule_of_retries_ends_the_send_it_met_and_no_other(
         broker.refuse(14, "disk full")
     with rmqpy.Producer(name_server.address) as producer:
         with monkeypatch.context() as patched:
-            patched.setattr("rmqpy.client.retry.next_queue", fail)
+            patched.setattr("rmqpy.client.producer.retry.next_queue", fail)
             with pytest.raises(errors.NotStored):
                 producer.submit("orders", b"x").result(30)
-        assert "a send to orders is given up" in caplog.text
+        assert "giving up a send to orders" in caplog.text
         for broker in brokers:
             broker.handlers.update(dict.fromkeys(SENDS, broker.store))
         assert producer.submit("orders", b"y").result(30).status is rmqpy.SendStatus.SEND_OK

@@ -1,4 +1,4 @@
-"""Routes of a producer: learned, kept while name servers are gone, and learned anew."""
+"""Routes of a producer: looked up, kept while name servers are down, and refreshed."""
 
 import time
 from typing import Any
@@ -8,12 +8,12 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.protocol.names import AUTO_CREATE_TOPIC
+from waiting import until
 
 from .fakes import Brokers, NameServer, Network
-from .live import until
 
 
-def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, brokers: Brokers) -> None:
+def test_sends_continue_without_name_servers(name_server: NameServer, brokers: Brokers) -> None:
     config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.02)
     with rmqpy.Producer(config) as producer:
         producer.send("orders", b"first")
@@ -22,11 +22,11 @@ def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, br
         while time.monotonic() < deadline:
             # Old enough for a look-up in the background now and then, and for one in front at the end.
             producer.send("orders", b"x")
-        time.sleep(0.1)
+        time.sleep(0.1)  # the route ages past several times its refresh interval
         assert producer.send("orders", b"last").ok
 
 
-def test_an_old_route_is_better_than_none(name_server: NameServer, brokers: Brokers) -> None:
+def test_stale_route_is_used_without_name_servers(name_server: NameServer, brokers: Brokers) -> None:
     config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.001)
     with rmqpy.Producer(config) as producer:
         producer.send("orders", b"x")
@@ -37,9 +37,7 @@ def test_an_old_route_is_better_than_none(name_server: NameServer, brokers: Brok
         assert producer.send("orders", b"x").ok
 
 
-def test_the_look_up_behind_the_senders_back_goes_to_the_next_name_server_as_well(
-    network: Network, brokers: Brokers
-) -> None:
+def test_background_look_up_switches_name_servers_too(network: Network, brokers: Brokers) -> None:
     first, second = (network.name_server(brokers[:1], {"orders": 1}) for _ in range(2))
     config = rmqpy.ClientConfig(namesrv=[first.address, second.address], route_refresh=0.05)
     with rmqpy.Producer(config) as producer:
@@ -50,7 +48,7 @@ def test_the_look_up_behind_the_senders_back_goes_to_the_next_name_server_as_wel
         until(lambda: producer.send("orders", b"x").queue.broker == "broker-b")
 
 
-def test_a_dead_name_server_is_passed_over(network: Network, brokers: Brokers) -> None:
+def test_dead_name_server_is_skipped(network: Network, brokers: Brokers) -> None:
     dead, alive = (network.name_server(brokers, {"orders": 1}) for _ in range(2))
     dead.stop()
     for _ in range(5):
@@ -58,9 +56,7 @@ def test_a_dead_name_server_is_passed_over(network: Network, brokers: Brokers) -
             assert producer.send("orders", b"x").ok
 
 
-def test_no_name_server_and_no_route_yet_is_an_error_that_names_them(
-    network: Network, brokers: Brokers
-) -> None:
+def test_missing_name_server_and_missing_route_are_named(network: Network, brokers: Brokers) -> None:
     dead = network.name_server(brokers, {})
     dead.stop()
     with (
@@ -70,7 +66,7 @@ def test_no_name_server_and_no_route_yet_is_an_error_that_names_them(
         producer.send("orders", b"x")
 
 
-def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
+def test_new_topic_borrows_template_queues_until_its_first_message(
     name_server: NameServer, brokers: Brokers
 ) -> None:
     name_server.topics[AUTO_CREATE_TOPIC] = 8
@@ -79,7 +75,7 @@ def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
         assert producer.send("fresh", b"x").ok
 
 
-def test_without_a_template_an_unknown_topic_says_how_to_make_it(name_server: NameServer) -> None:
+def test_unknown_topic_without_a_template_names_the_command(name_server: NameServer) -> None:
     with (
         rmqpy.Producer(name_server.address) as producer,
         pytest.raises(errors.TopicNotFound, match="rmqpy topic create fresh"),
@@ -87,14 +83,14 @@ def test_without_a_template_an_unknown_topic_says_how_to_make_it(name_server: Na
         producer.send("fresh", b"x")
 
 
-def test_a_topic_that_takes_no_messages_says_so(name_server: NameServer, brokers: Brokers) -> None:
+def test_topic_without_writable_queues_is_named(name_server: NameServer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.permission = 4
     with rmqpy.Producer(name_server.address) as producer, pytest.raises(errors.NoWritableQueue):
         producer.send("orders", b"x")
 
 
-def test_a_changed_route_is_learned_behind_the_senders_back(
+def test_changed_route_is_refreshed_in_the_background(
     network: Network, name_server: NameServer, brokers: Brokers
 ) -> None:
     config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.01)
@@ -118,7 +114,7 @@ def test_a_changed_route_is_learned_behind_the_senders_back(
         None,
     ],
 )
-def test_a_selector_chooses_among_the_queues_that_it_is_given(name_server: NameServer, chosen: Any) -> None:
+def test_selector_must_choose_a_given_queue(name_server: NameServer, chosen: Any) -> None:
     with rmqpy.Producer(name_server.address, selector=lambda message, queues: chosen) as producer:
         for send in (producer.send, producer.submit):
             with pytest.raises(ValueError, match=r"the selector chose .* not among the queues of orders"):

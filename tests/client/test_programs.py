@@ -1,4 +1,4 @@
-"""The example programs run as they stand and do what they say."""
+"""The example programs: they run unchanged and do what they say."""
 
 import subprocess
 import sys
@@ -28,12 +28,12 @@ PROGRAMS = {
 ELSEWHERE = {"first_message.py"}
 
 
-def test_every_program_is_known_here() -> None:
+def test_every_program_is_listed() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == PROGRAMS.keys() | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_runs_as_it_stands(name: str) -> None:
+def test_program_runs_unchanged(name: str) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,4 +1,4 @@
-"""Progress of pull consumers: what is committed was handed out, and what was handed out and not committed is told."""
+"""Progress of pull consumers: committed messages were delivered, and delivered ones without a commit are reported."""
 
 from typing import Any
 
@@ -9,10 +9,11 @@ from rmqpy import errors
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.server import Standalone
+from waiting import until
 from wire import Frame
 
 from .fakes import SILENCE, Answer, Broker, Network, record
-from .live import BODIES, send, until
+from .live import BODIES, send
 
 Q0 = MessageQueue("orders", "broker-a", 0)
 
@@ -35,7 +36,7 @@ def consumer(namesrv: str, **asked: Any) -> rmqpy.PullConsumer:
     return reader
 
 
-def test_leaving_an_iteration_commits_what_was_handed_out(namesrv: str, broker: Broker) -> None:
+def test_leaving_an_iteration_commits_yielded_messages(namesrv: str, broker: Broker) -> None:
     with consumer(namesrv) as reader:
         for message in reader:
             if message.queue_offset == 21:
@@ -44,9 +45,7 @@ def test_leaving_an_iteration_commits_what_was_handed_out(namesrv: str, broker: 
     assert broker.committed == {0: 22}
 
 
-async def test_leaving_an_iteration_in_a_loop_commits_what_was_handed_out(
-    namesrv: str, broker: Broker
-) -> None:
+async def test_leaving_an_async_iteration_commits_yielded_messages(namesrv: str, broker: Broker) -> None:
     async with rmqpy.AsyncPullConsumer("g", namesrv, start_from="earliest") as reader:
         await reader.assign([Q0])
         async for message in reader:
@@ -55,7 +54,7 @@ async def test_leaving_an_iteration_in_a_loop_commits_what_was_handed_out(
     assert broker.committed == {0: 22}
 
 
-def test_the_rest_of_an_iteration_comes_with_the_next_poll(namesrv: str) -> None:
+def test_next_poll_returns_the_rest_of_an_iteration(namesrv: str) -> None:
     with consumer(namesrv) as reader:
         before = [next(iter(reader)).queue_offset]
         before += [message.queue_offset for message, _ in zip(reader, range(5), strict=False)]
@@ -64,7 +63,7 @@ def test_the_rest_of_an_iteration_comes_with_the_next_poll(namesrv: str) -> None
     assert before + after == [0, 1, 2, 3, 4, 5, 7, 8, 9]
 
 
-def test_a_commit_within_an_iteration_holds_what_was_handed_out(namesrv: str, broker: Broker) -> None:
+def test_commit_within_an_iteration_covers_yielded_messages(namesrv: str, broker: Broker) -> None:
     with consumer(namesrv, auto_commit=False) as reader:
         for message in reader:
             reader.commit()
@@ -102,7 +101,7 @@ async def test_nothing_is_committed_on_leaving_a_loop_with_an_exception(namesrv:
 @pytest.mark.parametrize(
     "refusal", [Frame(ResponseCode.SYSTEM_ERROR, remark="no"), SILENCE], ids=["refused", "unanswered"]
 )
-def test_what_a_commit_under_way_did_not_reach_is_committed_at_the_end(
+def test_offsets_after_a_commit_in_progress_are_committed_at_the_end(
     network: Network, broker: Broker, refusal: Answer
 ) -> None:
     asked = 0
@@ -115,7 +114,7 @@ def test_what_a_commit_under_way_did_not_reach_is_committed_at_the_end(
 
     broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = refuse_first
     namesrv = network.name_server([broker], {"orders": 1}).address
-    config = rmqpy.ClientConfig(namesrv=namesrv, request_timeout=0.5)
+    config = rmqpy.ClientConfig(namesrv=namesrv, request_timeout=2)
     with rmqpy.PullConsumer("g", config, start_from="earliest", auto_commit=0.01) as reader:
         reader.assign([Q0])
         received = len(reader.poll(20, max_messages=40))
@@ -126,9 +125,7 @@ def test_what_a_commit_under_way_did_not_reach_is_committed_at_the_end(
         assert broker.committed == {0: received}
 
 
-def test_a_commit_that_fails_is_raised_by_close_and_the_consumer_has_ended(
-    namesrv: str, broker: Broker
-) -> None:
+def test_close_raises_a_failed_commit_after_closing(namesrv: str, broker: Broker) -> None:
     broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Frame(
         ResponseCode.SYSTEM_ERROR, remark="no"
     )
@@ -139,7 +136,7 @@ def test_a_commit_that_fails_is_raised_by_close_and_the_consumer_has_ended(
     assert reader.is_closed
 
 
-def test_a_member_that_comes_late_leaves_alone_what_it_has_lost(server: Standalone, topic: str) -> None:
+def test_late_member_does_not_commit_lost_queues(server: Standalone, topic: str) -> None:
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=0.01) as late:
         late.subscribe(topic)
         send(server, topic, BODIES[:40])

@@ -1,4 +1,4 @@
-"""Puller: the same answers and the same failures mean the same to every reader, in both ways of driving it."""
+"""Puller: equal replies and failures have equal effects for every reader, in threads and event loops."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
-from rmqpy.client.puller import Puller, PullPlan, QueuePull
+from rmqpy.client.pull.puller import Puller, PullPlan, QueuePull
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting import pulls
@@ -36,7 +36,7 @@ def cluster(network: Network, broker: Broker) -> Iterator[ClusterConnection]:
 
 
 def pulled(cluster: ClusterConnection, plan: PullPlan, way: str) -> pulls.Pulled:
-    """The first reply for a queue, however many failures come before it."""
+    """Return the first reply for a queue, whatever the number of failures before it."""
     puller: Puller[QueuePull] = Puller(BlockingCaller(cluster.client), cluster.routes, plan)
     queues = [QueuePull(MessageQueue("orders", "broker-a", 0), 7)]
     while True:
@@ -62,7 +62,7 @@ def pulled(cluster: ClusterConnection, plan: PullPlan, way: str) -> pulls.Pulled
         (ResponseCode.PULL_OFFSET_MOVED, pulls.Found.MOVED),
     ],
 )
-def test_four_answers_are_results(
+def test_four_response_codes_are_results(
     cluster: ClusterConnection, broker: Broker, way: str, code: int, found: pulls.Found
 ) -> None:
     broker.handlers[PULL] = lambda ask: broker.pulled(code, 9, 0)
@@ -72,7 +72,7 @@ def test_four_answers_are_results(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("failures_max", "is_told"), [(None, False), (3, True)])
-def test_refusals_of_a_busy_broker_are_logged_where_they_give_a_queue_up_in_the_end(
+def test_flow_control_is_logged_if_it_may_give_a_queue_up(
     cluster: ClusterConnection,
     broker: Broker,
     way: str,
@@ -83,11 +83,11 @@ def test_refusals_of_a_busy_broker_are_logged_where_they_give_a_queue_up_in_the_
     answers = [Frame(ResponseCode.SYSTEM_BUSY), broker.pulled(19, 7, 0)]
     broker.handlers[PULL] = lambda ask: answers.pop(0)
     pulled(cluster, PullPlan("g", failures_max=failures_max), way)
-    assert ("is tried again" in caplog.text) is is_told
+    assert ("failed, retrying" in caplog.text) is is_told
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_busy_broker_is_asked_again_after_its_pause_and_a_failing_one_after_another(
+def test_busy_and_failing_brokers_have_separate_pauses(
     cluster: ClusterConnection, broker: Broker, way: str
 ) -> None:
     for code, pause_s in ((ResponseCode.SYSTEM_BUSY, BUSY.first_s), (ResponseCode.SYSTEM_ERROR, 0.2)):
@@ -105,7 +105,7 @@ def test_a_busy_broker_is_asked_again_after_its_pause_and_a_failing_one_after_an
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("failures_max", [None, 3])
-def test_a_failure_that_no_repetition_mends_is_raised_at_once(
+def test_permanent_failure_is_raised_immediately(
     cluster: ClusterConnection, broker: Broker, way: str, failures_max: int | None
 ) -> None:
     broker.handlers[PULL] = lambda ask: Frame(ResponseCode.NO_PERMISSION)
@@ -115,7 +115,7 @@ def test_a_failure_that_no_repetition_mends_is_raised_at_once(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_other_failures_are_raised_when_there_were_too_many(
+def test_transient_failures_are_raised_after_too_many(
     cluster: ClusterConnection, broker: Broker, way: str
 ) -> None:
     broker.handlers[PULL] = lambda ask: Frame(ResponseCode.SYSTEM_ERROR)

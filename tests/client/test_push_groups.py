@@ -1,4 +1,4 @@
-"""Push consumers in a group: queues are shared, change hands in order, or, in a broadcast, are every member's."""
+"""Push consumers in a group: queues are shared and change owners in order; in a broadcast, each member has all."""
 
 import threading
 from collections import Counter, defaultdict
@@ -7,8 +7,9 @@ from typing import Any
 
 import rmqpy
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, WAIT_S, Seen, send, until
+from .live import BODIES, WAIT_S, Seen, send
 
 
 def test_members_share_the_queues_and_take_over_when_one_leaves(server: Standalone, topic: str) -> None:
@@ -82,13 +83,13 @@ def test_an_ordered_queue_is_handled_in_order_through_changes_of_its_owner(
         assert first.stats().failed == 0
     assert not overlaps
     for key in keys:
-        # A queue that changes hands is read from its commit: what was done and not committed comes again, in order.
+        # A queue with a new owner is read from its commit: finished but uncommitted messages are repeated, in order.
         firsts = list(dict.fromkeys(by_key[key]))
         assert firsts == sorted(firsts)
         assert by_key[key] == sorted(by_key[key])
 
 
-def test_every_broadcast_member_gets_every_message_and_goes_on_where_it_stopped(
+def test_broadcast_members_get_every_message_and_resume_after_a_restart(
     server: Standalone, topic: str, tmp_path: Path
 ) -> None:
     sent = BODIES[:100]
@@ -118,9 +119,7 @@ def test_every_broadcast_member_gets_every_message_and_goes_on_where_it_stopped(
     assert files == ["127.0.0.1@one", "127.0.0.1@three", "127.0.0.1@two"]
 
 
-def test_an_ordered_queue_that_is_read_from_elsewhere_has_one_handler_at_a_time(
-    server: Standalone, topic: str
-) -> None:
+def test_ordered_queue_has_one_handler_at_a_time_after_a_reset(server: Standalone, topic: str) -> None:
     gate, begun = threading.Event(), threading.Event()
     at_work: list[str] = []
     overlaps: list[tuple[str, ...]] = []
@@ -144,7 +143,7 @@ def test_an_ordered_queue_that_is_read_from_elsewhere_has_one_handler_at_a_time(
         admin.reset_offsets(topic, topic, "begin")
         # Wakes the pull that waits, which meets the reset.
         send(server, topic, ["last"], sharding_key="k")
-        # The reset has come when what lies here is read once more.
+        # The reset has arrived when buffered messages are read again.
         until(lambda: consumer.stats().waiting >= 6)
         threading.Timer(0.3, gate.set).start()
         until(lambda: seen.has("last"))

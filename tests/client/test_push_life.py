@@ -1,4 +1,4 @@
-"""Begin and end of a push consumer."""
+"""Start and end of a push consumer."""
 
 import asyncio
 import threading
@@ -9,11 +9,12 @@ import pytest
 import rmqpy
 from rmqpy import errors, testing
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, WAIT_S, Seen, make_topic, send, until
+from .live import BODIES, WAIT_S, Seen, make_topic, send
 
 
-def test_closing_waits_for_handlers_at_work_and_begins_no_other(server: Standalone, topic: str) -> None:
+def test_close_waits_for_running_handlers_and_starts_no_others(server: Standalone, topic: str) -> None:
     begun, gate = threading.Event(), threading.Event()
     seen = Seen()
 
@@ -45,7 +46,7 @@ def test_a_handler_may_close_its_own_consumer(server: Standalone, topic: str) ->
     with rmqpy.Producer(server.namesrv) as producer:
         last = producer.send(topic, "stop", tag="t")
     assert consumer.wait(WAIT_S)
-    # Of its own queue: what the others hold may not even have been read by then.
+    # Of its own queue: the messages of the others may not have been read by then.
     with rmqpy.PullConsumer(topic, server.namesrv, auto_commit=False) as probe:
         assert probe.committed(last.queue) == last.queue_offset + 1
 
@@ -61,7 +62,7 @@ def test_run_ends_when_another_thread_closes_it(server: Standalone, topic: str) 
     assert not thread.is_alive()
 
 
-def test_a_consumer_that_cannot_reach_anybody_says_so_at_once() -> None:
+def test_unreachable_cluster_fails_the_start_immediately() -> None:
     config = rmqpy.ClientConfig(namesrv="127.0.0.1:1", request_timeout=0.5)
     consumer = rmqpy.PushConsumer("lost", config)
     consumer.on("orders", "*", lambda message: None)
@@ -74,7 +75,7 @@ def test_a_consumer_without_handlers_is_not_started(server: Standalone) -> None:
         rmqpy.PushConsumer("idle", server.namesrv).start()
 
 
-def test_a_consumer_whose_group_is_refused_raises() -> None:
+def test_refused_group_fails_the_consumer() -> None:
     with testing.broker(autoCreateSubscriptionGroup=False) as server:
         make_topic(server, "orders")
         consumer = rmqpy.PushConsumer("no-handler", server.namesrv)
@@ -114,9 +115,9 @@ def test_a_second_member_of_one_instance_is_refused_while_the_first_one_runs(
         return consumer
 
     with made():
-        with pytest.raises(errors.ConfigError, match="runs in this process already"):
+        with pytest.raises(errors.ConfigError, match="already runs in this process"):
             made().start()
-        # Another group has members of its own.
+        # Another group has separate members.
         with made(f"other-{topic}"[:60]):
             pass
     # The place is free when the first one has ended.

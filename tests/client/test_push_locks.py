@@ -1,4 +1,4 @@
-"""Queue locks of a member that consumes in order: given back whatever ends it, and not believed after a suspension."""
+"""Queue locks of an ordered member: released at every end, and not trusted after a suspension."""
 
 import threading
 import time
@@ -8,10 +8,11 @@ import pytest
 import rmqpy
 from rmqpy.clock import RunningClock
 from rmqpy.protocol.codes import RequestCode
+from waiting import until
 from wire import Frame
 
 from .fakes import SILENCE, Answer, Broker, Network, properties, record
-from .live import WAIT_S, until
+from .live import WAIT_S
 
 COUNT = 5
 
@@ -51,7 +52,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(monkeypatch)
 
 
-def test_the_running_clock_goes_on_while_a_machine_is_suspended_and_never_back(clocks: Clocks) -> None:
+def test_running_clock_includes_suspensions_and_never_goes_back(clocks: Clocks) -> None:
     running = RunningClock()
     seen = [running()]
     for suspended_s, wall_s, gained_s in (
@@ -67,7 +68,7 @@ def test_the_running_clock_goes_on_while_a_machine_is_suspended_and_never_back(c
 
 
 @pytest.mark.parametrize("way", ["suspended_s", "wall_s"])
-def test_a_member_that_was_suspended_begins_nothing_before_its_lock_is_renewed(
+def test_suspended_member_starts_nothing_before_renewing_its_lock(
     config: rmqpy.ClientConfig,
     broker: Broker,
     clocks: Clocks,
@@ -90,7 +91,7 @@ def test_a_member_that_was_suspended_begins_nothing_before_its_lock_is_renewed(
         setattr(clocks, way, 45.0)
         gate.set()
         # It asks as soon as it runs again, not when a timer that stood still is up.
-        until(lambda: "could not be renewed" in caplog.text, 15.0)
+        until(lambda: "cannot renew the lock" in caplog.text, 15.0)
         assert seen == ["0"]
         broker.handlers[RequestCode.LOCK_BATCH_MQ] = broker.lock
         setattr(clocks, way, 90.0)
@@ -99,7 +100,7 @@ def test_a_member_that_was_suspended_begins_nothing_before_its_lock_is_renewed(
 
 
 @pytest.mark.parametrize("refusals", [0, 3], ids=["at once", "when the broker tells"])
-def test_a_queue_whose_lock_ran_out_goes_on_where_others_have_brought_it(
+def test_queue_with_an_expired_lock_resumes_at_others_progress(
     config: rmqpy.ClientConfig, broker: Broker, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
     monkeypatch.setattr("rmqpy.client.push.locks.BELIEVED_S", 0.5)
@@ -122,7 +123,7 @@ def test_a_queue_whose_lock_ran_out_goes_on_where_others_have_brought_it(
         locks = broker.count(RequestCode.LOCK_BATCH_MQ)
         # More time than a lock is believed for.
         until(lambda: broker.count(RequestCode.LOCK_BATCH_MQ) > locks + 6)
-        # Another member has consumed three of it, and is gone.
+        # Another member has consumed three of them, and has left.
         broker.committed[0] = 3
         progress, left = broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET], iter(range(refusals))
 
@@ -141,7 +142,7 @@ def test_a_queue_whose_lock_ran_out_goes_on_where_others_have_brought_it(
     assert [change.lost for change in changes[1:2]] == [frozenset([queue])]
 
 
-def test_a_member_that_was_suspended_commits_nothing_before_a_broker_tells_where_the_others_are(
+def test_suspended_member_commits_nothing_before_reading_the_progress(
     config: rmqpy.ClientConfig, broker: Broker, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", 0.5)
@@ -169,7 +170,7 @@ def test_a_member_that_was_suspended_commits_nothing_before_a_broker_tells_where
         until(lambda: seen == ["0"])
         broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = committed
         broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = told
-        # Another member has consumed all but one of it, and is gone.
+        # Another member has consumed all but one of them, and has left.
         broker.committed[0] = 4
         clocks.suspended_s = 45.0
         gates[0].set()
@@ -182,7 +183,7 @@ def test_a_member_that_was_suspended_commits_nothing_before_a_broker_tells_where
 
 
 @pytest.mark.parametrize("is_ordered", [True, False], ids=["in order", "in any order"])
-def test_a_queue_is_not_given_up_with_its_progress_in_doubt_once_a_broker_tells(
+def test_doubtful_progress_is_settled_before_a_queue_is_released(
     config: rmqpy.ClientConfig,
     broker: Broker,
     clocks: Clocks,
@@ -212,9 +213,7 @@ def test_a_queue_is_not_given_up_with_its_progress_in_doubt_once_a_broker_tells(
         until(lambda: broker.committed == {0: COUNT})
 
 
-def test_a_lock_that_was_being_taken_is_given_back_at_the_end(
-    config: rmqpy.ClientConfig, broker: Broker
-) -> None:
+def test_lock_granted_during_close_is_released(config: rmqpy.ClientConfig, broker: Broker) -> None:
     def progress(ask: Frame) -> Answer:
         return SILENCE if (ask.ext or {})["topic"] == "late" else Frame(22)
 
@@ -229,9 +228,7 @@ def test_a_lock_that_was_being_taken_is_given_back_at_the_end(
     assert broker.locked == set()
 
 
-def test_a_lock_of_a_queue_that_cannot_be_begun_is_given_back(
-    config: rmqpy.ClientConfig, broker: Broker
-) -> None:
+def test_lock_of_a_queue_that_cannot_start_is_released(config: rmqpy.ClientConfig, broker: Broker) -> None:
     broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda ask: Frame(1, remark="not now")
     consumer = rmqpy.PushConsumer("billing", config, ordered=True)
     consumer.on("orders", "*", lambda message: None)
@@ -240,7 +237,7 @@ def test_a_lock_of_a_queue_that_cannot_be_begun_is_given_back(
         assert not consumer.queues()
 
 
-def test_the_end_does_not_wait_for_a_handover_and_keeps_what_a_handler_has(
+def test_close_does_not_wait_for_a_handover_and_keeps_held_locks(
     config: rmqpy.ClientConfig, broker: Broker
 ) -> None:
     begun, gate = threading.Event(), threading.Event()
@@ -257,7 +254,7 @@ def test_the_end_does_not_wait_for_a_handover_and_keeps_what_a_handler_has(
         consumer.off("orders")
         until(lambda: not consumer.queues())
         consumer.close(timeout=0.1)
-        # What is done is committed; the queue is not another member's before the handler has returned.
+        # Finished work is committed; another member gets the queue only after the handler has returned.
         assert broker.committed == {0: 2}
         assert broker.locked == {("orders", 0)}
         gate.set()

@@ -1,4 +1,4 @@
-"""The pieces of a push consumer, each alone."""
+"""The parts of a push consumer, each alone."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.consume_result import BatchResult, ConsumeResult, Retry, interpret
 from rmqpy.client.group.offsets import BrokerOffsets, LocalOffsets, Places
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions, java_hash
-from rmqpy.client.push.consume_result import BatchResult, ConsumeResult, Retry, interpret
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.worker_pool import Worker
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.remoting.client import BlockingCaller, run
+from waiting import until
 
 from .fakes import Network, record
-from .live import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -63,13 +63,13 @@ def test_progress_stays_before_the_oldest_unfinished_message() -> None:
     assert (queue.progress, queue.count) == (13, 0)
 
 
-def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
+def test_progress_advances_over_filtered_messages() -> None:
     queue, _ = process_queue()
     queue.put([], 50, 0)
     assert queue.progress == 50
 
 
-def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
+def test_message_being_sent_back_is_unfinished_until_stored() -> None:
     queue, _ = process_queue()
     failed, _ = put(queue, 10, 11)
     worker = Worker[ProcessQueue]()
@@ -83,7 +83,7 @@ def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
     assert (queue.progress, queue.count) == (12, 0)
 
 
-def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_it() -> None:
+def test_overdue_message_is_revoked_from_its_worker_once() -> None:
     queue, _ = process_queue()
     [late] = put(queue, 10)
     worker = Worker[ProcessQueue]()
@@ -99,7 +99,7 @@ def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_
     assert queue.is_busy
 
 
-def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of_theirs() -> None:
+def test_concurrent_workers_take_each_message_once() -> None:
     queue, _ = process_queue(count=100_000, span=1_000_000)
     expected = put(queue, *range(10, 20_010))
     taken: list[list[ReceivedMessage]] = [[], [], [], []]
@@ -138,7 +138,7 @@ def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of
 
 
 @pytest.mark.parametrize("limits", [{"count": 2}, {"size": 200}, {"span": 2}], ids=str)
-def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dict[str, int]) -> None:
+def test_reading_stops_at_each_limit_and_resumes_below_it(limits: dict[str, int]) -> None:
     queue, woken = process_queue(**limits)
     put(queue, 10, 11, size=200)
     assert not queue.has_room()
@@ -150,7 +150,7 @@ def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dic
     assert queue.has_room()
 
 
-def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
+def test_batch_from_a_retry_queue_has_one_topic() -> None:
     retries = MessageQueue("%RETRY%billing", "broker-a", 0)
     queue = ProcessQueue(retries, 0, Limits(100, 1 << 20, 1000), lambda _: None)
     fetched = [
@@ -164,7 +164,7 @@ def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
     assert batches == [[0, 1], [2], [3]]
 
 
-def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
+def test_no_message_of_a_released_queue_is_started() -> None:
     queue, _ = process_queue()
     put(queue, 10, 11)
     worker = Worker[ProcessQueue]()
@@ -174,7 +174,7 @@ def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
     assert not queue.put(messages(12), 13, 0)
 
 
-def test_what_a_stopped_queue_finishes_still_counts() -> None:
+def test_messages_finished_after_a_queue_stops_still_count() -> None:
     queue, woken = process_queue()
     put(queue, 10)
     worker = Worker[ProcessQueue]()
@@ -208,7 +208,7 @@ def test_one_worker_attends_to_a_queue_until_it_is_empty() -> None:
     assert queue.attend()
 
 
-def test_a_queue_whose_lock_is_lost_waits_for_the_next_one() -> None:
+def test_queue_without_its_lock_waits_for_the_next_one() -> None:
     queue, _ = process_queue()
     put(queue, 10)
     assert queue.attend()
@@ -223,12 +223,12 @@ def test_a_queue_whose_lock_is_lost_waits_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, True, ConsumeResult.SUCCESS])
-def test_a_message_is_done(answer: object) -> None:
+def test_message_is_finished(answer: object) -> None:
     assert not interpret(answer, messages(1)).failed
 
 
 @pytest.mark.parametrize("answer", [False, ConsumeResult.RETRY])
-def test_a_message_is_to_come_again(answer: object) -> None:
+def test_message_is_redelivered(answer: object) -> None:
     assert interpret(answer, messages(1))[:4] == (messages(1), 0, None, False)
 
 
@@ -243,12 +243,12 @@ def test_a_delay_becomes_the_next_longer_level(after: float, level: int) -> None
     assert interpret(Retry(after), messages(1)).level == level
 
 
-def test_of_a_batch_only_what_failed_comes_again() -> None:
+def test_only_failed_messages_of_a_batch_are_redelivered() -> None:
     batch: Sequence[ReceivedMessage] = messages(1, 2, 3)
     assert interpret(BatchResult(failed=batch[1:2]), batch).failed == (batch[1],)
 
 
-def test_an_answer_that_says_nothing_is_a_mistake() -> None:
+def test_meaningless_return_value_is_an_error() -> None:
     with pytest.raises(TypeError, match="return None when the message is done"):
         interpret("ok", messages(1))
 
@@ -256,7 +256,7 @@ def test_an_answer_that_says_nothing_is_a_mistake() -> None:
 # --- subscriptions, shares ---
 
 
-def test_a_subscription_tells_brokers_the_hashes_of_its_tags() -> None:
+def test_subscription_has_the_hashes_of_its_tags() -> None:
     table = Subscriptions("%RETRY%billing")
     table.put("orders", "paid || TagA||")
     data = table.table["orders"].data()
@@ -273,7 +273,7 @@ def test_the_version_of_a_subscription_grows_with_each_change_and_only_then() ->
     assert versions[0] == versions[1] < versions[2] < versions[3]
 
 
-def test_queues_of_a_topic_without_a_known_share_stay_and_those_of_one_that_is_gone_do_not() -> None:
+def test_queues_of_an_unknown_topic_stay_and_of_a_deleted_one_go() -> None:
     other, gone = (MessageQueue(topic, "broker-a", 0) for topic in ("refunds", "returns"))
     view = View(
         frozenset(QUEUES[:2]),
@@ -290,7 +290,7 @@ def test_queues_of_a_topic_without_a_known_share_stay_and_those_of_one_that_is_g
 # --- progress at brokers ---
 
 
-def test_progress_is_asked_for_where_a_broker_has_moved(network: Network) -> None:
+def test_progress_query_follows_a_moved_broker(network: Network) -> None:
     old, new = network.broker("broker-a"), network.broker("broker-a")
     new.committed[0] = 7
     servers = network.name_server([old], {"orders": 1})
@@ -330,10 +330,25 @@ async def test_local_progress_is_found_again_and_has_a_backup(tmp_path: Path) ->
     assert await older.load(QUEUE) == 5
 
 
-async def test_progress_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+async def test_failed_progress_write_is_retried(tmp_path: Path) -> None:
     (tmp_path / "me").write_text("a file where the folder should be")
     store = LocalOffsets(tmp_path, "me", "billing")
     assert await store.save({QUEUE: 5}) == {QUEUE}
+
+
+class CountingLock:
+    """A lock, and the number of threads that have asked for it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 async def test_one_thread_writes_at_a_time_and_the_newest_progress_stays(
@@ -359,8 +374,9 @@ async def test_one_thread_writes_at_a_time_and_the_newest_progress_stays(
     await asyncio.to_thread(until, lambda: writers)
     # As the commits of a consumer that ends; its thread goes on.
     first.cancel()
+    store._writing = waiting = CountingLock(store._writing)
     last = [asyncio.create_task(store.save({QUEUE: at})) for at in range(2, 6)]
-    await asyncio.sleep(0.1)
+    await asyncio.to_thread(until, lambda: waiting.count == 4)
     gate.set()
     assert [await one for one in last] == [set()] * 4
     assert most == 1
@@ -375,7 +391,7 @@ async def test_the_file_of_a_java_client_is_read(tmp_path: Path) -> None:
     assert await LocalOffsets(tmp_path, "me", "billing").load(QUEUE) == 42
 
 
-def test_a_queue_that_is_read_from_elsewhere_keeps_of_those_before_it_what_a_handler_is_at_work_on() -> None:
+def test_restarted_queue_keeps_predecessors_with_running_handlers() -> None:
     first, _ = process_queue()
     put(first, 10)
     worker = Worker[ProcessQueue]()

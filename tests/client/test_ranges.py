@@ -1,4 +1,4 @@
-"""The range read: what comes out as Arrow, and what counts as a loss."""
+"""The range read: Arrow output, and data loss."""
 
 import gc
 import json
@@ -9,7 +9,8 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
-from rmqpy.client import cluster, ranges
+from rmqpy.client import cluster
+from rmqpy.client.pull import ranges
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.backoff import Backoff
 from wire import Frame
@@ -81,7 +82,7 @@ def test_the_usual_columns_have_exactly_sparks_types(namesrv: str) -> None:
     assert row["bornTimestamp"].timestamp() == 1_700_000_000
 
 
-def test_every_column_can_be_asked_for_with_each_of_its_types(namesrv: str, broker: Broker) -> None:
+def test_every_column_supports_each_of_its_types(namesrv: str, broker: Broker) -> None:
     props = properties(TIMER_OUT_MS="1700000005000", __transactionId__="tx", TAGS="a")
     broker.log[0] = [record(b"text", props=props)]
     for name, kinds in rmqpy.column_types().items():
@@ -123,7 +124,7 @@ def test_a_range_is_read_to_its_end_and_not_beyond(namesrv: str, broker: Broker)
     assert table(namesrv, 5, 5).num_rows == 0
 
 
-def test_batches_end_where_they_are_told(namesrv: str, broker: Broker) -> None:
+def test_batches_respect_their_row_limit(namesrv: str, broker: Broker) -> None:
     broker.pull_count_max = 10
     sizes = [batch.num_rows for batch in rmqpy.read_range(QUEUE, 0, 95, namesrv, batch_rows=30)]
     assert sizes == [30, 30, 30, 5]
@@ -139,9 +140,7 @@ def test_several_ranges_are_read_each_in_order(namesrv: str, broker: Broker) -> 
         assert [row["queueOffset"] for row in rows if row["queueId"] == number] == list(range(50))
 
 
-def test_batches_of_both_record_versions_and_compressed_bodies_are_taken_apart(
-    namesrv: str, broker: Broker
-) -> None:
+def test_inner_batches_and_compressed_bodies_are_decoded(namesrv: str, broker: Broker) -> None:
     broker.log[0] = [
         record(zlib.compress(b"packed"), offset=0, sys_flag=0x1),
         record(inner(b"one") + inner(b"two", properties(TAGS="t"), flag=9), offset=1, sys_flag=0xC0),
@@ -161,9 +160,7 @@ def test_batches_of_both_record_versions_and_compressed_bodies_are_taken_apart(
     assert (rows[2]["tags"], rows[2]["flag"]) == ("t", 9)
 
 
-def test_a_range_that_begins_inside_a_batch_leaves_the_members_before_out(
-    namesrv: str, broker: Broker
-) -> None:
+def test_range_inside_a_batch_skips_earlier_members(namesrv: str, broker: Broker) -> None:
     batch = record(b"".join(inner(str(number).encode()) for number in range(5)), offset=10, sys_flag=0xC0)
     # The broker has one record for five offsets, and sends it whole.
     broker.handlers[11] = lambda ask: broker.pulled(0, 15, 0, batch)
@@ -171,7 +168,7 @@ def test_a_range_that_begins_inside_a_batch_leaves_the_members_before_out(
     assert found == [{"queueOffset": 12, "body": b"2"}, {"queueOffset": 13, "body": b"3"}]
 
 
-def test_a_property_that_stands_twice_counts_once_with_its_last_value(namesrv: str, broker: Broker) -> None:
+def test_repeated_property_has_its_last_value(namesrv: str, broker: Broker) -> None:
     broker.log[0] = [record(b"x", props=b"a\x01first\x02b\x01x\x02a\x01last\x02")]
     (row,) = table(namesrv, 0, 1, columns=["properties"]).to_pylist()
     assert row["properties"] == [("b", "x"), ("a", "last")]
@@ -183,7 +180,7 @@ def test_a_body_that_cannot_be_decoded_is_named(namesrv: str, broker: Broker) ->
         list(rmqpy.read_range(QUEUE, 0, 10, namesrv))
 
 
-def test_a_body_that_is_no_text_fails_or_is_null_as_asked(namesrv: str, broker: Broker) -> None:
+def test_undecodable_text_body_fails_or_is_null_as_configured(namesrv: str, broker: Broker) -> None:
     broker.log[0][1] = record(b"\xff", offset=1)
     with pytest.raises(errors.DecodeError, match="offset 1 is not UTF-8"):
         list(rmqpy.read_range(QUEUE, 0, 2, namesrv, columns={"body": "string"}))
@@ -191,7 +188,7 @@ def test_a_body_that_is_no_text_fails_or_is_null_as_asked(namesrv: str, broker: 
     assert found.column(0).to_pylist() == ["body 0", None]
 
 
-def test_a_filter_is_no_loss(namesrv: str) -> None:
+def test_filtered_messages_are_not_data_loss(namesrv: str) -> None:
     found = table(namesrv, 0, 100, columns=["tags"], tags="a")
     assert found.column(0).to_pylist() == ["a"] * 50
 
@@ -221,7 +218,7 @@ def _made_anew(broker: Broker) -> None:
         (_made_anew, 10, 60, range(0)),
     ],
 )
-def test_messages_that_are_gone_fail_the_read_or_are_passed_over_as_asked(
+def test_deleted_messages_fail_the_read_or_are_skipped(
     namesrv: str, broker: Broker, disaster: Any, begin: int, end: int, left: range
 ) -> None:
     disaster(broker)
@@ -232,7 +229,7 @@ def test_messages_that_are_gone_fail_the_read_or_are_passed_over_as_asked(
     assert found.column(0).to_pylist() == list(left)
 
 
-def test_a_moment_of_blindness_is_no_loss(namesrv: str, broker: Broker) -> None:
+def test_messages_not_yet_visible_are_not_data_loss(namesrv: str, broker: Broker) -> None:
     blinks = iter([19, 19])
     broker.handlers[11] = lambda ask: (
         broker.pulled(code, 0, 0) if (code := next(blinks, 0)) else broker.pull(ask)
@@ -240,7 +237,7 @@ def test_a_moment_of_blindness_is_no_loss(namesrv: str, broker: Broker) -> None:
     assert table(namesrv, 0, 100).num_rows == 100
 
 
-def test_a_lost_connection_is_made_again_and_a_refusal_is_final(namesrv: str, broker: Broker) -> None:
+def test_lost_connection_is_retried_and_refusal_is_final(namesrv: str, broker: Broker) -> None:
     falls = iter([CLOSE, CLOSE])
     broker.handlers[11] = lambda ask: next(falls, None) or broker.pull(ask)
     assert table(namesrv, 0, 100).num_rows == 100
@@ -264,13 +261,11 @@ def test_a_read_can_end_early(namesrv: str, broker: Broker) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (5, 4)])
 def test_a_range_backwards_is_refused(begin: int, end: int) -> None:
-    with pytest.raises(ValueError, match="from an offset to a later one"):
+    with pytest.raises(ValueError, match="0 <= begin <= end"):
         rmqpy.read_range(QUEUE, begin, end, "127.0.0.1:1")
 
 
-def test_a_connection_outlives_the_reads_of_others_while_it_is_in_use(
-    network: Network, broker: Broker
-) -> None:
+def test_connection_in_use_outlives_other_reads(network: Network, broker: Broker) -> None:
     broker.pull_count_max = 10
     servers = network.name_server([broker], {"orders": 1})
     configs = [rmqpy.ClientConfig(namesrv=servers.address, request_timeout=10 + n) for n in range(20)]
@@ -279,12 +274,12 @@ def test_a_connection_outlives_the_reads_of_others_while_it_is_in_use(
         for config in configs[1:]:
             assert sum(batch.num_rows for batch in rmqpy.read_range(QUEUE, 0, 20, config)) == 20
         assert rows + sum(batch.num_rows for batch in batches) == 100
-    # Kept are the last few: one that is asked for again is the same.
+    # The last few are kept, so the same one is returned.
     assert len(cluster._KEPT) == cluster._KEPT_MAX
     assert len(cluster._HELD) <= cluster._KEPT_MAX
 
 
-def test_a_read_that_nobody_finishes_lets_go_of_its_connection(network: Network, broker: Broker) -> None:
+def test_abandoned_read_releases_its_connection(network: Network, broker: Broker) -> None:
     servers = network.name_server([broker], {"orders": 1})
     before = len(cluster._HELD)
     for n in range(30):

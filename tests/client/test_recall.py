@@ -1,4 +1,4 @@
-"""Timed messages that producers take back."""
+"""Recalls of timed messages by producers."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ def delivered(server: Standalone) -> list[str]:
         return sorted(message.text() for message in admin.messages_between("letters"))
 
 
-def test_a_message_that_is_taken_back_is_not_delivered_and_may_be_taken_back_twice(
+def test_recalled_message_is_not_delivered_and_recall_is_idempotent(
     server: Standalone, clock: testing.HandClock
 ) -> None:
     with rmqpy.Producer(server.namesrv) as producer:
@@ -56,29 +56,29 @@ def test_a_message_that_is_taken_back_is_not_delivered_and_may_be_taken_back_twi
         assert (caught.value.code, caught.value.topic) == (604, "letters")
 
 
-async def test_an_asynchronous_producer_takes_back_too(server: Standalone, clock: testing.HandClock) -> None:
+async def test_async_producer_recalls_too(server: Standalone, clock: testing.HandClock) -> None:
     async with rmqpy.AsyncProducer(server.namesrv) as producer:
         sent = await producer.send("letters", "gone", deliver_after=WAIT)
         await producer.send("letters", "stays", deliver_after=WAIT)
         assert await producer.recall("letters", handle_of(sent)) == sent.message_id
-        with pytest.raises(errors.RecallError, match="is no recall handle"):
+        with pytest.raises(errors.RecallError, match="is not a recall handle"):
             await producer.recall("letters", "damaged")
     clock.advance(WAIT.total_seconds())
     assert delivered(server) == ["stays"]
 
 
-def test_a_handle_that_names_nothing_here_is_refused(server: Standalone) -> None:
+def test_unknown_recall_handle_is_refused(server: Standalone) -> None:
     def made(text: str) -> str:
         return base64.urlsafe_b64encode(text.encode()).decode()
 
     with rmqpy.Producer(server.namesrv) as producer:
         handle = handle_of(timed(producer, "stays"))
         for topic, wrong, reason in [
-            ("letters", "", "is no recall handle"),
-            ("letters", handle[4:], "is no recall handle"),
-            ("letters", made("v2 letters broker-a 1 ID"), "is no recall handle"),
-            ("letters", made("v1 letters broker-a soon ID"), "is no recall handle"),
-            ("others", handle, "of a message to letters, not to others"),
+            ("letters", "", "is not a recall handle"),
+            ("letters", handle[4:], "is not a recall handle"),
+            ("letters", made("v2 letters broker-a 1 ID"), "is not a recall handle"),
+            ("letters", made("v1 letters broker-a soon ID"), "is not a recall handle"),
+            ("others", handle, "names a message to letters, not to others"),
             ("letters", made("v1 letters broker-a 1 ID"), "too late"),
         ]:
             with pytest.raises(errors.RecallError, match=reason):
@@ -89,14 +89,14 @@ def test_a_handle_that_names_nothing_here_is_refused(server: Standalone) -> None
             producer.recall("letters", None)  # type: ignore[arg-type]
 
 
-def test_a_broker_that_takes_nothing_back_says_how_to_change_that() -> None:
+def test_broker_without_recalls_names_the_setting() -> None:
     with testing.broker(recallMessageEnable=False) as server, rmqpy.Producer(server.namesrv) as producer:
         handle = handle_of(timed(producer, "stays"))
         with pytest.raises(errors.Unsupported, match="set recallMessageEnable=true"):
             producer.recall("letters", handle)
 
 
-def test_a_message_of_a_namespace_is_taken_back_under_its_plain_topic(
+def test_message_of_a_namespace_is_recalled_by_its_plain_topic(
     server: Standalone, clock: testing.HandClock
 ) -> None:
     config = rmqpy.ClientConfig(namesrv=server.namesrv, namespace="shop")
@@ -115,7 +115,7 @@ def test_only_single_messages_with_a_time_have_a_handle(server: Standalone) -> N
         assert producer.send("letters", "delayed", delay_level=1).recall_handle is None
 
 
-def test_the_command_line_sends_and_takes_back(server: Standalone, clock: testing.HandClock) -> None:
+def test_command_line_sends_and_recalls(server: Standalone, clock: testing.HandClock) -> None:
     def rmqpy_command(*arguments: str) -> str:
         command = [sys.executable, "-m", "rmqpy", *arguments, "-n", server.namesrv, "-o", "json"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Replies as brokers send them, frame by frame: what a requester reads, and what disturbs nobody."""
+"""Replies as brokers send them, frame by frame: valid ones reach the requester, others disturb nothing."""
 
 import json
 import threading
@@ -11,10 +11,11 @@ import rmqpy
 from golden import golden_frame
 from rmqpy import errors
 from rmqpy.protocol.codes import RequestCode
+from waiting import until
 from wire import RESPONSE, Frame
 
 from .fakes import Broker, Brokers, NameServer
-from .live import WAIT_S, until
+from .live import WAIT_S
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def sent(brokers: Brokers) -> list[dict[str, str]]:
 
 
 def reply(correlation_id: str, body: bytes = b"replybody", **changes: str) -> Frame:
-    """What Apache's broker sends, for this request."""
+    """Return the push of Apache's broker for this request."""
     golden = golden_frame("client_326_rpc_B2C", "request")
     ext = dict(golden.ext or {})
     known = dict(entry.split("\x01") for entry in ext["properties"].split("\x02") if entry)
@@ -58,11 +59,11 @@ def reply(correlation_id: str, body: bytes = b"replybody", **changes: str) -> Fr
 
 
 def answers(broker: Broker) -> list[Frame]:
-    """What clients have answered the broker."""
+    """Return the clients' replies to the broker."""
     return [frame for frame in broker.asked if frame.flag & RESPONSE]
 
 
-def test_a_request_tells_who_waits_and_for_how_long_and_every_broker_knows_the_requester(
+def test_request_carries_requester_and_timeout_and_every_broker_is_notified(
     producer: rmqpy.Producer, brokers: Brokers
 ) -> None:
     future = producer.submit_request("orders", b"how much?", timeout=WAIT_S, properties={"colour": "red"})
@@ -103,9 +104,7 @@ def test_replies_of_any_broker_are_read(
     assert (got.body, got.born_host) == (b"replybody", born_host)
 
 
-def test_what_is_no_reply_to_a_request_of_ours_is_counted_and_disturbs_nobody(
-    producer: rmqpy.Producer, brokers: Brokers
-) -> None:
+def test_unexpected_reply_is_counted_and_ignored(producer: rmqpy.Producer, brokers: Brokers) -> None:
     future = producer.submit_request("orders", b"how much?", timeout=WAIT_S)
     until(lambda: sent(brokers))
     correlation_id = sent(brokers)[0]["CORRELATION_ID"]
@@ -117,11 +116,11 @@ def test_what_is_no_reply_to_a_request_of_ours_is_counted_and_disturbs_nobody(
     assert future.result(WAIT_S).body == b"replybody"
     until(lambda: producer.late_replies == before + 2)
     until(lambda: len(answers(brokers[0])) == 4)
-    # The one that could not be read is refused, the others are taken.
+    # The unreadable one is refused, the others are accepted.
     assert sorted(frame.code != 0 for frame in answers(brokers[0])) == [False, False, False, True]
 
 
-def test_a_request_that_is_not_sent_is_a_send_error(producer: rmqpy.Producer, brokers: Brokers) -> None:
+def test_unsent_request_raises_send_error(producer: rmqpy.Producer, brokers: Brokers) -> None:
     for broker in brokers:
         broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda ask: Frame(13, remark="too large")
     with pytest.raises(errors.SendError, match="too large"):

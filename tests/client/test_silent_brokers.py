@@ -1,5 +1,5 @@
-"""A broker that takes requests and answers none: members of a group get everything that others have, and its own as
-soon as it answers again.
+"""Brokers that accept requests without answering: members of a group get all messages of the other brokers, and the
+silent one's when it answers again.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.protocol.codes import RequestCode
+from waiting import until
 from wire import Frame
 
 from .fakes import SILENCE, Answer, Broker, Brokers, Handler, NameServer, record
-from .live import until
 
 #: Of each request; several of them follow each other before a group has its first share.
 TIMEOUT_S = 2.0
@@ -21,7 +21,7 @@ COUNT = 50
 
 
 class Silenced:
-    """Broker B, which answers nothing until it is told to."""
+    """Broker B, which answers nothing until it is enabled."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -50,22 +50,20 @@ def config(name_server: NameServer) -> rmqpy.ClientConfig:
 
 
 def drain(consumer: rmqpy.PullConsumer, count: int) -> set[str]:
-    """The origins of so many messages."""
+    """Return the origins of this number of messages."""
     found: list[str] = []
     until(lambda: (found.extend(m.text() for m in consumer.poll(0.1)), len(found) >= count)[1])
     assert len(found) == count
     return set(found)
 
 
-def test_a_silent_broker_keeps_a_member_from_its_own_queues_only(
-    config: rmqpy.ClientConfig, silenced: Silenced
-) -> None:
+def test_silent_broker_delays_only_its_own_queues(config: rmqpy.ClientConfig, silenced: Silenced) -> None:
     changes: list[rmqpy.Rebalance] = []
     with rmqpy.PullConsumer("billing", config, start_from="earliest", auto_commit=False) as consumer:
         consumer.subscribe("orders", on_rebalance=changes.append)
         assert drain(consumer, 2 * COUNT) == {"broker-a"}
         assert {queue.broker for queue in consumer.assignment()} == {"broker-a"}
-        # It is asked again, behind the back of whoever polls.
+        # It is queried again in the background of the poll.
         asked = silenced.broker.count(RequestCode.QUERY_CONSUMER_OFFSET)
         waits_s: list[float] = []
         again_at = time.monotonic() + 5 * TIMEOUT_S
@@ -74,7 +72,7 @@ def test_a_silent_broker_keeps_a_member_from_its_own_queues_only(
             consumer.poll(0.01)
             waits_s.append(time.monotonic() - began_at)
         assert silenced.broker.count(RequestCode.QUERY_CONSUMER_OFFSET) > asked
-        # One may be late by a busy machine; whoever waits for the broker does so time and again.
+        # One may be late on a busy machine; repeated waits for the broker would be.
         assert sorted(waits_s)[-2] < TIMEOUT_S
         silenced.end()
         assert drain(consumer, 2 * COUNT) == {"broker-b"}
@@ -82,7 +80,7 @@ def test_a_silent_broker_keeps_a_member_from_its_own_queues_only(
     assert {queue.broker for change in changes[1:] for queue in change.assigned} == {"broker-b"}
 
 
-def test_a_silent_broker_costs_a_commit_and_the_end_one_timeout(
+def test_silent_broker_costs_commit_and_close_one_timeout(
     config: rmqpy.ClientConfig, silenced: Silenced, brokers: Brokers
 ) -> None:
     silenced.end()
@@ -100,7 +98,9 @@ def test_a_silent_broker_costs_a_commit_and_the_end_one_timeout(
         assert brokers[1].committed == {0: COUNT, 1: COUNT}
 
 
-async def test_in_a_loop_as_well(config: rmqpy.ClientConfig, silenced: Silenced) -> None:
+async def test_silent_broker_delays_only_its_own_queues_in_a_loop(
+    config: rmqpy.ClientConfig, silenced: Silenced
+) -> None:
     async with rmqpy.AsyncPullConsumer(
         "billing", config, start_from="earliest", auto_commit=False
     ) as consumer:
@@ -116,7 +116,7 @@ async def test_in_a_loop_as_well(config: rmqpy.ClientConfig, silenced: Silenced)
     assert found.count("broker-b") == 2 * COUNT
 
 
-def test_the_queues_a_user_assigned_are_all_had_or_it_is_raised_after_one_timeout(
+def test_assignment_with_a_silent_broker_raises_after_one_timeout(
     config: rmqpy.ClientConfig, silenced: Silenced
 ) -> None:
     with rmqpy.PullConsumer("billing", config, start_from="earliest", auto_commit=False) as consumer:
@@ -127,7 +127,7 @@ def test_the_queues_a_user_assigned_are_all_had_or_it_is_raised_after_one_timeou
         assert consumer.assignment() == frozenset()
 
 
-def test_a_member_is_told_what_it_cannot_mend_by_waiting(
+def test_permanent_failure_is_raised_despite_a_silent_broker(
     config: rmqpy.ClientConfig, brokers: Brokers
 ) -> None:
     def refuse(ask: Frame) -> Answer:
@@ -144,7 +144,7 @@ def test_a_member_is_told_what_it_cannot_mend_by_waiting(
 
 
 @pytest.mark.parametrize("is_push", [False, True], ids=["pull", "push"])
-def test_a_broker_that_was_silent_hears_of_a_group_before_its_queues_are_given_up(
+def test_formerly_silent_broker_is_notified_before_queues_are_released(
     config: rmqpy.ClientConfig, silenced: Silenced, is_push: bool
 ) -> None:
     broker = silenced.broker

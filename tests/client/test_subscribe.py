@@ -1,4 +1,4 @@
-"""Pull consumers that share the queues of a group, against our own servers."""
+"""Pull consumers that share the queues of a group, against our servers."""
 
 import asyncio
 
@@ -7,8 +7,9 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import BODIES, WAIT_S, make_topic, send, until
+from .live import BODIES, WAIT_S, make_topic, send
 
 
 def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
@@ -55,9 +56,7 @@ def test_a_queue_of_another_member_is_not_committed(server: Standalone, topic: s
         second.commit({min(second.assignment()): 0})
 
 
-def test_what_was_received_is_not_committed_when_the_queue_was_lost_meanwhile(
-    server: Standalone, topic: str
-) -> None:
+def test_messages_of_a_lost_queue_are_not_committed(server: Standalone, topic: str) -> None:
     changes: list[rmqpy.Rebalance] = []
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as late:
         late.subscribe(topic, on_rebalance=changes.append)
@@ -78,9 +77,7 @@ def test_what_was_received_is_not_committed_when_the_queue_was_lost_meanwhile(
             assert len(late.assignment()) == 2
 
 
-def test_a_queue_that_was_anothers_in_between_goes_on_where_that_one_stopped(
-    server: Standalone, topic: str
-) -> None:
+def test_queue_owned_by_another_in_between_resumes_at_its_progress(server: Standalone, topic: str) -> None:
     changes: list[rmqpy.Rebalance] = []
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as late:
         late.subscribe(topic, on_rebalance=changes.append)
@@ -104,7 +101,7 @@ def test_a_queue_that_was_anothers_in_between_goes_on_where_that_one_stopped(
     assert frozenset.union(*(change.assigned for change in changes)) == reached.keys()
 
 
-def test_committing_works_while_queues_are_handed_over(server: Standalone, topic: str) -> None:
+def test_commit_works_in_on_rebalance(server: Standalone, topic: str) -> None:
     committed: list[int] = []
     with (
         rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as first,
@@ -129,18 +126,18 @@ def test_committing_works_while_queues_are_handed_over(server: Standalone, topic
     assert min(committed) >= 2
 
 
-def test_a_consumer_either_shares_or_is_assigned(server: Standalone, topic: str) -> None:
+def test_subscribe_and_assign_exclude_each_other(server: Standalone, topic: str) -> None:
     with rmqpy.PullConsumer(topic, server.namesrv, auto_commit=False) as consumer:
         consumer.assign(consumer.queues(topic))
-        with pytest.raises(RuntimeError, match="assigned queues"):
+        with pytest.raises(RuntimeError, match="cannot follow assign"):
             consumer.subscribe(topic)
     with rmqpy.PullConsumer(topic, server.namesrv) as consumer:
         consumer.subscribe(topic)
-        with pytest.raises(RuntimeError, match="shares the queues"):
+        with pytest.raises(RuntimeError, match="cannot follow subscribe"):
             consumer.assign(consumer.queues(topic))
 
 
-async def test_an_event_loop_shares_as_well(server: Standalone, topic: str) -> None:
+async def test_async_members_share_queues_too(server: Standalone, topic: str) -> None:
     changes: list[rmqpy.Rebalance] = []
     async with rmqpy.AsyncPullConsumer(topic, server.namesrv, start_from="earliest") as consumer:
 
@@ -157,9 +154,7 @@ async def test_an_event_loop_shares_as_well(server: Standalone, topic: str) -> N
     assert sum(len(change.assigned) for change in changes) == 4
 
 
-def test_one_call_subscribes_to_several_topics_and_tells_of_them_together(
-    server: Standalone, topic: str
-) -> None:
+def test_one_subscribe_call_covers_several_topics_with_one_callback(server: Standalone, topic: str) -> None:
     topics = [f"{topic}-a", f"{topic}-b"]
     changes: list[rmqpy.Rebalance] = []
     for name in topics:

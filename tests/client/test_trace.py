@@ -1,4 +1,4 @@
-"""Message trace: what producers and consumers with `trace` note, at our own broker as it comes."""
+"""Message trace: records of producers and consumers with `trace`, at our broker with its defaults."""
 
 import asyncio
 import threading
@@ -11,12 +11,14 @@ import foreign
 import rmqpy
 from rmqpy import errors, testing
 from rmqpy.admin.traces import Step
-from rmqpy.client import trace_dispatcher
-from rmqpy.client.trace_dispatcher import TraceDispatcher
+from rmqpy.client.producer.producer import open_send
+from rmqpy.client.trace import dispatcher as trace_dispatcher
+from rmqpy.client.trace.dispatcher import TraceDispatcher
 from rmqpy.protocol.names import TRACE_TOPIC
 from rmqpy.server import Standalone
+from waiting import until
 
-from .live import make_topic, until
+from .live import make_topic
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +30,12 @@ def server() -> Iterator[Standalone]:
 
 @pytest.fixture
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is traced leaves soon."""
+    """Send traces soon."""
     monkeypatch.setattr(trace_dispatcher, "INTERVAL_S", 0.02)
 
 
 def found(server: Standalone, message_id: str, count: int, trace_topic: str = TRACE_TOPIC) -> list[Step]:
-    """The steps of a message, once so many have ended."""
+    """Return the steps of a message, once this number has ended."""
     steps: list[Step] = []
 
     def have_ended() -> bool:
@@ -84,7 +86,7 @@ def test_a_message_is_followed_from_its_producer_through_each_delivery(
         assert admin.messages_by_key(TRACE_TOPIC, "A-2"), "keys find it, too"
 
 
-def test_keys_that_only_other_programs_write_do_not_end_the_trace(server: Standalone, prompt: None) -> None:
+def test_foreign_keys_do_not_end_the_trace(server: Standalone, prompt: None) -> None:
     with foreign.producer(server, "orders") as store:
         store(b"foreign", {"KEYS": "a\tb", "UNIQ_KEY": "foreign-1"})
     with consuming(server, "keys", lambda message: None):
@@ -95,7 +97,7 @@ def test_keys_that_only_other_programs_write_do_not_end_the_trace(server: Standa
     assert [(step.what, step.group, step.outcome) for step in steps] == [("consume", "keys", "success")]
 
 
-def test_what_a_poll_hands_out_is_noted_as_consumed(server: Standalone, prompt: None) -> None:
+def test_polled_messages_are_traced_as_consumed(server: Standalone, prompt: None) -> None:
     with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
         sent = [producer.send("orders", b"polled", keys="P-1") for _ in range(3)]
     with rmqpy.PullConsumer("audit", server.namesrv, start_from="earliest", trace=True) as consumer:
@@ -112,7 +114,7 @@ def test_what_a_poll_hands_out_is_noted_as_consumed(server: Standalone, prompt: 
         ]
 
 
-def test_an_asynchronous_poll_is_noted_too(server: Standalone, prompt: None) -> None:
+def test_async_poll_is_traced_too(server: Standalone, prompt: None) -> None:
     async def use() -> str:
         async with rmqpy.AsyncPullConsumer("late-audit", server.namesrv, trace=True) as consumer:
             await consumer.assign(await consumer.queues("orders"))
@@ -126,7 +128,7 @@ def test_an_asynchronous_poll_is_noted_too(server: Standalone, prompt: None) -> 
     assert (step.what, step.group, step.outcome) == ("consume", "late-audit", "success")
 
 
-def test_every_way_to_send_is_noted_once(server: Standalone, prompt: None) -> None:
+def test_every_kind_of_send_is_traced_once(server: Standalone, prompt: None) -> None:
     with rmqpy.Producer(server.namesrv, group="shop", trace="own-traces") as producer:
         one = rmqpy.Message("orders", b"again and again")
         sent = [
@@ -148,7 +150,7 @@ def test_every_way_to_send_is_noted_once(server: Standalone, prompt: None) -> No
         assert (step.what, step.group, step.outcome) == ("send", "shop", "success")
 
 
-def test_a_transaction_has_its_half_and_its_end(server: Standalone, prompt: None) -> None:
+def test_transaction_traces_its_half_and_its_end(server: Standalone, prompt: None) -> None:
     with rmqpy.Producer(server.namesrv, group="transfers", trace=True) as producer:
         with producer.transaction("orders", b"committed", keys="T-1") as committed:
             pass
@@ -162,7 +164,7 @@ def test_a_transaction_has_its_half_and_its_end(server: Standalone, prompt: None
         ]
 
 
-def test_a_handler_that_raises_and_one_that_awaits_are_told_apart(server: Standalone, prompt: None) -> None:
+def test_failing_and_async_handlers_are_traced_correctly(server: Standalone, prompt: None) -> None:
     with rmqpy.Producer(server.namesrv) as producer:
         sent = producer.send("orders", b"hello")
 
@@ -187,7 +189,7 @@ def test_a_handler_that_raises_and_one_that_awaits_are_told_apart(server: Standa
     assert ("awaiting", "success") in [(step.group, step.outcome) for step in asyncio.run(use())]
 
 
-def test_nothing_is_noted_where_the_broker_wants_no_traces() -> None:
+def test_nothing_is_traced_if_the_broker_disables_it() -> None:
     with testing.broker(traceOn=False) as server:
         make_topic(server, "orders")
         with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
@@ -201,7 +203,7 @@ def test_nothing_is_noted_where_the_broker_wants_no_traces() -> None:
             admin.topic(TRACE_TOPIC)
 
 
-def test_sends_go_on_while_no_broker_takes_notes_which_are_dropped_and_counted(
+def test_sends_continue_while_traces_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(trace_dispatcher, "NOTES_MAX", 10)
@@ -218,10 +220,10 @@ def test_sends_go_on_while_no_broker_takes_notes_which_are_dropped_and_counted(
     assert len(told) <= 3, "once, not for each"
 
 
-def test_notes_fill_messages_up_to_what_their_keys_and_bodies_may_have(
-    server: Standalone, prompt: None
-) -> None:
-    dispatcher = TraceDispatcher(rmqpy.ClientConfig.of(server.namesrv), "many-traces", "shop", "PRODUCE")
+def test_trace_messages_respect_key_and_body_limits(server: Standalone, prompt: None) -> None:
+    dispatcher = TraceDispatcher(
+        rmqpy.ClientConfig.of(server.namesrv), "many-traces", "shop", "PRODUCE", open_send
+    )
     for number in range(5_000):
         dispatcher.put(f"Recall\x011\x01R\x01shop\x01orders\x01ID{number:030}\x01true\x02", f"ID{number:030}")
     dispatcher.put("Recall\x011\x01R\x01shop\x01orders\x01IDX\x01true\x02", "IDX", ["K" * 30_000])

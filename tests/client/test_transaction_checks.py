@@ -12,10 +12,10 @@ import rmqpy
 from golden import golden_frame
 from rmqpy import ClientConfig, TransactionState
 from rmqpy.protocol.codes import RequestCode
+from waiting import until
 from wire import ONEWAY, Frame
 
 from .fakes import Broker, Brokers, NameServer, properties, record
-from .live import until
 
 MESSAGE_ID = "AC110001000018B4AAC2000000000001"
 
@@ -106,7 +106,7 @@ def fails(message: rmqpy.ReceivedMessage) -> bool:
     ],
     ids=["true", "false", "none", "commit", "rollback", "unknown", "nonsense", "raises"],
 )
-def test_the_broker_that_asks_gets_the_decision(
+def test_decision_goes_to_the_asking_broker(
     name_server: NameServer, asking: Brokers, check: Check, value: str
 ) -> None:
     with rmqpy.Producer(name_server.address, group="shop", transaction_checker=check):
@@ -129,7 +129,7 @@ def test_the_broker_that_asks_gets_the_decision(
         assert decided(asking[0]) == []
 
 
-def test_a_checker_gets_the_message_as_consumers_would(name_server: NameServer, asking: Brokers) -> None:
+def test_checker_gets_the_message_like_a_consumer(name_server: NameServer, asking: Brokers) -> None:
     got: list[rmqpy.ReceivedMessage] = []
 
     def check(message: rmqpy.ReceivedMessage) -> None:
@@ -146,7 +146,7 @@ def test_a_checker_gets_the_message_as_consumers_would(name_server: NameServer, 
     assert message.queue == rmqpy.MessageQueue("orders", "broker-a", 1)
 
 
-def test_a_checker_that_fails_is_logged_and_asked_again(
+def test_failing_checker_is_logged_and_asked_again(
     name_server: NameServer, asking: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     with rmqpy.Producer(name_server.address, group="shop", transaction_checker=fails):
@@ -175,7 +175,7 @@ def test_names_of_a_namespace_are_plain_to_a_checker(name_server: NameServer, as
         assert (ext["producerGroup"], ext["topic"]) == ("north%shop", "north%orders")
 
 
-def test_a_question_about_another_group_and_one_that_is_none_are_left_to_others(
+def test_checks_for_other_groups_and_malformed_ones_are_ignored(
     name_server: NameServer, asking: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     with rmqpy.Producer(name_server.address, group="shop", transaction_checker=lambda message: True):
@@ -190,7 +190,7 @@ def test_a_question_about_another_group_and_one_that_is_none_are_left_to_others(
         assert "cannot be read" in caplog.text
 
 
-def test_the_question_of_an_apache_broker_is_understood(name_server: NameServer, asking: Brokers) -> None:
+def test_check_of_an_apache_broker_is_understood(name_server: NameServer, asking: Brokers) -> None:
     got: list[rmqpy.ReceivedMessage] = []
 
     def check(message: rmqpy.ReceivedMessage) -> bool:
@@ -207,7 +207,7 @@ def test_the_question_of_an_apache_broker_is_understood(name_server: NameServer,
     assert (got[0].body, got[0].tag) == (b"tx-u", "TagTx")
 
 
-def test_of_two_producers_each_is_asked_about_its_own_group(name_server: NameServer, asking: Brokers) -> None:
+def test_two_producers_get_checks_of_their_own_groups(name_server: NameServer, asking: Brokers) -> None:
     shop = rmqpy.Producer(name_server.address, group="shop", transaction_checker=lambda message: True)
     stock = rmqpy.Producer(name_server.address, group="stock", transaction_checker=lambda message: False)
     with stock:
@@ -223,9 +223,7 @@ def test_of_two_producers_each_is_asked_about_its_own_group(name_server: NameSer
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_checker_that_hangs_holds_up_no_check_of_another_producer(
-    name_server: NameServer, asking: Brokers
-) -> None:
+def test_hanging_checker_delays_no_other_producer(name_server: NameServer, asking: Brokers) -> None:
     broker = asking[0]
     is_asked, may_end = threading.Event(), threading.Event()
 
@@ -253,9 +251,7 @@ def test_a_checker_that_hangs_holds_up_no_check_of_another_producer(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_slow_checker_keeps_neither_sends_nor_the_end_waiting(
-    name_server: NameServer, asking: Brokers
-) -> None:
+def test_slow_checker_delays_neither_sends_nor_close(name_server: NameServer, asking: Brokers) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
     def check(message: rmqpy.ReceivedMessage) -> bool:
@@ -287,14 +283,14 @@ async def test_a_coroutine_function_runs_in_the_producers_loop(
 
 
 @pytest.mark.usefixtures("quiet")
-async def test_a_coroutine_that_hangs_ends_with_its_producer(
+async def test_hanging_coroutine_checker_ends_with_its_producer(
     name_server: NameServer, asking: Brokers
 ) -> None:
     asked = asyncio.Event()
 
     async def check(message: rmqpy.ReceivedMessage) -> None:
         asked.set()
-        await asyncio.sleep(3_600)
+        await asyncio.Event().wait()
 
     async with rmqpy.AsyncProducer(name_server.address, group="shop", transaction_checker=check):
         await asyncio.to_thread(until, lambda: is_member(asking[0], "shop"))

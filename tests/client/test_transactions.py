@@ -1,4 +1,4 @@
-"""Transactions: a message is seen if, and only if, its block succeeds, whatever happens to client and broker."""
+"""Transactions: a message is visible only if its block succeeds, whatever happens to client and broker."""
 
 import asyncio
 import subprocess
@@ -14,8 +14,9 @@ from rmqpy import ClientConfig, TransactionState, errors, testing
 from rmqpy.remoting.client import run
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
+from waiting import until
 
-from .live import WAIT_S, make_topic, until
+from .live import WAIT_S, make_topic
 
 
 def seen(namesrv: str | ClientConfig, topic: str) -> list[rmqpy.ReceivedMessage]:
@@ -56,7 +57,7 @@ def failing(transaction: rmqpy.Transaction, *steps: Callable[[], object]) -> Non
         raise Mishap
 
 
-def test_a_message_is_seen_when_its_block_is_left_and_not_before(server: Standalone, topic: str) -> None:
+def test_message_is_visible_only_after_its_block(server: Standalone, topic: str) -> None:
     with producer(server) as shop:
         with shop.transaction(topic, b"paid") as transaction:
             assert bodies(server.namesrv, topic) == []
@@ -79,7 +80,7 @@ def test_an_exception_rolls_back_and_is_raised_on(server: Standalone, topic: str
     assert bodies(server.namesrv, topic) == []
 
 
-def test_what_is_decided_inside_the_block_is_not_decided_again(server: Standalone, topic: str) -> None:
+def test_decision_inside_the_block_is_final(server: Standalone, topic: str) -> None:
     with producer(server) as shop:
         with shop.transaction(topic, b"taken back") as transaction:
             transaction.rollback()
@@ -91,7 +92,7 @@ def test_what_is_decided_inside_the_block_is_not_decided_again(server: Standalon
     assert bodies(server.namesrv, topic) == ["committed"]
 
 
-def test_what_is_left_unknown_is_open_still(server: Standalone, topic: str) -> None:
+def test_unknown_transaction_stays_open(server: Standalone, topic: str) -> None:
     with producer(server) as shop:
         transaction = shop.transaction(topic, b"who knows")
         with pytest.raises(Mishap):
@@ -100,11 +101,11 @@ def test_what_is_left_unknown_is_open_still(server: Standalone, topic: str) -> N
         with pytest.raises(errors.TransactionError):
             transaction.commit()
         assert bodies(server.namesrv, topic) == []
-        run(shop._end_half(transaction.message, transaction.half, TransactionState.COMMIT))
+        run(shop._transactions.end(shop, transaction.message, transaction.half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["who knows"]
 
 
-def test_a_committed_message_has_all_that_was_sent(server: Standalone, topic: str) -> None:
+def test_committed_message_is_complete(server: Standalone, topic: str) -> None:
     large = b"0123456789" * 10_000
     message = rmqpy.Message(
         topic, large, tag="paid", keys=["A", "B"], properties={"colour": "red"}, sharding_key="k", flag=7
@@ -125,7 +126,7 @@ def test_a_delay_begins_with_the_commit(server: Standalone, topic: str) -> None:
         until(lambda: bodies(server.namesrv, topic) == ["later"])
 
 
-async def test_the_same_holds_in_an_event_loop(server: Standalone, topic: str) -> None:
+async def test_async_transactions_behave_alike(server: Standalone, topic: str) -> None:
     async with rmqpy.AsyncProducer(server.namesrv, group="shop") as shop:
         async with shop.transaction(topic, b"paid") as transaction:
             assert transaction.half.ok
@@ -143,7 +144,7 @@ async def test_the_same_holds_in_an_event_loop(server: Standalone, topic: str) -
         async def dawdle() -> None:
             async with shop.transaction(topic, b"cancelled"):
                 entered.set()
-                await asyncio.sleep(WAIT_S)
+                await asyncio.Event().wait()
 
         entered = asyncio.Event()
         task = asyncio.create_task(dawdle())
@@ -201,22 +202,20 @@ def test_transactions_need_a_group(server: Standalone) -> None:
 def test_a_transaction_is_used_once_and_inside_of_its_block(server: Standalone, topic: str) -> None:
     with producer(server) as shop:
         transaction = shop.transaction(topic, b"x")
-        with pytest.raises(errors.TransactionError, match="has not begun"):
+        with pytest.raises(errors.TransactionError, match="has not started"):
             transaction.commit()
         with transaction:
             pass
-        with pytest.raises(errors.TransactionError, match="used once"), transaction:
+        with pytest.raises(errors.TransactionError, match="entered only once"), transaction:
             pass
         with pytest.raises(errors.MessageTooLarge), shop.transaction(topic, b"x" * (5 << 20)):
-            pytest.fail("it has not begun")
+            pytest.fail("it has not started")
 
 
 # ---- what fails ----------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_is_closed_inside_the_block_leaves_the_transaction_open(
-    server: Standalone, topic: str
-) -> None:
+def test_producer_closed_inside_the_block_leaves_the_transaction_open(server: Standalone, topic: str) -> None:
     shop = producer(server)
     with (
         pytest.raises(errors.TransactionError, match="closed") as failed,
@@ -226,7 +225,7 @@ def test_a_producer_that_is_closed_inside_the_block_leaves_the_transaction_open(
     assert isinstance(failed.value.__cause__, errors.ClosedError)
     assert bodies(server.namesrv, topic) == []
     with producer(server) as another:
-        run(another._end_half(open_.message, open_.half, TransactionState.COMMIT))
+        run(another._transactions.end(another, open_.message, open_.half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["x"]
 
 
@@ -248,17 +247,15 @@ def killed(namesrv: str, topic: str) -> rmqpy.SendResult:
     return rmqpy.SendResult(message_id, place, queue, int(offset), rmqpy.SendStatus.SEND_OK)
 
 
-def test_a_process_that_is_killed_inside_the_block_leaves_the_transaction_open(
-    server: Standalone, topic: str
-) -> None:
+def test_process_killed_inside_the_block_leaves_the_transaction_open(server: Standalone, topic: str) -> None:
     half = killed(server.namesrv, topic)
     assert bodies(server.namesrv, topic) == []
     with producer(server) as another:
-        run(another._end_half(rmqpy.Message(topic, b"half"), half, TransactionState.COMMIT))
+        run(another._transactions.end(another, rmqpy.Message(topic, b"half"), half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["half"]
 
 
-def test_a_broker_that_restarts_inside_the_block_keeps_the_transaction(tmp_path: Path) -> None:
+def test_broker_restart_inside_the_block_keeps_the_transaction(tmp_path: Path) -> None:
     def start(ports: tuple[int, int] = (0, 0)) -> Standalone:
         return Standalone(tmp_path, namesrv_port=ports[0], broker_port=ports[1], **SMALL)
 
@@ -307,7 +304,7 @@ def decide_when_asked(server: Standalone, clock: testing.HandClock, decision: bo
 
 
 @pytest.mark.parametrize("decision", [True, False], ids=["commit", "rollback"])
-def test_what_a_killed_process_left_open_is_decided_by_the_next_one(
+def test_transaction_of_a_killed_process_is_decided_by_the_next_one(
     timed: Standalone, clock: testing.HandClock, decision: bool
 ) -> None:
     message_id = killed(timed.namesrv, "orders").message_id
@@ -315,7 +312,7 @@ def test_what_a_killed_process_left_open_is_decided_by_the_next_one(
     assert set(decide_when_asked(timed, clock, decision)) == {message_id}
 
 
-def test_what_is_left_unknown_is_asked_of_its_own_producer(
+def test_unknown_transaction_is_checked_at_its_own_producer(
     timed: Standalone, clock: testing.HandClock
 ) -> None:
     asked: list[rmqpy.ReceivedMessage] = []

@@ -1,4 +1,4 @@
-"""Worker pools: as few workers as it takes, as many as are needed. The pools alone, without brokers."""
+"""Worker pools: as few workers as possible, as many as needed. The pools alone, without brokers."""
 
 import asyncio
 import threading
@@ -49,7 +49,7 @@ async def has_come(event: threading.Event) -> bool:
 
 
 @pytest.mark.parametrize("is_put_at_once", [True, False], ids=["at once", "one by one"])
-async def test_handlers_that_block_run_side_by_side_on_all_threads(is_put_at_once: bool) -> None:
+async def test_blocking_handlers_run_concurrently_on_all_threads(is_put_at_once: bool) -> None:
     pool: WorkerPool[WordQueue] = ThreadWorkerPool(8, "pool")
     all_at_once = threading.Barrier(8)
     left = threading.Semaphore(0)
@@ -71,7 +71,7 @@ async def test_handlers_that_block_run_side_by_side_on_all_threads(is_put_at_onc
     pool.dismiss()
 
 
-async def test_a_stuck_handler_holds_up_no_other_message() -> None:
+async def test_stuck_handler_delays_no_other_message() -> None:
     pool: WorkerPool[WordQueue] = ThreadWorkerPool(2, "pool")
     others, may_return, returned = threading.Event(), threading.Event(), threading.Event()
     seen: list[str] = []
@@ -104,7 +104,7 @@ async def test_slow_handlers_get_all_threads_even_if_none_of_them_looks_stuck(
     threads: set[threading.Thread] = set()
 
     def handle(word: str) -> None:
-        time.sleep(2 * worker_pool.BRISK_S)
+        time.sleep(2 * worker_pool.BRISK_S)  # a slow handler
         threads.add(threading.current_thread())
         if len(threads) == 4:
             all_active.set()
@@ -115,7 +115,7 @@ async def test_slow_handlers_get_all_threads_even_if_none_of_them_looks_stuck(
     pool.dismiss()
 
 
-async def test_a_message_that_comes_while_all_workers_are_parked_is_taken() -> None:
+async def test_message_arriving_while_all_workers_are_parked_is_taken() -> None:
     pool: WorkerPool[WordQueue] = ThreadWorkerPool(3, "pool")
     taken = threading.Event()
     pool.start(doing(lambda _: taken.set()), pytest.fail)
@@ -127,7 +127,7 @@ async def test_a_message_that_comes_while_all_workers_are_parked_is_taken() -> N
     pool.dismiss()
 
 
-async def test_each_queue_gets_its_turn_though_another_one_never_ends() -> None:
+async def test_every_queue_gets_its_turn() -> None:
     pool: WorkerPool[WordQueue] = ThreadWorkerPool(1, "pool")
     endless, other = WordQueue(pool), WordQueue(pool)
     seen = threading.Event()
@@ -145,7 +145,7 @@ async def test_each_queue_gets_its_turn_though_another_one_never_ends() -> None:
     pool.dismiss()
 
 
-async def test_coroutines_run_side_by_side_in_all_tasks() -> None:
+async def test_coroutines_run_concurrently_in_all_tasks() -> None:
     pool: WorkerPool[WordQueue] = TaskWorkerPool(5)
     inside, may_return, over = 0, asyncio.Event(), asyncio.Event()
 

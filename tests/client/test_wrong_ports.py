@@ -1,4 +1,4 @@
-"""A client that was given the port of another server: it says what answers there."""
+"""Clients with the port of another server: they report what answers there."""
 
 import socket
 import threading
@@ -15,7 +15,7 @@ Answering = Callable[[bytes], str]
 
 @pytest.fixture
 def answering() -> Iterator[Answering]:
-    """A server that answers whatever comes with some bytes, and hangs up."""
+    """A server that answers any input with some bytes, and hangs up."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
@@ -55,7 +55,7 @@ def answering() -> Iterator[Answering]:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH,"),
     ],
 )
-def test_what_answers_at_a_wrong_port_is_named(answering: Answering, answer: bytes, name: str) -> None:
+def test_server_at_a_wrong_port_is_named(answering: Answering, answer: bytes, name: str) -> None:
     address = answering(answer)
     config = rmqpy.ClientConfig(namesrv=address, request_timeout=10.0)
     with rmqpy.Admin(config) as admin, pytest.raises(errors.RocketMQError) as raised:
@@ -68,8 +68,8 @@ def test_what_answers_at_a_wrong_port_is_named(answering: Answering, answer: byt
     assert f"it answers {name} not RocketMQ" in str(raised.value)
 
 
-def test_a_broker_in_the_place_of_a_name_server_is_named(server: Standalone) -> None:
-    told = f"{server.broker} is no name server, but probably a broker: .*9876"
+def test_broker_used_as_a_name_server_is_named(server: Standalone) -> None:
+    told = f"{server.broker} is not a name server, probably a broker: .*9876"
     with rmqpy.Admin(server.broker) as admin, pytest.raises(errors.Unsupported, match=told):
         admin.topics()
     with rmqpy.Producer(server.broker) as producer, pytest.raises(errors.Unsupported, match=told):

@@ -1,1 +1,1 @@
-"""Tests of the console; a package, so that what browses its pages runs as a program, too."""
+"""Tests of the console, and the hostile texts that its campaigns show, too."""

@@ -1,4 +1,4 @@
-"""Names and texts of somebody who wants to run code in the browser of whoever looks: a hundred."""
+"""A hundred names and texts of an attacker who wants to run code in a visitor's browser."""
 
 from itertools import islice, product
 from typing import Final
@@ -34,7 +34,7 @@ _MARKUP: Final = (
 )
 _AROUND: Final = ("{}", '"{}', "'>{}", "`{}`")
 
-#: Bodies, properties, client ids and groups, of which none may do anything but be read.
+#: Bodies, properties, client ids and groups, which must only be displayed.
 TEXTS: Final = tuple(islice((around.format(text) for around, text in product(_AROUND, _MARKUP)), 100))
 #: Names of topics are letters, digits, - _ % and |, so that these are the worst.
 NAMES: Final = ("__proto__", "constructor", "%3Cscript%3E", "javascript|alert", "--", "%2e%2e%2f")

@@ -89,17 +89,26 @@ class EventSource extends Target {
 }
 
 const body = new Element("body");
-const places = Object.fromEntries(["top", "nav", "main"].map((id) => [id, new Element(id)]));
+const places = Object.fromEntries(["top", "nav", "strip", "main"].map((id) => [id, new Element(id)]));
 body.append(...Object.values(places));
 const page = new Target();
 const answers = {
   "/console/about.json": { namesrv: ["127.0.0.1:9876"], allow_changes: true, version: "1", bodies: "shown" },
   "/api/v1/overview": { lag: 0, dead_letters: 0, topics: 1, groups: 1, missing: [], worst_groups: [], worst_dead_letters: [] },
   "/api/v1/health": [],
+  "/api/v1/status": {
+    level: "bad", more: 0, accepting: 1, lag: 3, dead_letters: 0,
+    items: [
+      { level: "bad", check: "master of broker-b", found: "broker-b has no master: it is unreachable", advice: "start it, or promote the slave",
+        steps: [{ kind: "promote", name: "broker-b", broker_id: 1 }, { kind: "replicas", name: "broker-b", broker_id: 0 }] },
+      { level: "warn", check: "clock of broker-a", found: "its clock is 20 s ahead", advice: "synchronize it", steps: [] },
+    ],
+  },
 };
 let isAway = false;
 Object.assign(globalThis, {
   Node, EventSource,
+  requestAnimationFrame: () => {},
   document: Object.assign(new Target(), {
     body, documentElement: new Element("html"), visibilityState: "visible",
     getElementById: (id) => places[id],
@@ -148,10 +157,20 @@ const SCENARIOS = {
     await settled();
     const after = places.main.textContent;
     const during = body.classes?.away;
+    const lost = places.strip.textContent;
     isAway = false;
     page.dispatchEvent({ type: "server-lost" });
     await settled();
-    return { before, after, during, back: body.classes?.away };
+    return { before, after, during, back: body.classes?.away, lost, strip: places.strip.textContent };
+  },
+  async strip() {
+    await load("app");
+    await settled();
+    return {
+      text: places.strip.textContent,
+      buttons: [...places.strip.all("button"), ...places.strip.all("a")].map((each) => each.textContent),
+      links: places.strip.all("a").map((each) => each.attributes.href),
+    };
   },
   async dialogs() {
     await load("app");
@@ -164,7 +183,7 @@ const SCENARIOS = {
     return { before, after: document.querySelectorAll("dialog").length, outcome };
   },
   async reset() {
-    answers["/api/v1/groups/billing"] = { progress: [progress("%RETRY%billing"), progress("orders")], members: [], settings: {}, missing: [], disagreements: [] };
+    answers["/api/v1/groups/billing"] = { progress: [progress("%RETRY%billing"), progress("orders")], members: [], settings: {}, missing: [], disagreements: [], checks: [] };
     const { groups } = await load("groups");
     const shown = new Element("div");
     const view = { parts: ["billing"], query: new URLSearchParams(), signal: new AbortController().signal, allowChanges: true };

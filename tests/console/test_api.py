@@ -1,11 +1,10 @@
-"""The JSON API of the console: what it shows, and how lists are filtered, sorted and paged."""
+"""The JSON API of the console: its data, and filters, sorting and pages of lists."""
 
 import base64
 import json
 import logging
 import socket
 import threading
-import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from rmqpy.console.answers import STREAMS_PER_USER
 from rmqpy.console.api import ENDPOINTS
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
+from waiting import until
 
 
 def changed(server: Standalone, path: str, body: Any, method: str = "POST") -> Any:
@@ -27,7 +27,7 @@ def changed(server: Standalone, path: str, body: Any, method: str = "POST") -> A
     return answer.json
 
 
-def test_the_overview_counts_what_there_is(reading: Standalone) -> None:
+def test_overview_counts_brokers_topics_and_groups(reading: Standalone) -> None:
     ask = api_of(reading.http)
     with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
         admin.create_topic("seen", read_queues=1, write_queues=1)
@@ -66,7 +66,7 @@ def test_a_list_is_filtered_sorted_and_paged_by_the_server(reading: Standalone) 
     assert "read_queues" in wrong.json["error"]
 
 
-def test_a_search_says_how_far_it_looked_and_what_it_left_out(reading: Standalone) -> None:
+def test_search_reports_its_range_and_its_limits(reading: Standalone) -> None:
     ask = api_of(reading.http)
     with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
         admin.create_topic("searched", read_queues=1, write_queues=1)
@@ -115,7 +115,7 @@ def test_a_message_is_found_by_key_and_by_either_id_and_shown_whole(reading: Sta
     assert "--topic" in missing.json["hint"]
 
 
-def test_a_topic_that_is_not_there_is_answered_with_what_to_do(reading: Standalone) -> None:
+def test_missing_topic_is_answered_with_a_hint(reading: Standalone) -> None:
     answer = api_of(reading.http)("/topics/nowhere")
     assert answer.status == 404
     assert answer.json["kind"] == "TopicNotFound"
@@ -148,10 +148,8 @@ def test_timed_messages_are_counted_by_when_they_are_due(reading: Standalone) ->
     with rmqpy.Producer(reading.namesrv) as producer:
         for seconds in (3_600, 3_600, 36_000):
             producer.send("reminders", b"later", deliver_after=seconds)
-    deadline = time.monotonic() + 60
     # The broker takes them up a moment after they were stored.
-    while not any(row["waiting"] == 3 for row in timed(reading)):
-        assert time.monotonic() < deadline
+    until(lambda: any(row["waiting"] == 3 for row in timed(reading)))
     [row] = timed(reading)
     assert row["topic"] == "reminders"
     assert sum(row["due_within"].values()) == 3
@@ -185,10 +183,10 @@ def test_offsets_are_previewed_and_then_reset(changing: Standalone) -> None:
         body={"topic": "orders", "to": "end", "offset": 1},
         headers=CHANGE,
     )
-    assert (two.status, two.json["error"]) == (400, "name one place")
+    assert (two.status, two.json["error"]) == (400, "give one position")
 
 
-def test_a_topic_is_made_sent_to_and_deleted(changing: Standalone, caplog: pytest.LogCaptureFixture) -> None:
+def test_topic_is_created_sent_to_and_deleted(changing: Standalone, caplog: pytest.LogCaptureFixture) -> None:
     ask = api_of(changing.http)
     with caplog.at_level(logging.INFO, "rmqpy.console.audit"):
         assert changed(changing, "/topics", {"topic": "fresh", "queues": 2, "type": "FIFO"}) == ["broker-a"]
@@ -210,7 +208,7 @@ def test_a_topic_is_made_sent_to_and_deleted(changing: Standalone, caplog: pytes
     ]
     assert all('"topic":"fresh"' in line and " by 127.0.0.1:" in line for line in lines)
     assert lines[0].endswith(": done")
-    assert "refused: topic 'fresh' exists" in lines[2]
+    assert "refused: topic 'fresh' already exists" in lines[2]
     assert "grüße" not in "".join(lines)
 
 
@@ -220,7 +218,6 @@ def give_up(message: rmqpy.ReceivedMessage) -> None:
 
 def test_dead_letters_are_listed_by_cause_and_sent_again_edited(changing: Standalone) -> None:
     ask = api_of(changing.http)
-    deadline = time.monotonic() + 60
     with rmqpy.Admin(changing.namesrv) as admin, rmqpy.Producer(changing.namesrv) as producer:
         admin.create_topic("boxes", read_queues=1, write_queues=1)
         assert ask("/dead-letters/nobody").status == 404
@@ -229,9 +226,7 @@ def test_dead_letters_are_listed_by_cause_and_sent_again_edited(changing: Standa
         with consumer:
             for number in range(3):
                 producer.send("boxes", f"letter {number}".encode())
-            while not any(each["messages"] == 3 for each in ask("/dead-letters").json["rows"]):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: any(each["messages"] == 3 for each in ask("/dead-letters").json["rows"]))
         counts = ask("/dead-letters").json["rows"]
         assert [(each["group"], each["messages"]) for each in counts] == [("shipping", 3)]
         found = ask("/dead-letters/shipping?filter=customer+0&sort=offset").json["rows"]
@@ -248,8 +243,7 @@ def test_dead_letters_are_listed_by_cause_and_sent_again_edited(changing: Standa
         bodies = [each.body for each in admin.messages_between("%RETRY%shipping")]
         assert sorted(bodies) == [b"letter 2", b"mended"]
         # The index has the new ones a moment after they were stored.
-        while [each["preview"] for each in resent(ask)] != ["letter 0", "letter 2"]:
-            assert time.monotonic() < deadline
+        until(lambda: [each["preview"] for each in resent(ask)] == ["letter 0", "letter 2"])
 
 
 def test_a_text_is_replaced_in_all_bodies_and_one_without_it_is_not_sent(changing: Standalone) -> None:
@@ -262,8 +256,50 @@ def test_a_text_is_replaced_in_all_bodies_and_one_without_it_is_not_sent(changin
         edit = {"letters": letters, "find": '"box": 1', "replace": '"box": 10', "rate": 1_000}
         results = changed(changing, "/dead-letters/packing/resend", edit)
         assert [each["sent_as"] is not None for each in results] == [False, True, False]
-        assert "the body does not have" in results[0]["fault"]
+        assert "the body does not contain" in results[0]["fault"]
         assert [each.body for each in admin.messages_between("%RETRY%packing")] == [b'{"box": 10}']
+
+
+def test_popped_messages_are_listed_and_made_visible(changing: Standalone) -> None:
+    ask = api_of(changing.http)
+    with (
+        rmqpy.Admin(changing.namesrv) as admin,
+        rmqpy.Producer(changing.namesrv) as producer,
+        rmqpy.SimpleConsumer("packers", changing.namesrv, start_from="earliest") as consumer,
+    ):
+        admin.create_topic("crates")
+        sent = [producer.send("crates", b"%d" % number).message_id for number in range(3)]
+        consumer.subscribe("crates")
+        held: list[rmqpy.ReceivedMessage] = []
+        while len(held) < 3:
+            held += consumer.receive(invisible=600, wait=5)
+        consumer.ack(held[0])
+        consumer.extend(held[1], 900)
+        path = "/groups/packers/in-flight"
+        expected = [(held[2].message_id, "crates", 1), (held[1].message_id, "crates", 1)]
+        # The records of a change are readable a moment after its reply.
+        until(
+            lambda: (
+                expected
+                == [
+                    (row["message_id"], row["topic"], row["delivery_attempt"])
+                    for row in ask(path).json["messages"]
+                ]
+            )
+        )
+        rows = ask(path).json["messages"]
+        assert {each.message_id for each in held} == set(sent)
+        assert len({row["client"] for row in rows}) == 1
+        assert rows[0]["client"].startswith("127.0.0.1:")
+        seen = datetime.fromisoformat(rows[0]["visible_at"]) - datetime.fromisoformat(rows[0]["popped_at"])
+        assert seen == timedelta(seconds=600)
+        changed(changing, f"{path}/visible", {name: rows[0][name] for name in ("topic", "handle")})
+        [again] = consumer.receive(invisible=600, wait=5)
+        assert (again.message_id, again.delivery_attempt) == (held[2].message_id, 2)
+        until(lambda: [row["delivery_attempt"] for row in ask(path).json["messages"]] == [2, 1])
+        wrong = ask(f"{path}/visible", method="POST", body={"topic": "crates", "handle": "x"}, headers=CHANGE)
+        assert wrong.status == 400
+        assert ask("/groups/packers-of-old/in-flight").json["messages"] == []
 
 
 def test_half_messages_are_listed_until_they_are_decided_and_asked_about_again(changing: Standalone) -> None:
@@ -277,18 +313,14 @@ def test_half_messages_are_listed_until_they_are_decided_and_asked_about_again(c
             pass
         with producer.transaction("payments", b"who knows") as transaction:
             transaction.leave_unknown()
-        deadline = time.monotonic() + 30
-        while len(found := ask("/half-messages").json["halves"]) != 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        [half] = found
+        [half] = until(lambda: ask("/half-messages").json["halves"], wanted=lambda found: len(found) == 1)
         assert (half["preview"], half["topic"], half["producer_group"]) == ("who knows", "payments", "shop")
         changed(changing, f"/half-messages/{half['offset_message_id']}/check", {})
         gone = ask("/half-messages/0102/check", method="POST", body={}, headers=CHANGE)
         assert gone.status in (400, 404)
 
 
-def test_users_and_rules_are_made_changed_and_removed(
+def test_users_and_rules_are_created_changed_and_removed(
     changing: Standalone, caplog: pytest.LogCaptureFixture
 ) -> None:
     ask = api_of(changing.http)
@@ -341,7 +373,7 @@ def resent(ask: Ask) -> list[Any]:
     return [each for each in rows if each["resent_at"] is not None]
 
 
-def test_a_peer_is_told_of_new_messages_as_they_come(reading: Standalone) -> None:
+def test_new_messages_are_streamed(reading: Standalone) -> None:
     assert reading.http is not None
     host, port = reading.http.split(":")
     with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
@@ -373,7 +405,7 @@ def test_a_peer_is_told_of_new_messages_as_they_come(reading: Standalone) -> Non
     assert json.loads(line[6:])["message_id"] in sent
 
 
-def test_streams_of_events_are_bounded_and_a_server_that_stops_waits_for_none(
+def test_event_streams_are_bounded_and_do_not_delay_a_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with ExitStack() as peers, broker(httpPort=0) as server:
@@ -390,7 +422,7 @@ def test_streams_of_events_are_bounded_and_a_server_that_stops_waits_for_none(
     assert not [each for each in told if not each.name.startswith("rmqpy.control")]
 
 
-def test_the_openapi_document_has_every_path_and_no_reference_that_leads_nowhere(reading: Standalone) -> None:
+def test_openapi_document_has_every_path_and_valid_references(reading: Standalone) -> None:
     found = api_of(reading.http)("/openapi.json").json
     assert found["openapi"] == "3.1.0"
     operations = {(path, method.upper()) for path, each in found["paths"].items() for method in each}
@@ -411,5 +443,5 @@ def test_the_openapi_document_has_every_path_and_no_reference_that_leads_nowhere
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.work.__name__)
-def test_every_endpoint_says_in_a_sentence_what_it_is_for(endpoint: Any) -> None:
+def test_every_endpoint_has_a_summary(endpoint: Any) -> None:
     assert endpoint.summary.endswith((".", "?"))

@@ -1,4 +1,4 @@
-"""Budgets of the console: what one visitor may use, which is never the share of another, and little before a login."""
+"""Budgets of the console: limits of one visitor, which spare the others' shares, and small ones before a login."""
 
 import logging
 import threading
@@ -54,7 +54,7 @@ def guarded() -> Iterator[Standalone]:
     ],
     ids=["user", "nested", "name", "type", "control"],
 )
-def test_a_login_is_answered_and_written_down_in_few_characters(
+def test_login_reply_and_audit_line_are_short(
     guarded: Standalone, caplog: pytest.LogCaptureFixture, body: bytes, status: int
 ) -> None:
     with caplog.at_level(logging.INFO, "rmqpy.console.audit"):
@@ -76,7 +76,7 @@ def test_a_login_is_answered_and_written_down_in_few_characters(
     ],
     ids=range(5),
 )
-def test_a_change_is_answered_and_written_down_in_few_characters(
+def test_change_reply_and_audit_line_are_short(
     changing: Standalone, caplog: pytest.LogCaptureFixture, body: object
 ) -> None:
     with caplog.at_level(logging.INFO, "rmqpy.console.audit"):
@@ -87,7 +87,7 @@ def test_a_change_is_answered_and_written_down_in_few_characters(
 
 
 def test_a_body_is_mostly_text(changing: Standalone) -> None:
-    """Of which each byte takes one or two of memory: lists of lists would take a hundred times what was sent."""
+    """Each byte takes one or two bytes of memory; lists of lists would take a hundred times the input."""
     ask = api_of(changing.http)
     path = "/topics/orders/messages"
     assert ask("/topics", method="POST", body={"topic": "orders"}, headers=CHANGE).status in (200, 409)
@@ -95,10 +95,10 @@ def test_a_body_is_mostly_text(changing: Standalone) -> None:
     assert large.status == 200, large.text
     for hostile in (b"[]", b'"",', b"{},"):
         answer = ask(path, method="POST", body=b'{"body": [' + hostile * (2 * MIB), headers=CHANGE)
-        assert (answer.status, "besides texts" in answer.json["error"]) == (400, True)
+        assert (answer.status, "outside strings" in answer.json["error"]) == (400, True)
 
 
-def test_large_bodies_are_taken_one_at_a_time_and_their_sender_is_waited_for_briefly(
+def test_large_bodies_are_read_one_at_a_time_with_a_deadline(
     changing: Standalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_body, "LONG_S", 0.5)
@@ -117,7 +117,7 @@ def test_large_bodies_are_taken_one_at_a_time_and_their_sender_is_waited_for_bri
         assert answer.status in (200, 404), answer.text
 
 
-def test_wrong_logins_do_not_lock_a_right_one_out(guarded: Standalone) -> None:
+def test_failed_logins_do_not_block_a_valid_one(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     began = threading.Barrier(41)
 
@@ -137,7 +137,7 @@ def test_wrong_logins_do_not_lock_a_right_one_out(guarded: Standalone) -> None:
         assert {each.result().status for each in tried} <= {403, 429}
 
 
-async def test_a_users_logins_end_its_own_sessions_and_not_those_of_others(guarded: Standalone) -> None:
+async def test_logins_end_only_sessions_of_the_same_user(guarded: Standalone) -> None:
     now = 0.0
     kept = Sessions(ClientConfig(namesrv=guarded.namesrv), now=lambda: now)
     try:
@@ -154,7 +154,7 @@ async def test_a_users_logins_end_its_own_sessions_and_not_those_of_others(guard
         await kept.close()
 
 
-async def test_when_all_sessions_are_taken_the_user_with_most_gives_one_up(
+async def test_user_with_most_sessions_loses_one_at_the_limit(
     guarded: Standalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 4)
@@ -178,7 +178,7 @@ async def test_when_all_sessions_are_taken_the_user_with_most_gives_one_up(
         await kept.close()
 
 
-async def test_the_rights_of_a_session_are_asked_again(guarded: Standalone) -> None:
+async def test_session_rights_are_refreshed(guarded: Standalone) -> None:
     now = 0.0
     kept = Sessions(ClientConfig(namesrv=guarded.namesrv), now=lambda: now)
     try:
@@ -206,7 +206,7 @@ def stream(address: str | None, headers: dict[str, str]) -> HTTPResponse:
     return connection.getresponse()
 
 
-def test_the_event_streams_of_one_user_leave_others_theirs(guarded: Standalone) -> None:
+def test_event_streams_of_one_user_spare_others_shares(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     ann, root = cookie_of(log_in(ask, "ann", "ann-secret")), cookie_of(log_in(ask, "root", "root-secret"))
     with ExitStack() as stack:
@@ -216,7 +216,7 @@ def test_the_event_streams_of_one_user_leave_others_theirs(guarded: Standalone) 
         assert stack.enter_context(stream(guarded.http, root)).status == 200
 
 
-def test_two_consoles_of_a_host_have_sessions_of_their_own(guarded: Standalone) -> None:
+def test_consoles_on_one_host_have_separate_sessions(guarded: Standalone) -> None:
     thread = Thread(other := Dashboard(config_of(guarded), port=0, login=True))
     thread.start()
     try:
@@ -233,7 +233,7 @@ def test_two_consoles_of_a_host_have_sessions_of_their_own(guarded: Standalone) 
         thread.stop()
 
 
-def test_a_stream_ends_when_its_user_has_other_rights(
+def test_stream_ends_when_its_users_rights_change(
     guarded: Standalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "RIGHTS_S", 0.0)

@@ -1,4 +1,4 @@
-"""Refusals of the console: of which requests, and what they say."""
+"""Refusals of the console: refused requests, and their reasons."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ READY = {"x-rmqpy-console": "change", "content-type": "application/json"}
         ("GET", {"origin": "http://127.0.0.1:8082", "sec-fetch-site": "same-origin"}, None),
         ("POST", READY, None),
         ("POST", READY | {"origin": "http://127.0.0.1:8082"}, None),
-        # A name that another site has made point to this machine.
+        # A name that another site has pointed at this machine.
         ("GET", {"host": "evil.example:8082"}, 421),
         ("GET", {"host": "127.0.0.1.evil.example"}, 421),
         ("GET", {"host": "["}, 421),
@@ -50,13 +50,13 @@ def test_a_request_that_another_site_may_have_sent_is_refused(
     [
         ({}, None),
         ({"origin": "http://mq.example:8082"}, None),
-        # Something that ends TLS stands in front of it.
+        # A proxy that terminates TLS.
         ({"origin": "https://mq.example:8082"}, None),
         ({"origin": "https://evil.example"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
     ],
 )
-def test_off_loopback_a_console_has_any_name_and_refuses_other_sites(
+def test_remote_console_accepts_any_host_name_but_no_other_site(
     headers: dict[str, str], status: int | None
 ) -> None:
     given = READY | {"host": "mq.example:8082"} | headers
@@ -64,14 +64,14 @@ def test_off_loopback_a_console_has_any_name_and_refuses_other_sites(
     assert (found and found.status) == status
 
 
-def test_a_console_that_only_reads_refuses_changes_and_says_how_to_allow_them(reading: Standalone) -> None:
+def test_read_only_console_refuses_changes_with_advice(reading: Standalone) -> None:
     answer = api_of(reading.http)("/topics", method="POST", body={"topic": "made"}, headers=CHANGE)
     assert answer.status == 403
     assert "--allow-changes" in answer.json["hint"]
     assert api_of(reading.http)("/topics/made").status == 404
 
 
-def test_answers_are_for_the_console_alone(reading: Standalone) -> None:
+def test_responses_are_not_readable_by_other_sites(reading: Standalone) -> None:
     ask = api_of(reading.http)
     for answer in (ask("/topics"), ask("/nowhere"), ask("/topics/nowhere"), ask("/openapi.json")):
         assert answer.headers["content-type"] == "application/json"
@@ -97,16 +97,14 @@ def test_answers_are_for_the_console_alone(reading: Standalone) -> None:
         (b'{"topic": 1}', "topic must be a text, not 1"),
         (b'{"topic": "a", "queues": true}', "queues must be a whole number, not True"),
         (b'{"topic": "a", "queues": 100000}', "queues must be from 1 to 1024, not 100000"),
-        (b'{"topic": "a", "color": "red"}', "there is no color; there are topic, queues"),
+        (b'{"topic": "a", "color": "red"}', "unknown field color; known fields: topic, queues"),
         (b'{"topic": "a", "type": "RED"}', "type must be one of NORMAL"),
         (b'{"topic": "a b"}', "illegal characters"),
         (b'{"topic": "' + b"x" * (70_000) + b'"}', "the body has more than"),
     ],
     ids=range(11),
 )
-def test_a_change_that_cannot_be_understood_is_answered_with_what_is_wrong(
-    changing: Standalone, body: bytes, error: str
-) -> None:
+def test_malformed_change_is_refused_with_the_reason(changing: Standalone, body: bytes, error: str) -> None:
     answer = api_of(changing.http)("/topics", method="POST", body=body, headers=CHANGE)
     assert answer.status == 400
     assert error in answer.json["error"]

@@ -1,4 +1,4 @@
-"""Logins: who needs one, what brokers let each user see and change, what is shown of bodies."""
+"""Logins: visitors that need one, the users' permissions, and visible bodies."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def cookie_of(answer: Answer) -> dict[str, str]:
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
 
 
-def test_nothing_is_told_to_somebody_who_has_not_said_who_they_are(guarded: Standalone) -> None:
+def test_visitor_without_a_login_sees_nothing(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     for path in ("/overview", "/topics", "/messages?topic=orders", "/overview/events"):
         assert ask(path).status == 401
@@ -72,7 +72,7 @@ def test_nothing_is_told_to_somebody_who_has_not_said_who_they_are(guarded: Stan
     assert (refused.status, refused.json["error"]) == (401, "log in first")
 
 
-def test_a_session_is_its_browsers_alone_and_ends_with_the_logout(guarded: Standalone) -> None:
+def test_session_is_bound_to_its_browser_and_ends_with_the_logout(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     entered = log_in(ask, "root", "root-secret")
     assert entered.json == {"user": "root", "is_super": True}
@@ -82,14 +82,14 @@ def test_a_session_is_its_browsers_alone_and_ends_with_the_logout(guarded: Stand
     mine = cookie_of(entered)
     assert ask("/topics", headers=mine).status == 200
     assert ask("/console/about.json", api=False, headers=mine).json["user"] == "root"
-    # What another site may send.
+    # Requests that another site may send.
     assert ask("/session", method="POST", body={"user": "root", "secret": "root-secret"}).status == 403
     assert log_in(ask, "root", "root-secret", Origin="http://evil.example").status == 403
     assert ask("/session", method="DELETE", body={}, headers=mine | CHANGE).status == 200
     assert ask("/topics", headers=mine).status == 401
 
 
-def test_wrong_secrets_and_unknown_users_are_refused_alike_and_leave_a_line(
+def test_wrong_secrets_and_unknown_users_are_refused_alike_and_audited(
     guarded: Standalone, caplog: pytest.LogCaptureFixture
 ) -> None:
     ask = api_of(guarded.http)
@@ -108,7 +108,7 @@ def test_wrong_secrets_and_unknown_users_are_refused_alike_and_leave_a_line(
 @pytest.mark.parametrize(
     "body", [[], {}, {"user": "a"}, {"user": 1, "secret": "b"}, {"user": "", "secret": ""}]
 )
-def test_a_login_that_names_nobody_is_answered_with_what_is_wrong(guarded: Standalone, body: Any) -> None:
+def test_login_without_a_user_is_refused_with_the_reason(guarded: Standalone, body: Any) -> None:
     answer = api_of(guarded.http)("/session", method="POST", body=body, headers=CHANGE)
     assert answer.status == 400
     assert answer.json["error"]
@@ -136,7 +136,7 @@ def test_brokers_decide_what_each_user_sees_and_changes(
     assert ' by "root" at 127.0.0.1:' in lines[1]
 
 
-def test_what_normal_users_see_of_bodies_is_set_and_super_users_see_all(guarded: Standalone) -> None:
+def test_body_visibility_is_configured_for_normal_users_only(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     ann = cookie_of(log_in(ask, "ann", "ann-secret"))
     root = cookie_of(log_in(ask, "root", "root-secret"))
@@ -146,13 +146,13 @@ def test_what_normal_users_see_of_bodies_is_set_and_super_users_see_all(guarded:
         one = ask(f"/messages/{row['offset_message_id']}?topic=orders", headers=who).json
         assert one["text"] == seen
         assert [each["preview"] for each in ask("/topics/orders/newest", headers=who).json] == [seen]
-    # A search would tell, by what it finds, what bodies hold.
+    # The results of a search would reveal the contents of bodies.
     asked = ask("/messages?topic=orders&text=Ada", headers=ann)
     assert asked.status == 403
     assert "bodies" in asked.json["error"]
 
 
-def test_hidden_bodies_are_in_no_answer() -> None:
+def test_hidden_bodies_are_in_no_response() -> None:
     with broker(httpPort=0, httpBodies="hidden") as server:
         with rmqpy.Producer(server.namesrv) as producer:
             sent = producer.send("orders", CARD)
@@ -182,12 +182,12 @@ def test_a_masked_text_keeps_its_form(text: str, form: str) -> None:
     assert masked(text) == form
 
 
-def test_off_loopback_a_console_serves_only_those_who_have_logged_in(guarded: Standalone) -> None:
+def test_remote_console_requires_a_login(guarded: Standalone) -> None:
     async def visit() -> None:
         config = ClientConfig(namesrv=guarded.namesrv, credentials=ROOT)
         async with Dashboard(config, host="0.0.0.0", port=0) as dashboard:
             ask = api_of(dashboard.address.replace("0.0.0.0", "127.0.0.1"))
-            # It signs nothing for a visitor with what it was started with.
+            # It never signs a visitor's requests with its own credentials.
             assert (await asyncio.to_thread(ask, "/topics")).status == 401
             entered = await asyncio.to_thread(log_in, ask, "ann", "ann-secret")
             assert (await asyncio.to_thread(ask, "/topics", headers=cookie_of(entered))).status == 200
@@ -195,7 +195,7 @@ def test_off_loopback_a_console_serves_only_those_who_have_logged_in(guarded: St
     asyncio.run(visit())
 
 
-def test_nobody_can_log_in_where_brokers_let_everybody_in() -> None:
+def test_login_is_refused_without_access_control_at_brokers() -> None:
     with broker(httpPort=0, bindAddress="0.0.0.0", brokerIP1="127.0.0.1", httpAllowChanges=True) as server:
         assert server.http is not None
         ask = api_of(f"127.0.0.1:{server.http.rpartition(':')[2]}")
@@ -203,14 +203,12 @@ def test_nobody_can_log_in_where_brokers_let_everybody_in() -> None:
             assert ask(path).status == 401
         answer = log_in(ask, "root", "root-secret")
         assert answer.status == 403
-        assert "lets everybody in" in answer.json["error"]
+        assert "has no authentication" in answer.json["error"]
         assert "authenticationEnabled" in answer.json["hint"]
         assert ask("/livez", api=False).status == 200
 
 
-async def test_sessions_end_unused_or_old_and_there_are_so_many(
-    guarded: Standalone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sessions_expire_and_are_bounded(guarded: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
     assert SESSIONS_MAX == 64
@@ -220,7 +218,7 @@ async def test_sessions_end_unused_or_old_and_there_are_so_many(
     now += 1
     assert await kept.find(first) is not None
     third, _ = await kept.log_in("ann", "ann-secret")
-    # Of three the one that was unused longest has ended.
+    # Of three, the least recently used one has ended.
     assert [await kept.find(each) is not None for each in (first, second, third)] == [True, False, True]
     now += IDLE_S + 1
     assert await kept.find(first) is None
@@ -234,7 +232,7 @@ async def test_sessions_end_unused_or_old_and_there_are_so_many(
     await kept.close()
 
 
-def test_a_user_that_was_disabled_is_served_no_longer(guarded: Standalone) -> None:
+def test_disabled_user_loses_its_session(guarded: Standalone) -> None:
     ask = api_of(guarded.http)
     with rmqpy.Admin(config_of(guarded)) as admin:
         admin.create_user("bob", "bob-secret", is_super=True)

@@ -1,6 +1,7 @@
-"""Pages of the console: what they are made of, and one of them in a browser, where the machine has one."""
+"""Pages of the console: their files, and one page in a browser if the machine has one."""
 
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -17,13 +18,16 @@ from rmqpy.server import Standalone
 
 ASSETS = Path(site.__file__).parent / "assets"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-#: Ways to make markup, or code, of a text.
+#: The chart library, and the hash of dist/uPlot.esm.js in its npm package.
+VENDORED = "uplot.js"
+PUBLISHED_SHA256 = "5dd9b3281aa64b461b42d9945f6adb2649d346502b12281a9ae0d46599a80eba"
+#: Ways to turn a text into markup or code.
 MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|DOMParser|srcdoc|\.style\b"
 )
 
 
-def test_the_pages_are_small_and_served_as_what_they_are(reading: Standalone) -> None:
+def test_pages_are_small_and_have_their_content_types(reading: Standalone) -> None:
     ask = api_of(reading.http)
     kinds = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
     whole = 0
@@ -37,14 +41,28 @@ def test_the_pages_are_small_and_served_as_what_they_are(reading: Standalone) ->
     assert ask("/console/../site.py", api=False).status == 404
 
 
-@pytest.mark.parametrize("path", sorted(ASSETS.iterdir()), ids=lambda path: path.name)
-def test_a_page_loads_nothing_from_elsewhere_and_makes_no_markup_of_texts(path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", sorted(path for path in ASSETS.iterdir() if path.name != VENDORED), ids=lambda path: path.name
+)
+def test_page_loads_only_own_files_and_escapes_texts(path: Path) -> None:
     text = path.read_text("utf-8")
     assert not MARKUP.search(text)
     addresses = set(re.findall(r"\w+://[\w.]+", text)) - {"http://www.w3.org"}
     assert not addresses
     for target in re.findall(r'(?:from|src=|href=) ?"/console/([^"]+)"', text):
         assert (ASSETS / target).is_file(), target
+
+
+def test_chart_library_is_the_published_text_with_its_licence() -> None:
+    """It creates no markup from texts, and the addresses in its comments are not loaded."""
+    head, _, library = (ASSETS / VENDORED).read_text("utf-8").partition("*/\n")
+    assert "uPlot 1.6.32" in head
+    assert "The MIT License" in head
+    assert "Copyright (c) 2022 Leon Sorokin" in head
+    assert hashlib.sha256(library.encode()).hexdigest() == PUBLISHED_SHA256
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|\beval\(|new Function|fetch\(|\bimport\b", library
+    )
 
 
 def test_hostile_texts_are_answered_as_json_character_by_character(reading: Standalone) -> None:
@@ -62,7 +80,7 @@ def test_hostile_texts_are_answered_as_json_character_by_character(reading: Stan
 def test_a_browser_shows_hostile_texts_as_texts(reading: Standalone) -> None:
     send_hostile(reading, "hostile-page")
     dom = shown(reading, "messages?topic=hostile-page")
-    assert "All 100 messages were looked at: 100 found." in dom
+    assert "All 100 messages were searched: 100 found." in dom
     assert dom.count("<script") == 1
     assert not re.search(r"<(iframe|svg|img|base|meta http|form action|details open|style|object)", dom)
     assert "&lt;script&gt;window.hacked=1&lt;/script&gt;" in dom

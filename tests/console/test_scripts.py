@@ -1,4 +1,4 @@
-"""Scripts of the console's pages, run by Node where the machine has it."""
+"""Scripts of the console's pages, run by Node if the machine has it."""
 
 import json
 import shutil
@@ -26,18 +26,30 @@ def outcome(scenario: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_figures_of_a_server_that_is_gone_are_not_shown_as_if_they_were_new() -> None:
+def test_values_of_an_unreachable_server_are_marked_unknown() -> None:
     found = outcome("gone")
     assert "answers" in found["before"]
     assert "7" in found["before"]
     assert "answers" not in found["after"]
-    assert "Not known: connecting again…" in found["after"]
+    assert "Unknown: connecting again…" in found["after"]
     assert (found["during"], found["back"]) == (True, False)
+    assert "The server of this console has not answered since" in found["lost"]
+    assert "The figures on this page are" in found["lost"]
+    assert "has not answered" not in found["strip"]
 
 
-def test_a_dialog_ends_with_the_view_it_is_about() -> None:
+def test_strip_shows_problems_before_warnings_before_numbers_with_what_can_be_done() -> None:
+    found = outcome("strip")
+    order = ["broker-b has no master", "clock of broker-a: its clock", "1 broker takes messages", "3 pending"]
+    places = [found["text"].index(each) for each in order]
+    assert places == sorted(places)
+    assert found["buttons"][:2] == ["Promote slave 1", "Open replicas"]
+    assert found["links"][0] == "#/replicas?filter=broker-b"
+
+
+def test_dialog_closes_with_its_view() -> None:
     assert outcome("dialogs") == {"before": 1, "after": 0, "outcome": None}
 
 
-def test_a_reset_proposes_a_topic_of_the_group_and_nothing_where_nothing_would_change() -> None:
+def test_reset_form_proposes_a_subscribed_topic_and_offers_only_real_moves() -> None:
     assert outcome("reset") == {"proposed": "orders", "buttons": {"5": False, "0": True}}

@@ -1,4 +1,4 @@
-"""A second machine, as far as the network is concerned: a namespace, and the cable to it. Needs root."""
+"""A second machine for the network: a namespace and a virtual cable to it. Needs root."""
 
 import os
 import shutil
@@ -9,12 +9,15 @@ from typing import Final
 
 import pytest
 
-SPACE: Final = "rmqpy-slave"
-#: What comes before a command that is to run on the other machine.
+#: Number of this process among those that run tests side by side: each has its own machine and network.
+_WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+SPACE: Final = f"rmqpy-slave-{_WORKER}"
+_MASTER_DEVICE: Final = f"rmqpy-m{_WORKER}"
+#: The prefix of a command that runs on the other machine.
 INSIDE: Final = ("ip", "netns", "exec", SPACE)
 #: Addresses of documentation, on a network that ends in this machine.
-MASTER_HOST: Final = "203.0.113.1"
-SLAVE_HOST: Final = "203.0.113.2"
+MASTER_HOST: Final = f"203.0.113.{16 * _WORKER + 1}"
+SLAVE_HOST: Final = f"203.0.113.{16 * _WORKER + 2}"
 
 needs_networks = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces of networks take root and ip"
@@ -25,14 +28,14 @@ class Cable:
     """Between the machines of master and slave."""
 
     def cut(self, how: str) -> None:
-        """`both` ways, or only what the slave says is lost."""
+        """Cut `both` directions, or only the slave's packets."""
         if how == "both":
-            run("ip", "link", "set", "rmqpy-m", "down")
+            run("ip", "link", "set", _MASTER_DEVICE, "down")
         else:
             self._inside("route", "replace", "blackhole", f"{MASTER_HOST}/32")
 
     def mend(self) -> None:
-        run("ip", "link", "set", "rmqpy-m", "up")
+        run("ip", "link", "set", _MASTER_DEVICE, "up")
         subprocess.run(
             ["ip", "-n", SPACE, "route", "del", "blackhole", f"{MASTER_HOST}/32"],
             check=False,
@@ -53,10 +56,10 @@ def cable() -> Iterator[Cable]:
     """A second machine, as far as the network is concerned, and the cable to it."""
     try:
         run("ip", "netns", "add", SPACE)
-        run("ip", "link", "add", "rmqpy-m", "type", "veth", "peer", "name", "rmqpy-s", "netns", SPACE)
-        run("ip", "addr", "add", f"{MASTER_HOST}/24", "dev", "rmqpy-m")
-        run("ip", "-n", SPACE, "addr", "add", f"{SLAVE_HOST}/24", "dev", "rmqpy-s")
-        run("ip", "link", "set", "rmqpy-m", "up")
+        run("ip", "link", "add", _MASTER_DEVICE, "type", "veth", "peer", "name", "rmqpy-s", "netns", SPACE)
+        run("ip", "addr", "add", f"{MASTER_HOST}/28", "dev", _MASTER_DEVICE)
+        run("ip", "-n", SPACE, "addr", "add", f"{SLAVE_HOST}/28", "dev", "rmqpy-s")
+        run("ip", "link", "set", _MASTER_DEVICE, "up")
         for device in ("rmqpy-s", "lo"):
             run("ip", "-n", SPACE, "link", "set", device, "up")
         yield Cable()

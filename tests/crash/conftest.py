@@ -11,7 +11,7 @@ from crash.loopback import MountedImage, Unavailable
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Iterator[Callable[[str], MountedImage]]:
-    """Makes disks that can lose their power, by name; the test is skipped where none can be mounted."""
+    """Create disks that can lose power, by name; the test is skipped if none can be mounted."""
     with ExitStack() as mounted:
 
         def make(name: str) -> MountedImage:

@@ -1,8 +1,7 @@
-"""A program that eats a disk: `python eater.py FILE` keeps as many bytes free as its input says, and changes its mind.
+"""A program that fills a disk: `python eater.py FILE` keeps as many bytes free as its input says.
 
-Each line of input is `LOW HIGH`: from then on FILE grows or shrinks every few milliseconds, so that the free space lies
-somewhere between the two. It ends with its input.
-"""
+Each line of input is `LOW HIGH`: from then on FILE grows or shrinks every few milliseconds, so that the free space
+stays between the two. The program ends with its input."""
 
 import os
 import random
@@ -30,11 +29,11 @@ def main(file: Path) -> None:
 
 
 def eat(file: int, left_bytes: int) -> None:
-    """Leave so many bytes free, as far as the file can."""
+    """Leave this number of bytes free, as far as the file can."""
     room = os.fstatvfs(file)
     free, size = room.f_bavail * room.f_frsize, os.fstat(file).st_size
     target = max(0, size + free - left_bytes)
-    # Somebody else may have been quicker: then there is less to be had.
+    # Another program may have been faster, so less is available.
     with suppress(OSError):
         if target < size:
             os.ftruncate(file, target)

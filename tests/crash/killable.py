@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which a test can kill and start again on what it left."""
+"""A broker in a separate process, which a test can kill and restart on its files."""
 
 import signal
 import subprocess
@@ -24,13 +24,13 @@ class Broker:
     def start(
         cls, folder: Path, *settings: str, log: IO[str] | None = None, ports: tuple[int, int] = (0, 0)
     ) -> "Broker":
-        """Start one and wait until it serves. All it logs goes to `log`, or warnings alone to our own stderr.
+        """Start a broker and wait until it serves. All its log lines go to `log`, or warnings only to our stderr.
 
-        `ports` are those of name server and broker, for clients that meet it again; 0 takes a free one.
+        `ports` are those of name server and broker, for clients that reconnect; 0 picks free ones.
         """
         command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
-        # A campaign has hundreds of lives: only what went wrong in one is worth a line.
-        options = ["--namesrv-port", str(ports[0]), "--broker-port", str(ports[1])]
+        # A campaign has hundreds of starts: only failures deserve a line.
+        options = ["--namesrv-port", str(ports[0]), "--broker-port", str(ports[1]), "--http", "0"]
         options += ["--log-level", "info" if log else "warning"]
         process = subprocess.Popen(
             [*command, *options, *SMALL_FILES, *settings], stdout=subprocess.PIPE, stderr=log, text=True
@@ -42,7 +42,7 @@ class Broker:
         return cls(process, address, namesrv)
 
     def stop(self) -> None:
-        """Stop it in order; it has to end without an error."""
+        """Stop it in order; it must end without an error."""
         self.process.terminate()
         assert self.process.wait(timeout=30) == 0, f"it ended with {self.process.returncode}"
 

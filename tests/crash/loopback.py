@@ -1,7 +1,7 @@
-"""A file system of its own in a file, which can lose its power: ext4 on a loop device.
+"""A file system in a file that can lose its power: ext4 on a loop device.
 
-Losing power is `FS_IOC_SHUTDOWN` without a flush of the journal: from that moment nothing reaches the image, and what
-had not is gone, as the next mount finds out. Needs root, loop devices and `mkfs.ext4`; entering a `MountedImage`
+A power loss is `FS_IOC_SHUTDOWN` without a flush of the journal: from that moment nothing reaches the image, and
+unwritten data is gone, as the next mount shows. Needs root, loop devices and `mkfs.ext4`; entering a `MountedImage`
 without them raises `Unavailable`.
 """
 
@@ -49,7 +49,7 @@ class MountedImage:
         while subprocess.run(("losetup", "--associated", self._file), check=True, capture_output=True).stdout:
             if time.monotonic() > until:
                 raise RuntimeError(f"{self._file} is still mounted, in another mount namespace")
-            time.sleep(0.01)
+            time.sleep(0.01)  # the kernel detaches it later and shows no event
 
     def cut_power(self) -> None:
         """From now on nothing is written, and every write and sync fails."""

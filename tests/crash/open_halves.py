@@ -1,4 +1,4 @@
-"""Transactions of a master that dies: which halves it acknowledged, and which decisions about them."""
+"""Transactions of a dying master: the halves and decisions that it acknowledged."""
 
 import asyncio
 from contextlib import suppress
@@ -40,7 +40,7 @@ class Halves:
                         if (await self._commit(peer, body)).code != SUCCESS:
                             return
                         self.committed.add(body)
-                    await asyncio.sleep(PAUSE_SECONDS)
+                    await asyncio.sleep(PAUSE_SECONDS)  # the rate of the load
 
     async def _store(self, peer: Peer, body: bytes, queue: int) -> Frame:
         properties = f"UNIQ_KEY\x01{body.hex()}\x02TRAN_MSG\x01true\x02PGROUP\x01transactions\x02"

@@ -1,4 +1,4 @@
-"""Messages that a reader has to get all of, whatever dies meanwhile, and how long it got nothing."""
+"""A reader that must receive all messages, whatever dies meanwhile, and measures its longest pause."""
 
 import time
 
@@ -7,7 +7,7 @@ from wire import TIMEOUT_S
 
 
 def send_numbers(namesrv: str, topic: str, count: int) -> None:
-    """So many messages, each with its number as body."""
+    """Send this number of messages, each with its number as body."""
     with rmqpy.Producer(namesrv) as producer:
         for future in [producer.submit(topic, b"%d" % number) for number in range(count)]:
             future.result(timeout=TIMEOUT_S)

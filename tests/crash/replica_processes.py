@@ -1,4 +1,4 @@
-"""Masters and slaves as processes of their own, which a test can kill, stop, and start again in another role."""
+"""Masters and slaves in separate processes, which a test can kill, suspend, and restart in another role."""
 
 import asyncio
 import os
@@ -14,7 +14,8 @@ from benchmarks.processes import free_ports
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.testing import SMALL
-from wire import TIMEOUT_S, Peer
+from waiting import until_async
+from wire import Peer
 
 #: Of the log; a long campaign takes larger ones, which are not full every few milliseconds.
 FILE_BYTES = int(os.environ.get("RMQPY_REPLICA_FILE_BYTES", str(1 << 20)))
@@ -47,7 +48,7 @@ class Replica:
             "brokerIP1": self.host,
             "brokerIP2": self.host,
         }
-        # Nobody waits for the other side's silence or the original's pauses.
+        # Nobody waits for the other side's silence or Apache's pauses.
         soon = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 5_000}
         settings = {**SMALL, **files, **own, **soon, **self.settings}
         command = [
@@ -84,9 +85,7 @@ class Replica:
     async def stand_still(self) -> None:
         """Stop it, until SIGCONT. Its threads go on until the one that takes the signal has had its turn."""
         self.signal(signal.SIGSTOP)
-        async with asyncio.timeout(TIMEOUT_S):
-            while not self._stands_still():  # noqa: ASYNC110 - the kernel tells nobody
-                await asyncio.sleep(0.001)
+        await until_async(self._stands_still)
 
     def _stands_still(self) -> bool:
         assert self.process is not None
@@ -124,17 +123,15 @@ async def running(*replicas: Replica) -> AsyncIterator[None]:
 async def caught_up(master: Replica, slave: Replica) -> int:
     """Where the master's log ended when this began; the slave has got there."""
     end = await master.log_end()
-    async with asyncio.timeout(TIMEOUT_S):
-        while await slave.log_end() < end:  # noqa: ASYNC110 - it is in another process
-            await asyncio.sleep(0.02)
+    await until_async(slave.log_end, lambda reached: reached >= end)
     return end
 
 
 async def in_sync(master: Replica, slaves: int = 1) -> None:
     """The master has so many slaves, and they lack nothing."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            told = await master.status()
-            if sum(slave.in_sync and slave.diff == 0 for slave in told.ha_connection_info) >= slaves:
-                return
-            await asyncio.sleep(0.02)
+    await until_async(
+        master.status,
+        lambda status: (
+            sum(slave.in_sync and slave.diff == 0 for slave in status.ha_connection_info) >= slaves
+        ),
+    )

@@ -1,7 +1,7 @@
-"""Delayed and timed messages survive kills: each that was acknowledged is delivered, none before its time.
+"""Delayed and timed messages survive kills: each acknowledged one is delivered, none before its time.
 
-Senders delay messages by two levels, or name times; at random moments the process gets SIGKILL and is started again,
-at last after everything is due. What was delivered and not saved yet may come twice. The seed is printed;
+Senders delay messages by two levels, or name times; at random moments the process gets SIGKILL and is restarted,
+a last time after everything is due. Deliveries that were not saved yet may repeat. The seed is printed;
 `RMQPY_SEED` repeats it.
 """
 
@@ -66,7 +66,7 @@ async def load_and_kill(
                 send_until_killed(broker.address, f"{name}-{index}", kind, acknowledged, started)
             )
         await asyncio.wait_for(started.wait(), 30)
-        # Not a wait for a condition: the moment of death is what varies.
+        # The moment of death is what varies.
         await asyncio.sleep(moment)
         broker.kill()
 

@@ -1,13 +1,13 @@
-"""The story of a disk that another program eats beside the broker: fill, expire, refuse, recover, stop clean, again.
+"""A disk that another program fills next to the broker: fill, expire, refuse, recover, stop in order, repeat.
 
-The store lies on a file system of its own, ext4 and tmpfs in turn, with a program beside it (`eater`) that takes and
-gives back space all the time. In each round the broker is started; four senders send while the eater leaves less and
-less: old files have to go, then messages are refused while the disk is full to the last byte, then the eater gives
-space back and messages are taken again. What was acknowledged is read back, but for whole files at the begin of the
-log, which retention may delete. Then the broker is stopped, and has to have stopped in order.
+The store is on a separate file system, ext4 and tmpfs in turn, with a program (`eater`) that continuously takes and
+frees space. In each round the broker is started; four senders send while the eater leaves less and
+less: old files are deleted, then messages are refused while the disk is completely full, then the eater frees
+space and messages are accepted again. Acknowledged messages are read back, except for whole files at the start of the
+log, which retention may delete. Then the broker is stopped, and must have stopped in order.
 
 The number of rounds, half of them on each file system, is `RMQPY_DISK_ROUNDS`; the log lines of all brokers are printed
-at the end, each once, with how often it came. `make campaign-disk` has many rounds. Needs root.
+at the end, each once, with its count. `make campaign-disk` has many rounds. Needs root.
 """
 
 import asyncio
@@ -17,10 +17,9 @@ import random
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,8 @@ from crash.killable import Broker
 from crash.loopback import MountedImage, Unavailable
 from crash.traffic import QUEUES, Acknowledged, AcknowledgedMessage, read_queue, send_header
 from rmqpy.protocol.codes import RequestCode
+from tmpfs import tmpfs
+from waiting import until_async
 from wire import Peer
 
 ROUNDS = max(1, int(os.environ.get("RMQPY_DISK_ROUNDS", "4")) // 2)
@@ -59,22 +60,9 @@ pytestmark = [
 
 
 @contextmanager
-def tmpfs(folder: Path) -> Iterator[Path]:
+def ext4(folder: Path, size: int) -> Iterator[Path]:
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, text=True)
-    if mounted.returncode != 0:
-        raise Unavailable(f"no tmpfs here: {mounted.stderr}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-@contextmanager
-def ext4(folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    with MountedImage(folder, DISK_BYTES) as image:
+    with MountedImage(folder, size) as image:
         yield image.mount_point
 
 
@@ -120,7 +108,7 @@ class Traffic:
                     position = int(answer.ext["msgId"][-16:], 16)
                     assert self.acknowledged.get(place) is None, "an offset was given twice"
                     self.acknowledged[place] = AcknowledgedMessage(body, position)
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # the rate of one sender
 
     async def more(self, code: int, count: int) -> None:
         """Waits until so many more sends are answered so."""
@@ -129,10 +117,7 @@ class Traffic:
 
 
 async def true_once(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it does not become true"
-        await asyncio.sleep(0.01)
+    await until_async(holds, seconds=TIMEOUT_SECONDS)
 
 
 def log_files(root: Path) -> list[int]:
@@ -156,16 +141,14 @@ async def read_what_is_left(peer: Peer, queue: int) -> tuple[int, list[bytes]]:
             return first, await read_queue(peer, TOPIC, queue, first)
         except AssertionError:
             # Queues are trimmed a moment after a file of the log is gone.
-            for _ in range(100):
-                if await first_offset(peer, queue) != first:
-                    break
-                await asyncio.sleep(0.02)
-            else:
-                raise
+            with suppress(AssertionError):
+                await until_async(lambda: first_offset(peer, queue), first.__ne__, 10)
+                continue
+            raise
 
 
 async def audit(address: str, root: Path, traffic: Traffic) -> int:
-    """Everything acknowledged is there, but for whole files at the begin. Returns how many messages went with them."""
+    """Everything acknowledged is there, but for whole files at the start. Returns how many messages went with them."""
     found: list[tuple[int, list[bytes]]] = []
     async with await Peer.connect(address) as peer:
         for queue in range(QUEUES):
@@ -235,12 +218,12 @@ class Story:
 
 @pytest.mark.parametrize("disk", [ext4, tmpfs])
 async def test_a_store_survives_a_program_that_eats_its_disk(
-    tmp_path: Path, disk: Callable[[Path], AbstractContextManager[Path]]
+    tmp_path: Path, disk: Callable[[Path, int], AbstractContextManager[Path]]
 ) -> None:
     log = tmp_path / "log"
     with ExitStack() as stack:
         try:
-            mounted = stack.enter_context(disk(tmp_path / "mounted"))
+            mounted = stack.enter_context(disk(tmp_path / "mounted", DISK_BYTES))
         except Unavailable as reason:
             pytest.skip(str(reason))
         story = Story(mounted, log)

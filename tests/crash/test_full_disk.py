@@ -1,14 +1,13 @@
-"""A broker whose disk is full refuses messages, goes on reading, and takes messages again by itself when there is room.
+"""A broker with a full disk refuses messages, continues to serve reads, and recovers by itself when space is free.
 
-It also starts and stops in order then: nothing that can be computed from the log decides about that.
+It also starts and stops in order: files that can be computed from the log do not matter for that.
 
-The store lies on a tmpfs of its own, which something else fills: first to less than the broker leaves free, then to the
-last byte. Nothing that was acknowledged is lost. Needs root.
+The store is on a separate tmpfs, which the test fills: first to less than the broker leaves free, then to the
+last byte. No acknowledged message is lost. Needs root.
 """
 
 import asyncio
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from crash.eater import eat
 from crash.killable import Broker
 from crash.traffic import QUEUES, Acknowledged, AcknowledgedMessage, audit, send_header
+from tmpfs import tmpfs
 from wire import Peer
 
 DISK_BYTES = 256 << 20
@@ -32,17 +32,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"no tmpfs here: {mounted.stderr}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with tmpfs(tmp_path / "disk", DISK_BYTES) as disk:
+        yield disk
 
 
 def fill(file: Path, left_bytes: int) -> None:
@@ -72,7 +63,7 @@ async def send_until(code: int, address: str, acknowledged: Acknowledged) -> flo
                 break
             assert answered in (OK, SERVICE_NOT_AVAILABLE)
             assert time.monotonic() < began + TIMEOUT_SECONDS, f"no answer {code}"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the rate of the load, so that disks do not fill too soon
     return time.monotonic() - began
 
 
@@ -103,12 +94,12 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
 
 
 @pytest.mark.parametrize(
-    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=spool"]
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=ring"]
 )
 async def test_a_broker_starts_and_stops_in_order_without_a_free_byte(disk: Path, setting: str) -> None:
     """Another program takes every byte, whatever the broker gives back; what was sent last is in no derived file."""
     acknowledged: Acknowledged = {}
-    settings = (setting, "maxHashSlotNum=10000", "commitLogSpoolBytes=20000000")
+    settings = (setting, "maxHashSlotNum=10000", "commitLogRingBytes=20000000")
     filler = disk / "filler"
     broker = Broker.start(disk / "data", *settings)
     try:

@@ -1,11 +1,10 @@
-"""The index never takes the broker down: not by its room after a crash, and not where a disk has none for it.
+"""The index never takes the broker down: neither by its size after a crash, nor on a disk without space for it.
 
-The store lies on a tmpfs of its own, with index files of the default size: 420 MB each, of which nearly all are a hole.
+The store is on a separate tmpfs, with index files of the default size: 420 MB each, almost all of it a hole.
 Needs root.
 """
 
 import asyncio
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from crash.test_full_disk import (
     LEFT_BYTES,
     OK,
     SERVICE_NOT_AVAILABLE,
-    TIMEOUT_SECONDS,
     disk,
     fill,
     pytestmark,
 )
 from crash.traffic import QUEUES, send_header
+from waiting import until_async
 from wire import Peer
 
 __all__ = ["disk", "pytestmark"]
@@ -41,23 +40,21 @@ async def find(peer: Peer, number: int) -> int:
     return (await peer.call(12, ask | {"beginTimestamp": "0", "endTimestamp": str(1 << 62)})).code
 
 
+def is_found(code: int) -> bool:
+    assert code in (OK, NO_MESSAGE)
+    return code == OK
+
+
 async def find_all(address: str, numbers: list[int]) -> None:
     """Waits until each of them is found by its key."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
     async with await Peer.connect(address) as peer:
         for number in numbers:
-            while (code := await find(peer, number)) != OK:
-                assert code == NO_MESSAGE
-                assert time.monotonic() < deadline, f"message {number} is not found by its key"
-                await asyncio.sleep(0.05)
+            await until_async(lambda number=number: find(peer, number), is_found)
 
 
 async def checkpoint_made(folder: Path) -> None:
     """Waits until a start after a crash would not read the whole log."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not any((folder / "store/checkpoint").read_bytes()[40:48]):
-        assert time.monotonic() < deadline, "no checkpoint"
-        await asyncio.sleep(0.05)
+    await until_async(lambda: any((folder / "store/checkpoint").read_bytes()[40:48]))
 
 
 def take_the_rest(file: Path) -> None:
@@ -71,7 +68,7 @@ def room(folder: Path) -> int:
     return sum(file.stat().st_blocks * 512 for file in (folder / "store/index").iterdir())
 
 
-async def test_after_a_kill_the_index_takes_no_more_room_and_the_broker_starts_with_little_left(
+async def test_index_needs_no_extra_space_after_a_kill(
     disk: Path,
 ) -> None:
     folder = disk / "data"
@@ -93,7 +90,7 @@ async def test_after_a_kill_the_index_takes_no_more_room_and_the_broker_starts_w
     assert after <= ROOM_MAX_BYTES
 
 
-async def test_where_there_is_no_room_messages_are_not_indexed_until_there_is_and_nothing_else_happens(
+async def test_full_disk_only_delays_the_index(
     disk: Path,
 ) -> None:
     filler, numbers = disk / "filler", list(range(200))
@@ -112,8 +109,7 @@ async def test_where_there_is_no_room_messages_are_not_indexed_until_there_is_an
                 if len(numbers) == before:
                     # It looked while the disk was being filled.
                     filler.unlink()
-                    while await send(peer, len(numbers)) != OK:  # noqa: ASYNC110 - the broker tells nobody
-                        await asyncio.sleep(0.05)
+                    await until_async(lambda: send(peer, len(numbers)), OK.__eq__)
                     numbers.append(len(numbers))
                     before = len(numbers)
             for number in numbers[:200]:

@@ -1,9 +1,9 @@
-"""Timed messages survive kills and power losses: each that was acknowledged is delivered, none before its time.
+"""Timed messages survive kills and power losses: each acknowledged one is delivered, none before its time.
 
-Goal: 0 lost, 0 early; how late messages come, and how many come twice, is printed. Method: a producer sends messages
-that name times from a moment to half a minute ahead, some of them all the same millisecond; when a random part of a
-round is acknowledged the broker is killed, or the disk of its store loses its power, and it is started again on what
-was left. In the end everything delivered is read back. The seed is printed; `RMQPY_SEED` repeats it. There are
+Goal: 0 lost, 0 early; lateness and repetitions are printed. Method: a producer sends messages
+for times up to half a minute ahead, some of them in the same millisecond; when a random part of a
+round is acknowledged the broker is killed, or the disk of its store loses power, and the broker is restarted on the
+remaining files. In the end all deliveries are read back. The seed is printed; `RMQPY_SEED` repeats it. There are
 `RMQPY_TIMERS` messages in all, `RMQPY_TIMER_KILLS` kills and `RMQPY_TIMER_POWER_LOSSES` power losses; `make
 campaign-timers` has many.
 """
@@ -111,7 +111,7 @@ def send(
         while ledger.count < wanted:
             ahead_s = (len(ledger.due_ms) - first) / RATE - (time.monotonic() - began)
             if ahead_s > 0.01:
-                time.sleep(ahead_s)
+                time.sleep(ahead_s)  # the rate of the load
             kind = chance.random()
             ahead_ms = chance.randrange(1, NEAR_MS if kind < 0.8 else FAR_MS)
             due_ms = burst_ms if kind < 0.1 else now_ms() + ahead_ms
@@ -154,7 +154,7 @@ async def delivered(address: str, ledger: Ledger) -> dict[int, list[int]]:
                     offsets[queue] += 1
                     at += size
             if is_idle:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # pulls here do not wait at the broker
     return found
 
 

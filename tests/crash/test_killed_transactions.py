@@ -1,13 +1,13 @@
-"""Brokers and producers are killed in turn while transactions run: each ends as its application wants, and once.
+"""Brokers and producers killed in turn while transactions run: each transaction ends as decided, and once.
 
-Three producer processes of one group have 48 transactions under way; most are committed or rolled back at once, some
-are left to the broker's question, about some nobody ever decides. Every kill comes at a random moment, after so many
-more halves; the broker is started again on what it left, in the other flush mode each time, and a producer is replaced
-by one that knows nothing of it. When it is over, somebody of the group is there to be asked, and everything has to end:
+Three producer processes of one group have 48 transactions in progress; most are committed or rolled back immediately,
+some are left to the broker's check, and some are never decided. Every kill comes at a random moment, after a number
+of halves; the broker is restarted on its files, in the other flush mode each time, and a producer is replaced
+by one without its state. At the end a member of the group answers checks, and every transaction has to end:
 
-- what an application commits, and the broker has the half of, is seen, and once;
-- what it rolls back is never seen;
-- what nobody decides about is asked about and then given up, once.
+- a committed half that the broker has is visible, and once;
+- a rolled-back half is never visible;
+- an undecided half is checked and then given up, once.
 
 `RMQPY_TRANSACTION_KILLS` and `RMQPY_TRANSACTIONS` are the numbers of kills and halves, `make campaign-transactions` has
 many; the seed of the moments is printed, and `RMQPY_SEED` repeats them.
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from crash.traffic import QUEUES, read_queue
 from crash.transacting import GROUP, TOPIC, fate
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
+from waiting import until_async
 from wire import Peer
 
 KILLS = int(os.environ.get("RMQPY_TRANSACTION_KILLS", "3"))
@@ -98,14 +99,6 @@ async def stored_halves(address: str) -> int:
         return int(answer.ext["offset"])
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.05)
-
-
 async def more_halves(address: str, count: int) -> None:
     """Until so many more are stored."""
     wanted = await stored_halves(address) + count
@@ -113,7 +106,7 @@ async def more_halves(address: str, count: int) -> None:
     async def are_stored() -> bool:
         return await stored_halves(address) >= wanted
 
-    await until(are_stored, TIMEOUT_S)
+    await until_async(are_stored, seconds=TIMEOUT_S)
 
 
 @dataclass
@@ -145,10 +138,10 @@ class Transactions:
         async def none_is_open() -> bool:
             return not await self.open()
 
-        await until(nobody_decides, TIMEOUT_S)
+        await until_async(nobody_decides, seconds=TIMEOUT_S)
         async with await Peer.connect(self.address) as peer:
             await peer.ask(UpdateBrokerConfig(body="transactionCheckMax=1\n"))
-        await until(none_is_open, TIMEOUT_S)
+        await until_async(none_is_open, seconds=TIMEOUT_S)
 
     async def seen(self, topic: str, queues: int) -> Counter[bytes]:
         """The bodies that consumers of a topic see."""
@@ -158,7 +151,7 @@ class Transactions:
 
 
 @pytest.mark.timeout(4 * TIMEOUT_S + KILLS * TIMEOUT_S / 4)
-async def test_transactions_end_as_they_should_and_once_whoever_is_killed(tmp_path: Path) -> None:
+async def test_transactions_end_as_decided_and_once_despite_kills(tmp_path: Path) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     chance = random.Random(seed)
     first = free_ports(4)
@@ -174,7 +167,7 @@ async def test_transactions_end_as_they_should_and_once_whoever_is_killed(tmp_pa
             producers.start()
         for kill in range(KILLS):
             await more_halves(broker.address, TRANSACTIONS // KILLS + 1)
-            # Not a wait for a condition: the moment of death is what varies.
+            # The moment of death is what varies.
             await asyncio.sleep(chance.uniform(0.0, 0.3))
             if kill % 2:
                 producers.replace(chance.randrange(PRODUCERS))

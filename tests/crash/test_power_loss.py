@@ -1,11 +1,11 @@
-"""A broker whose disk loses its power keeps what it acknowledged: all of it in sync mode, all but an end in async mode.
+"""A broker whose disk loses power keeps acknowledged messages: all in sync mode, all but the end in async mode.
 
-The store lies on an ext4 file system of its own (`loopback`), which is shut down while 64 senders send to a topic that
-their first message made. Then the broker is killed, the file system mounted again, the store verified as it was left,
+The store is on a separate ext4 file system (`loopback`), which is shut down while 64 senders send to a topic that
+their first message created. Then the broker is killed, the file system remounted, the store verified unchanged,
 and a broker started on it, which serves the audit and the next round.
 
-A process outlives this loss of power by some milliseconds. What it acknowledges then has to be there, too, but for one
-way: an msync that is under way while ext4 is shut down may succeed although its pages are dropped.
+A process survives this power loss by some milliseconds. Its acknowledgements in that time must hold, too, with one
+exception: an msync in progress while ext4 is shut down may succeed although its pages are dropped.
 
 The number of power losses by each write path is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
 moments. `make campaign-power` has many.
@@ -26,14 +26,14 @@ LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
 SYNC = "flushDiskType=SYNC_FLUSH"
 MAPPED = "syncFlushMapped=true"
-#: Settings by which the end of the log is written in every way there is.
-WRITE_PATHS = ((SYNC,), (SYNC, MAPPED), (), ("commitLogWritePath=spool",))
+#: Settings by which the end of the log is written in every write path.
+WRITE_PATHS = ((SYNC,), (SYNC, MAPPED), (), ("commitLogWritePath=ring",))
 
 pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
 
 
 @pytest.mark.parametrize("settings", WRITE_PATHS, ids=lambda settings: " ".join(settings) or "defaults")
-async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
+async def test_power_losses_lose_no_message_promised_as_durable(
     disk: MountedImage, settings: tuple[str, ...]
 ) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
@@ -69,7 +69,7 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
 
 
 def assert_sound(disk: MountedImage) -> None:
-    """There is nothing wrong that the next start would not mend."""
+    """Check that the store has no damage that the next start cannot repair."""
     store = StoppedStore(StoreConfig(root=str(disk.mount_point / "store"), index_entries=200_000))
     try:
         report = store.verify()

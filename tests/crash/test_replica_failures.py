@@ -1,8 +1,7 @@
-"""Failures of replicas as an operator sees them: rows of docs/replicas.md, each of them made for real.
+"""Failures of replicas as an operator sees them: rows of docs/replicas.md, each reproduced.
 
-`rmqpy cluster replicas` and `rmqpy doctor` are run as a user does, `/metrics` and the log of the broker are read. What
-is not here is beside what it is about: logs that do not fit together in broker/test_promotion.py, two brokers of one
-name in admin/test_doctor.py.
+`rmqpy cluster replicas` and `rmqpy doctor` are run as by a user; `/metrics` and the broker's log are read. Diverged
+logs are tested in broker/test_promotion.py, two brokers of one name in admin/test_doctor.py.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from crash.replica_processes import Replica, in_sync, running
 from crash.traffic import send_header
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
+from tmpfs import tmpfs
+from waiting import until_async
 from wire import TIMEOUT_S, Peer
 
 OK, REFUSED, NO_SLAVE, SLAVES_LATE = 0, 1, 11, 12
@@ -47,9 +48,7 @@ def replica(namesrv: str, folder: Path, **settings: object) -> Replica:
 async def logged(broker: Replica, text: str) -> None:
     """Until it stands in the log, which has what happens within a second."""
     assert broker.log_file is not None
-    async with asyncio.timeout(TIMEOUT_S):
-        while text not in broker.log_file.read_text():  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.02)
+    await until_async(broker.log_file.read_text, lambda log: text in log)
 
 
 def read_metrics(broker: Replica) -> dict[str, float]:
@@ -96,17 +95,8 @@ async def look(namesrv: str) -> Sight:
     return Sight({row["id"]: row for row in rows}, findings)
 
 
-async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not await ask():  # noqa: ASYNC110 - it is in another process
-            await asyncio.sleep(0.05)
-
-
 async def until_seen(namesrv: str, is_seen: Callable[[Sight], bool]) -> Sight:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_seen(sight := await look(namesrv)):  # noqa: ASYNC110 - it is in other processes
-            await asyncio.sleep(0.1)
-    return sight
+    return await until_async(lambda: look(namesrv), is_seen, pause=0.1)
 
 
 async def send(broker: Replica, count: int = 1, body: bytes = b"x" * 200) -> set[int]:
@@ -121,10 +111,10 @@ async def test_1_a_slave_that_is_down_is_missed(tmp_path: Path, namesrv: str, ro
     slave = replica(namesrv, tmp_path / "b", **SLAVE)
     async with running(master, slave):
         await in_sync(master)
-        await until(lambda: has_metric(master, "slaves_expected", 1))
+        await until_async(lambda: has_metric(master, "slaves_expected", 1))
         assert (await look(namesrv)).findings == {}
         await slave.end(signal.SIGKILL)
-        await until(lambda: has_metric(master, "slaves", 0))
+        await until_async(lambda: has_metric(master, "slaves", 0))
         sight = await look(namesrv)
         finding = sight.findings["replicas of broker-a"]
         if role == "SYNC_MASTER":
@@ -153,7 +143,7 @@ async def test_2_a_slave_that_is_slow_is_seen_at_its_master(tmp_path: Path, name
         assert await send(master) == {OK}
         await slave.stand_still()
         # The first ones wait for it, and then it is too far behind to count.
-        await until(lambda: is_answered(master, REFUSED))
+        await until_async(lambda: is_answered(master, REFUSED))
         assert (await metrics(master))["slave_behind_bytes_max"] >= 1_000
         sight = await look(namesrv)
         assert "did not answer in time" in sight.rows[1]["fault"]
@@ -161,7 +151,7 @@ async def test_2_a_slave_that_is_slow_is_seen_at_its_master(tmp_path: Path, name
         assert f"broker broker-a at {slave.address}" in sight.findings
         slave.signal(signal.SIGCONT)
         await in_sync(master)
-        await until(lambda: is_answered(master, OK))
+        await until_async(lambda: is_answered(master, OK))
 
 
 async def is_answered(broker: Replica, code: int) -> bool:
@@ -170,16 +160,11 @@ async def is_answered(broker: Replica, code: int) -> bool:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("a file system of its own needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with tmpfs(tmp_path / "disk", DISK_BYTES) as disk:
+        yield disk
 
 
-async def test_3_a_slave_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
+async def test_3_slave_with_a_full_disk_resumes_when_space_is_free(
     tmp_path: Path, namesrv: str, disk: Path
 ) -> None:
     master = replica(namesrv, tmp_path / "a")
@@ -189,12 +174,12 @@ async def test_3_a_slave_whose_disk_is_full_says_so_and_goes_on_when_there_is_ro
         await in_sync(master)
         assert await send(master) == {OK}
         filler = disk / "filler"
-        await until(lambda: is_filled(filler, master, slave))
+        await until_async(lambda: is_filled(filler, master, slave))
         sight = await look(namesrv)
         assert "the disk is full" in sight.findings["slave 1 of broker-a"]
         assert sight.rows[1]["behind_bytes"] > 0
         assert "disk of broker-a" in sight.findings
-        await until(lambda: is_apart(slave))
+        await until_async(lambda: is_apart(slave))
         await logged(slave, "the disk is full")
         filler.unlink()
         await in_sync(master)
@@ -227,13 +212,13 @@ async def test_7_a_network_that_is_cut_is_seen_at_both_ends(tmp_path: Path, how:
             async with running(master, slave):
                 await in_sync(master)
                 network.cut(how)
-                await until(lambda: has_metric(master, "slaves", 0))
+                await until_async(lambda: has_metric(master, "slaves", 0))
                 assert await send(master) == {NO_SLAVE}
                 sight = await look(namesrv)
                 assert "1 of 2 replicas are in sync" in sight.findings["replicas of broker-a"]
                 assert f"broker broker-a at {slave.address}" in sight.findings
                 assert sight.rows[1]["fault"]
-                await logged(master, "the slave said nothing for too long")
+                await logged(master, "the slave sent nothing for too long")
                 await logged(slave, "master")
                 network.mend()
                 await in_sync(master)
@@ -241,7 +226,7 @@ async def test_7_a_network_that_is_cut_is_seen_at_both_ends(tmp_path: Path, how:
                 await until_seen(namesrv, lambda sight: "replicas of broker-a" not in sight.findings)
 
 
-async def test_8_a_slave_of_another_cluster_is_told_apart(tmp_path: Path, namesrv: str) -> None:
+async def test_8_slave_of_another_cluster_is_recognized(tmp_path: Path, namesrv: str) -> None:
     master = replica(namesrv, tmp_path / "a", brokerClusterName="c1")
     slave = replica(namesrv, tmp_path / "b", **SLAVE, brokerClusterName="c2")
     async with running(master, slave):
@@ -265,12 +250,10 @@ async def test_8_a_slave_that_is_sent_to_another_master_finds_out(tmp_path: Path
             assert (await metrics(slave))["replica_connected"] == 0
             assert sight.rows[1]["in_sync"] is False
             assert await slave.log_end() == 0, "nothing was copied"
-            await logged(other, "did not give the ticket")
+            await logged(other, "the ticket is unknown to this master")
 
 
-async def test_9_a_slave_that_speaks_another_protocol_is_named_for_what_it_is(
-    tmp_path: Path, namesrv: str
-) -> None:
+async def test_9_slave_with_another_protocol_is_reported(tmp_path: Path, namesrv: str) -> None:
     port = free_ports(1)
     master = replica(namesrv, tmp_path / "a", haListenPort=port)
     async with running(master):
@@ -281,7 +264,7 @@ async def test_9_a_slave_that_speaks_another_protocol_is_named_for_what_it_is(
         sight = await until_seen(namesrv, lambda sight: "log of broker-a" in sight.findings)
         assert "enableControllerMode=false" in sight.findings["log of broker-a"]
         assert (await metrics(master))["slaves_refused"] == 1
-        await logged(master, "what came is no replication stream")
+        await logged(master, "this is not a replication stream")
 
 
 async def ended(port: int, first: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""The machine of a master burns while its messages are read: consumers of ours, and Spark's reads, go on at the slave.
+"""The machine of a master burns while its messages are read: our consumers, and Spark's reads, continue at the slave.
 
-Nobody is told, and clients have their default settings. The slave has everything when the master is killed, so every
-message has to come, and a longer silence than `SILENCE_SECONDS_MAX` is a failure.
+Clients have their default settings. The slave has everything when the master is killed, so every
+message must arrive, and a longer pause than `SILENCE_SECONDS_MAX` is a failure.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import rmqpy
 from crash.reading import Silence, send_numbers
 from crash.replica_processes import Replica, caught_up, in_sync, running
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset
+from waiting import until, until_async
 from wire import TIMEOUT_S, Peer, Refusal
 
 SILENCE_SECONDS_MAX = 5.0
@@ -37,7 +38,7 @@ class Reading:
         with self._lock:
             self.silence.broken()
             self.bodies.append(body)
-        # Slower than the messages come, so that the master dies in the middle.
+        # Slower than the messages arrive, so that the master dies in the middle.
         time.sleep(0.0005)
 
     @property
@@ -49,8 +50,7 @@ def push(namesrv: str, reading: Reading) -> None:
     consumer = rmqpy.PushConsumer("readers", namesrv, start_from="earliest", workers=1, prefetch_messages=64)
     consumer.on("orders", "*", lambda message: reading.took(message.body))
     with consumer:
-        while not reading.is_done:
-            time.sleep(0.01)
+        until(lambda: reading.is_done, 4 * TIMEOUT_S)
 
 
 def pull(namesrv: str, reading: Reading) -> None:
@@ -77,7 +77,7 @@ def bodies_of(batch: object) -> list[bytes]:
 
 
 @pytest.mark.parametrize("read", [push, pull, ranges])
-async def test_reading_goes_on_at_the_slave_within_seconds(
+async def test_reading_continues_at_the_slave_within_seconds(
     tmp_path: Path, namesrv: str, read: Callable[[str, Reading], None]
 ) -> None:
     master = Replica(namesrv, tmp_path / "master", {"slaveReadEnable": "true"})
@@ -91,9 +91,9 @@ async def test_reading_goes_on_at_the_slave_within_seconds(
         reading = Reading()
         task = asyncio.create_task(asyncio.to_thread(read, namesrv, reading))
         async with asyncio.timeout(4 * TIMEOUT_S):
-            while len(reading.bodies) < BEFORE:
-                await asyncio.sleep(0.01)
-                assert not task.done() or task.result() is None
+            await until_async(
+                lambda: len(reading.bodies) >= BEFORE or (task.done() and task.result() is None)
+            )
             await master.end(signal.SIGKILL)
             await task
         assert set(reading.bodies) == {b"%d" % number for number in range(MESSAGES)}
@@ -107,9 +107,7 @@ async def test_reading_goes_on_at_the_slave_within_seconds(
         ends = await committed(slave)
         assert sum(ends) > BEFORE, "committed at the slave"
         await master.start()
-        async with asyncio.timeout(2 * TIMEOUT_S):
-            while await committed(master) != ends:  # noqa: ASYNC110 - it is in another process
-                await asyncio.sleep(0.05)
+        await until_async(lambda: committed(master), ends.__eq__)
 
 
 async def committed(broker: Replica) -> list[int]:

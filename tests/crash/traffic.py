@@ -1,7 +1,7 @@
-"""Senders who note what was acknowledged, and an audit that reads it all back.
+"""Senders that record acknowledged messages, and an audit that reads them back.
 
-Each sender has a connection of its own and sends as fast as it is answered, until the connection ends. A body says who
-sent it and which one it is, with a size that varies. What is acknowledged is noted by queue and offset.
+Each sender has its own connection and sends as fast as it is answered, until the connection ends. A body contains
+its sender and number, with a varying size. Acknowledged messages are recorded by queue and offset.
 """
 
 import asyncio
@@ -33,20 +33,25 @@ class AcknowledgedMessage(NamedTuple):
 Acknowledged = dict[tuple[int, int], AcknowledgedMessage]
 
 
-def send_header(topic: str, queue: int) -> dict[str, str]:
-    letters = {"a": "senders", "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(queue), "f": "0"}
+def send_header(topic: str, queue: int, queues: int = QUEUES) -> dict[str, str]:
+    letters = {"a": "senders", "b": topic, "c": "TBW102", "d": str(queues), "e": str(queue), "f": "0"}
     return letters | {"g": "0", "h": "0", "i": "KEYS\x01k\x02", "m": "false"}
 
 
 async def send_until_the_end(
-    address: str, topic: str, name: str, acknowledged: Acknowledged, started: asyncio.Event
+    address: str,
+    topic: str,
+    name: str,
+    acknowledged: Acknowledged,
+    started: asyncio.Event,
+    queues: int = QUEUES,
 ) -> None:
     """One sender; it ends with its connection, or with the first message that is refused."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         async with await Peer.connect(address) as peer:
             for number in range(1_000_000):
                 body = f"{name}/{number}/".encode() + bytes([number % 251]) * (number * 37 % 900)
-                answer = await peer.call(310, send_header(topic, number % QUEUES), body)
+                answer = await peer.call(310, send_header(topic, number % queues, queues), body)
                 if answer.code != 0:
                     assert started.is_set(), answer
                     return
@@ -102,15 +107,24 @@ def take_records(answer: Frame, queue: int, bodies: list[bytes], last_physical: 
 
 
 async def load_until(
-    end: Callable[[], None], address: str, topic: str, name: str, moment: float, acknowledged: Acknowledged
+    end: Callable[[], None],
+    address: str,
+    topic: str,
+    name: str,
+    moment: float,
+    acknowledged: Acknowledged,
+    *,
+    senders: int = SENDERS,
+    queues: int = QUEUES,
 ) -> None:
     """All senders at once; `moment` seconds after the first answer comes `end`, which has to end their connections."""
     started = asyncio.Event()
-    async with asyncio.TaskGroup() as senders:
-        for index in range(SENDERS):
-            senders.create_task(send_until_the_end(address, topic, f"{name}-{index}", acknowledged, started))
+    async with asyncio.TaskGroup() as tasks:
+        for index in range(senders):
+            sender = f"{name}-{index}"
+            tasks.create_task(send_until_the_end(address, topic, sender, acknowledged, started, queues))
         await asyncio.wait_for(started.wait(), 30)
-        # Not a wait for a condition: the moment of death is what varies.
+        # The moment of death is what varies.
         await asyncio.sleep(moment)
         end()
 

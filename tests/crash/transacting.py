@@ -1,7 +1,7 @@
-"""A producer with transactions under way all the time: `python transacting.py NAMESRV FILE NAME`, until it is killed.
+"""A producer with continuous transactions: `python transacting.py NAMESRV FILE NAME`, until it is killed.
 
-The body of each message says what becomes of it: `commit` and `rollback` end at once, `asked-commit` and
-`asked-rollback` are left to the broker's question, and about `never` nobody decides. A line of FILE is the body of a
+The body of each message names its decision: `commit` and `rollback` end immediately, `asked-commit` and
+`asked-rollback` are left to the broker's check, and `never` is not decided. A line of FILE is the body of a
 half that the broker has acknowledged.
 """
 
@@ -52,7 +52,7 @@ async def transact(producer: rmqpy.AsyncProducer, acknowledged: IO[bytes], name:
                     transaction.leave_unknown()
         except errors.RocketMQError:
             # The broker is away, or was when it should have answered: what became of this one it will ask.
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)  # until the next attempt
 
 
 async def main(namesrv: str, file: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on running servers: the cases are carried out, and their ends compared with the expected ones.
+"""Attacks on running servers: runs the cases, and compares their ends with the expected ones.
 
 Memory is private memory of the process. Everything has a time limit; nothing is retried.
 """
@@ -107,7 +107,7 @@ def misbehave(target: Target) -> Iterator[Row]:
     # flood needed goes when it has been quiet for some seconds.
     until = time.monotonic() + CALM_S
     while (left := (target.memory() - beginning) // 2) > GROWTH_MAX and time.monotonic() < until:
-        time.sleep(0.5)
+        time.sleep(0.5)  # the allocator returns memory by its own clock
     yield Row("left behind, by each server", "served", "served", left)
     for row in CROWDS:
         yield _conducted(target, row, CROWD_GROWTH_MAX)

@@ -1,8 +1,8 @@
-"""A well-behaved client beside the attacks: it asks something sensible all the time, and is served.
+"""A well-behaved client during attacks: it sends reasonable requests all the time, and must be served.
 
-As a program it is a process of its own, so that no attacker takes its interpreter: a line `SERVER SECONDS` asks it to
-measure, and the waits of that time come back as one line, in microseconds. It has real-time priority, where the system
-gives it: a client is on another machine than the servers, and does not wait for a processor of theirs.
+As a program it is a separate process, so that no attack uses its interpreter: a line `SERVER SECONDS` starts a
+measurement, and the latencies of that time are printed in one line, in microseconds. It has real-time priority if the
+system allows it, because a real client runs on another machine and does not compete for processors.
 """
 
 import itertools
@@ -106,7 +106,7 @@ def measure(peer: Connection, server: str, seconds: float) -> list[int]:
     while due < end:
         now = time.monotonic()
         if now < due:
-            time.sleep(due - now)
+            time.sleep(due - now)  # the rate of the requests is what is measured
             began = time.monotonic()
         else:
             began = due

@@ -1,4 +1,4 @@
-"""Conduct of clients that sends nothing wrong, and yet too much, too little or too slowly, as a table."""
+"""Conduct of clients with valid requests, but too many, too few or too slow, as a table."""
 
 import resource
 import socket
@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from hostile.cases.case import COURTESY, QUEUES, heartbeat, offset, pull, registration, send
+from hostile.cases.case import COURTESY, QUEUES, TOPIC, heartbeat, offset, pull, registration, send
 from hostile.cases.registrations import wrapped
-from hostile.target import TIMEOUT_S, Address
+from hostile.target import TIMEOUT_S, Address, Connection
 from rmqpy.protocol.codes import RequestCode as Code
 from wire import ONEWAY, RESPONSE, Frame
 
+#: Seconds that connections are held after they were opened.
+HELD_S = 1.0
 #: More connections than a server takes.
 CONNECTIONS_MAX = 12_000
 
@@ -33,7 +35,7 @@ def half_frames(address: Address) -> None:
     with many(address, 1000) as sockets:
         for each in sockets:
             each.sendall(bytes.fromhex("00fffffc 00000010") + b'{"code":')
-        time.sleep(1)
+        time.sleep(HELD_S)  # as long as the attack lasts
 
 
 def large_halves(address: Address) -> None:
@@ -48,7 +50,7 @@ def large_halves(address: Address) -> None:
             for index, each in enumerate(sockets):
                 with suppress(OSError):
                     rests[index] = rests[index][each.send(rests[index][: 1 << 20]) :]
-            time.sleep(0.001)
+            time.sleep(0.001)  # the server runs on the same cores
 
 
 def trickle(address: Address) -> None:
@@ -63,7 +65,7 @@ def trickle(address: Address) -> None:
 def idlers(address: Address) -> None:
     """Two thousand connections that say nothing."""
     with many(address, 2000):
-        time.sleep(1)
+        time.sleep(HELD_S)  # as long as the attack lasts
 
 
 def every_descriptor(address: Address) -> None:
@@ -100,7 +102,7 @@ def deaf(frame: Frame) -> Callable[[Address], None]:
                 for each in sockets:
                     with suppress(OSError):
                         each.send(packed)
-                time.sleep(0.001)
+                time.sleep(0.001)  # the server runs on the same cores
 
     return attack
 
@@ -192,9 +194,71 @@ def parked(address: Address) -> None:
             drain = threading.Thread(target=_drain, args=(each,), daemon=True)
             drain.start()
             each.sendall(packed)
-        time.sleep(1)
+        time.sleep(HELD_S)  # as long as the attack lasts
         for each in sockets:
             each.shutdown(socket.SHUT_RDWR)
+
+
+def filtered(terms: int, *, names: int = 32, waiting: bool = False) -> Callable[[Address], None]:
+    """Ten thousand pulls with a long SQL92 expression, and five hundred messages that it does not match.
+
+    The pulls wait for the messages, or begin at them.
+    """
+    expression = " OR ".join(f"a{number % names} = '{number}'" for number in range(terms))
+    end = Frame(Code.GET_MAX_OFFSET, opaque=1, ext={"topic": TOPIC, "queueId": "2"})
+    sends = Frame(Code.SEND_MESSAGE_V2, ext=send(e="2", i="b\x011"), body=b"x").pack() * 500
+
+    def attack(address: Address) -> None:
+        with ExitStack() as open_:
+            sender, *pullers = (open_.enter_context(Connection(address)) for _ in range(11))
+            sender.socket.settimeout(3.0)
+            begin = ""
+            with suppress(OSError):
+                # A process that throws everything away does not answer.
+                begin = sender.answer(end)["offset"]
+            fields = pull(sysFlag="6", queueId="2", queueOffset=begin or "0", suspendTimeoutMillis="600000")
+            fields |= {"subscription": expression, "expressionType": "SQL92"}
+            pulls = Frame(Code.PULL_MESSAGE, ext=fields).pack() * 1000
+            if waiting:
+                for each in pullers:
+                    each.socket.sendall(pulls)
+                for each in pullers if begin else ():
+                    # It is answered once the pulls before it wait.
+                    each.answer(end)
+            sender.socket.sendall(sends)
+            sender.socket.shutdown(socket.SHUT_WR)
+            _drain(sender.socket)
+            drains = [threading.Thread(target=_drain, args=(each.socket,), daemon=True) for each in pullers]
+            for each, drain in zip(pullers, drains, strict=True):
+                drain.start()
+                if not waiting:
+                    each.socket.sendall(pulls)
+                each.socket.shutdown(socket.SHUT_WR)
+            for drain in drains:
+                drain.join(TIMEOUT_S)
+
+    return attack
+
+
+def immune_halves() -> Iterator[Frame]:
+    """Twenty thousand half messages that ask not to be checked for thirty years."""
+    properties = "\x02".join(
+        ("TRAN_MSG\x01true", "PGROUP\x01hostile", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01999999999")
+    )
+    for number in range(20_000):
+        ext = send(f="4", i=f"{properties}\x02UNIQ_KEY\x01{number:032X}")
+        yield Frame(Code.SEND_MESSAGE_V2, ext=ext, body=b"x")
+
+
+def half_hellos(address: Address) -> None:
+    """Two thousand TLS handshakes that announce a record of 16 KiB and end before its last byte."""
+    hello = bytes.fromhex("1603014000 01003ffc 0303") + bytes(16_000)
+    with many(address, 2000) as sockets:
+        for each in sockets:
+            each.setblocking(False)
+            with suppress(OSError):
+                each.send(hello)
+        time.sleep(HELD_S)  # as long as the attack lasts
 
 
 ONEWAY_UNKNOWN = Frame(999_999, flag=2)
@@ -213,6 +277,7 @@ CONDUCT: tuple[tuple[str, str, Callable[[Address], None]], ...] = (
             ("twenty large frames without an end", large_halves),
             ("frames byte by byte", trickle),
             ("two thousand idlers", idlers),
+            ("two thousand half TLS handshakes", half_hellos),
             ("three thousand connections in a row", churn),
             ("asks much and reads nothing", deaf(BULKY[target])),
             ("asks nonsense and reads nothing", deaf(Frame(999_999))),
@@ -223,6 +288,10 @@ CONDUCT: tuple[tuple[str, str, Callable[[Address], None]], ...] = (
         )
     ),
     ("ten thousand pulls for ever", "broker", parked),
+    ("ten thousand pulls that wait with a long expression", "broker", filtered(32, waiting=True)),
+    ("ten thousand pulls with a long expression", "broker", filtered(100)),
+    ("ten thousand pulls with an expression that is refused", "broker", filtered(100, names=100)),
+    ("twenty thousand halves that no one may check", "broker", pouring(immune_halves)),
     ("ten thousand clients on one connection", "broker", pouring(members)),
     ("five thousand topics that are not there", "broker", pouring(unknown_topics)),
     ("a hundred thousand commits outside", "broker", pouring(commits_outside)),

@@ -1,10 +1,9 @@
-"""The servers under attack, in a process of their own, and connections to them."""
+"""The servers under attack, in a separate process, and connections to them."""
 
 import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from hostile.cases.case import (
     topic,
 )
 from rmqpy.protocol.codes import RequestCode as Code
+from waiting import until
 from wire import RESPONSE, Frame
 
 #: Longest that an answer or a closed connection is waited for; long on a busy machine, short for a hang.
@@ -80,10 +80,7 @@ class Target:
                 assert peer.ask(Frame(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
             assert peer.ask(Frame(Code.SEND_MESSAGE_V2, ext=send(), body=b"first"))
         with Connection(self.namesrv) as peer:
-            until = time.monotonic() + TIMEOUT_S
-            while refusal := peer.refusal(COURTESY["namesrv"]):
-                assert time.monotonic() < until, refusal
-                time.sleep(0.01)
+            until(lambda: peer.refusal(COURTESY["namesrv"]), wanted=lambda refusal: not refusal)
 
 
 @contextmanager
@@ -134,6 +131,14 @@ class Connection:
     def ask(self, frame: Frame) -> bool:
         """Whether it was served."""
         return not self.refusal(frame)
+
+    def answer(self, frame: Frame) -> dict[str, str]:
+        """The fields of the next answer after this request."""
+        self.socket.sendall(frame.pack())
+        answer = self.receive()
+        assert answer is not None, "the server hung up"
+        assert answer.code == 0, answer
+        return answer.ext or {}
 
     def refusal(self, frame: Frame) -> str:
         """Why it was not served; empty when it was."""

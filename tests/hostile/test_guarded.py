@@ -1,7 +1,7 @@
-"""The same attacks on servers with access control, by nobody and by a user without rights: none has an effect.
+"""The same attacks on servers with access control, unauthenticated and by a user without permissions: no effect.
 
-Method: what the servers keep is compared before and after; what is answered with 0 must be open to everybody who is
-known, and at the name server to everybody.
+Method: the servers' state is compared before and after; requests answered with 0 must be open to all authenticated
+users, and at the name server to everyone.
 """
 
 import json
@@ -40,16 +40,19 @@ ON = {
     "tls.server.keyPassword": "key-secret",
     "tls.client.keyPassword": "key-secret",
 }
-#: What is configured here, sent by clients, or made up by somebody who guesses.
+#: Configured secrets, secrets sent by clients, and guessed ones.
 SECRET = re.compile(r"(root|inner|alice|http|key|next|guessed)-secret")
 TIMEOUT_S = 20.0
 NO_PERMISSION = 16
-#: What everybody may who is known: nothing is done by it unless the request names more.
+#: Requests open to every authenticated user: they change nothing unless the request names more.
 FREE = {
     kind.code
     for kind in Request.__subclasses__()
     if "code" in vars(kind) and all(need.is_optional for need in kind.needs)
 }
+
+#: Batches of acknowledgements in which no entry names a message: they are answered as empty ones.
+EMPTY = {"batch ack: of numbers", "batch ack: of a strange mark"}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,7 @@ def root(server: Standalone) -> rmqpy.ClientConfig:
 
 
 def kept(server: Standalone) -> dict[str, object]:
-    """What the servers would have to change for an attack to have had an effect."""
+    """Return the servers' state that an effective attack would change."""
     with rmqpy.Admin(root(server)) as admin:
         found: dict[str, object] = {
             "topics": sorted(admin.topics()),
@@ -101,11 +104,11 @@ def kept(server: Standalone) -> dict[str, object]:
 
 
 def answers(address: str, content: bytes) -> list[Frame]:
-    """Send it all, and what came back."""
+    """Send everything, and return the replies."""
     host, _, port = address.rpartition(":")
     received = b""
     with socket.create_connection((host, int(port)), TIMEOUT_S) as peer, suppress(OSError):
-        # A server hangs up in the middle of what it does not want.
+        # A server hangs up in the middle of an invalid input.
         with suppress(OSError):
             peer.sendall(content)
             peer.shutdown(socket.SHUT_WR)
@@ -148,7 +151,8 @@ def test_no_attack_has_an_effect(server: Standalone, user: str) -> None:
         for answer in answers(server.namesrv if at_name_server else server.broker, content):
             counts[f"answered {answer.code}"] += 1
             is_open = at_name_server and code in ROUTE_CODES
-            if answer.code == 0 and not is_open and not (user == "alice" and code in FREE):
+            is_free = user == "alice" and (code in FREE or case.name in EMPTY)
+            if answer.code == 0 and not is_open and not is_free:
                 served.append((case.name, code and RequestCode(code).name))
     print(f"\n{user}: {dict(sorted(counts.items()))}")
     assert not served
@@ -158,7 +162,7 @@ def test_no_attack_has_an_effect(server: Standalone, user: str) -> None:
 
 
 def guesses(server: Standalone) -> Iterator[str]:
-    """What somebody is told who does not know the secret of a user, or has it changed."""
+    """Return the replies to a client that does not know a user's secret, or tries to change it."""
     guessing = rmqpy.ClientConfig(
         namesrv=server.namesrv, credentials=rmqpy.Credentials("root", "guessed-secret")
     )
@@ -173,7 +177,7 @@ def guesses(server: Standalone) -> Iterator[str]:
 
 
 def pages(server: Standalone) -> Iterator[tuple[str, str]]:
-    """What HTTP says to a super user: the pages, and each path of the console's API that reads."""
+    """Return HTTP's responses to a super user: the pages, and each reading path of the console's API."""
     assert server.http is not None
     for path in ("/metrics", "/healthz", "/readyz"):
         asked = urllib.request.Request(
@@ -204,7 +208,7 @@ def log_in(ask: Ask, secret: str) -> Answer:
 
 
 def printed(server: Standalone, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
-    """What commands print of settings and users."""
+    """Return the output of commands about settings and users."""
     own = ("-n", server.namesrv, "--access-key", "root", "--secret-key", "root-secret")
     for command in (
         ("config", "get", "broker-a"),

@@ -1,6 +1,6 @@
-"""Attacks on a broker and its name server in a process of their own: each ends as it should, and harms no other client.
+"""Attacks on a broker and its name server in a separate process: each ends as expected, without harm to other clients.
 
-`pytest tests/hostile -s` prints the tables; `make campaign-hostile` measures how long others wait beside each case.
+`pytest tests/hostile -s` prints the tables; `make campaign-hostile` measures the latency of others during each case.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,8 @@ from hostile.cases import BYTES, REQUESTS
 from hostile.citizen import Citizen
 from hostile.target import Target, running
 
-#: Longest that the good citizen may wait for one answer. Not a measure of performance: the machine is busy with the
-#: attackers too. It says that no client is locked out.
+#: The longest that the well-behaved client may wait for one reply. Not a performance limit, because attackers load the
+#: machine too: it shows that no client is locked out.
 WAIT_MAX = 15.0
 
 
@@ -26,7 +26,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def check(target: Target, rows: Iterable[Row]) -> None:
-    """Print the rows as they come; all must be right, and a good citizen must have been served meanwhile."""
+    """Print the rows as they end; all must be as expected, and a well-behaved client must have been served
+    meanwhile."""
     citizen = Citizen(target)
     wrong = []
     print(f"\n{HEADING}")
@@ -47,12 +48,12 @@ def test_there_are_enough_attacks() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_bytes_that_are_no_frames(target: Target) -> None:
+def test_invalid_frames(target: Target) -> None:
     check(target, attack(target, BYTES))
 
 
 @pytest.mark.timeout(300)
-def test_requests_nobody_could_want(target: Target) -> None:
+def test_useless_requests(target: Target) -> None:
     check(target, attack(target, REQUESTS))
 
 

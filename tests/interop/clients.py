@@ -46,15 +46,15 @@ from .servers import SMALL_JVM
 
 ANSWER_SECONDS_MAX = 45.0
 MQADMIN_SECONDS_MAX = 120.0
-"""For all command lines of one call; each takes 0.1 s, or 3 s when its client is slow to shut down."""
+"""For all command lines of one call; each takes 0.1 s, or 3 s if its client is slow to shut down."""
 
 Decision = Literal["commit", "rollback", "unknown"]
-"""What a producer makes of a transaction, or answers a broker that asks."""
+"""A producer's decision about a transaction, or its reply to a check."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Output of one command line of mqadmin; `exit` is None for one that did not end."""
+    """Output of one command line of mqadmin; `exit` is `None` if it did not end."""
 
     out: str
     err: str
@@ -109,7 +109,7 @@ class InteropClient(Protocol):
         that of its first call."""
 
     def asked(self, group: str) -> list[Received]:
-        """What brokers have asked the group's producers here about."""
+        """The checks that brokers sent to the group's producers here."""
 
     def leave(self, group: str) -> None:
         """Close the group's producer here."""
@@ -118,7 +118,7 @@ class InteropClient(Protocol):
 
 
 class Listener:
-    """A push consumer in a client; collects what it consumed, in the order of the events."""
+    """A push consumer in a client; collects consumed messages, in the order of the events."""
 
     def __init__(self, client: "ProcessClient", name: str) -> None:
         self._client = client
@@ -128,11 +128,11 @@ class Listener:
         return self._client.consumed(self.name)
 
     def take(self) -> list[Received]:
-        """What was consumed since the last call; it is forgotten then."""
+        """Return and drop the messages consumed since the last call."""
         return self._client.take(self.name)
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
-        """The consumed messages, as soon as there are `count`; raises when time is up before."""
+        """Return the consumed messages once there are `count`; raises after the timeout."""
         return self._client.wait_for(self.name, count, seconds)
 
     def stop(self) -> list[Received]:
@@ -142,7 +142,7 @@ class Listener:
 
 
 class ProcessClient:
-    """A foreign client in a process of its own. Any thread may ask; it does one thing after the other."""
+    """A foreign client in a separate process. Any thread may ask; requests run one after the other."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ProcessClient:
         return [SendOutcome(**result) for result in results]
 
     def recall(self, namesrv: str, topic: str, handle: str) -> str:
-        """Take a timed message back; its id. Raises `RuntimeError` with what the client says."""
+        """Recall a timed message; return its id. Raises `RuntimeError` with the client's error."""
         recalled: str = self._ask("recall", namesrv=namesrv, topic=topic, handle=handle, compression="zlib")
         return recalled
 
@@ -247,6 +247,7 @@ class ProcessClient:
         sql: str | None = None,
         ordered: bool = False,
         broadcast: bool = False,
+        broker_assigns: bool = False,
         namespace: str | None = None,
         trace: bool = False,
         credentials: tuple[str, str] | None = None,
@@ -256,16 +257,29 @@ class ProcessClient:
         return self._listen(
             group,
             namesrv=namesrv, topic=topic, filter=tags, sql=sql, ordered=ordered, broadcast=broadcast,
-            namespace=namespace, trace=trace, tls=tls, **_signed(credentials),
+            broker_assigns=broker_assigns, namespace=namespace, trace=trace, tls=tls, **_signed(credentials),
         )  # fmt: skip
 
+    def pops(self, api: str, **fields: object) -> dict[str, Any]:
+        """One of the Java client's POP calls: pop, ack, batch-ack, change or notify."""
+        answer: dict[str, Any] = self._ask("pop", api=api, **fields)
+        return answer
+
     def listen_and_fail(
-        self, namesrv: str, topic: str, group: str, *, retries: int, namespace: str | None = None
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        retries: int,
+        namespace: str | None = None,
+        broker_assigns: bool = False,
     ) -> Listener:
         """The same with a consumer that returns every message, so often before it is given up."""
         return self._listen(
             group,
             namesrv=namesrv, topic=topic, filter="*", failing=True, retries=retries, namespace=namespace,
+            broker_assigns=broker_assigns,
         )  # fmt: skip
 
     def _listen(self, group: str, **fields: object) -> Listener:
@@ -276,7 +290,7 @@ class ProcessClient:
     def request(
         self, namesrv: str, topic: str, body: bytes, *, seconds: float
     ) -> tuple[bytes, dict[str, str]]:
-        """Body and properties of the reply. Raises `RuntimeError` with what the client says where there is none."""
+        """Return body and properties of the reply. Raises `RuntimeError` with the client's error if there is none."""
         described = [_described(MessageSpec(body))]
         timeout_ms = round(seconds * 1000)
         reply = self._ask(
@@ -300,7 +314,7 @@ class ProcessClient:
             self._ask("stop-reply", listener=name)
 
     def mqadmin(self, *args: str) -> str:
-        """Run Apache's command line tool; what it printed. Raises when it complained."""
+        """Run Apache's command line tool; return its output. Raises if it complained."""
         (printed,) = self.mqadmin_all([args])
         if "Exception" in printed.err:
             raise RuntimeError(f"mqadmin {' '.join(args)}:\n{printed.err}")
@@ -309,14 +323,14 @@ class ProcessClient:
     def mqadmin_all(
         self, lines: Sequence[Sequence[str]], seconds: float = MQADMIN_SECONDS_MAX
     ) -> list[Printed]:
-        """Run several command lines at once; what each printed. One that has not ended by then is left behind."""
+        """Run several command lines concurrently; return the output of each. One that exceeds the time is abandoned."""
         answers = self._ask(
             "mqadmin", seconds + ANSWER_SECONDS_MAX, lines=lines, timeout_ms=round(seconds * 1000)
         )
         return [Printed(answer["out"], answer["err"], answer.get("exit")) for answer in answers]
 
     def dashboard(self, namesrv: str, **of: str) -> dict[str, str]:
-        """Ask what Apache's dashboard asks; by the name of each call what came of it."""
+        """Send the requests of Apache's dashboard; return the result of each call by name."""
         outcomes: dict[str, str] = self._ask("dashboard", 120.0, namesrv=namesrv, **of)
         return outcomes
 
@@ -345,7 +359,7 @@ class ProcessClient:
         self._ask("stop", listener=listener)
 
     def kill(self) -> None:
-        """Kill the process; what it wrote before is read to the end."""
+        """Kill the process; its earlier output is read to the end."""
         self.child.kill()
         self._reader.join()
 
@@ -394,13 +408,16 @@ class ProcessClient:
             self._arrived.notify_all()
 
 
-def start_java(build: Path, version: str, folder: Path, name: str, *options: str) -> ProcessClient:
-    """A JVM with rocketmq-client `version`."""
+def start_java(
+    build: Path, version: str, folder: Path, name: str, *options: str, inside: Sequence[str] = ()
+) -> ProcessClient:
+    """A JVM with rocketmq-client `version`; `inside` is the command that runs another one."""
     home = folder / name
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")  # mqadmin 4.9 does not do without.
     classes = f"{build / 'classes'}:{build / 'lib'}/*"
     command = [
+        *inside,
         "java",
         *SMALL_JVM,
         "-Xmx192m",
@@ -415,13 +432,13 @@ def start_java(build: Path, version: str, folder: Path, name: str, *options: str
     return ProcessClient(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
 
 
-def start_go(build: Path, folder: Path, name: str) -> ProcessClient:
-    """A process with the Go client."""
+def start_go(build: Path, folder: Path, name: str, inside: Sequence[str] = ()) -> ProcessClient:
+    """A process with the Go client; `inside` is the command that runs another one."""
     home = folder / name
     home.mkdir()
     env = {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
     return ProcessClient(
-        name, Child(name, [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
+        name, Child(name, [*inside, str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
     )
 
 
@@ -440,5 +457,5 @@ def _described(message: MessageSpec) -> dict[str, object]:
 
 
 def _received(described: dict[str, Any]) -> Received:
-    # Java's JSON library leaves out what is null.
+    # Java's JSON library omits nulls.
     return Received(**{"tag": None, "keys": None} | described | {"body": base64.b64decode(described["body"])})

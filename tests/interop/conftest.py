@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def until_end(pytestconfig: pytest.Config) -> Iterator[ExitStack]:
-    """Whatever is entered here is left at the end of the session, whether the tests passed or not."""
+    """An exit stack that is closed at the end of the session, whether the tests passed or not."""
     with ExitStack() as stack:
         yield stack
 
@@ -138,7 +138,7 @@ def client_of(
 def member_of_group(
     originals: Callable[[str], Path], folder: Path
 ) -> Iterator[Callable[[str], ProcessClient]]:
-    """Further JVMs, by a name of their own, which learn of other members from the broker or not at all."""
+    """Further JVMs, by separate names, which are notified of other members by the broker or not at all."""
     no_timer = "-Drocketmq.client.rebalance.waitInterval=600000"
     with ExitStack() as stack:
 

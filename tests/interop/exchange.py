@@ -1,9 +1,10 @@
-"""One client at one cluster with a topic of its own: what a scenario works with."""
+"""One client at one cluster with a separate topic, for scenarios."""
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from waiting import until
 
 from . import wire
 from .clients import InteropClient, ProcessClient
@@ -35,9 +36,9 @@ class Exchange:
     def consume(
         self, count: int, *, tags: str = "*", ordered: bool = False, until_committed: int = 0
     ) -> list[Received]:
-        """Everything the group consumes until it has `count` messages, and whatever came with them.
+        """Return everything the group consumes until it has `count` messages, including surplus ones.
 
-        `until_committed`: the consumer goes on until the broker knows that this many messages are done with.
+        `until_committed`: the consumer continues until this number of messages is committed at the broker.
         """
         if not isinstance(self.client, ProcessClient):
             [api] = self.client.pulls
@@ -55,12 +56,8 @@ class Exchange:
         return consumed
 
     def _wait_for_commits(self, count: int) -> None:
-        """Clients commit every five seconds, and at their end what their threads have reported by then."""
-        deadline = time.monotonic() + COMMIT_SECONDS_MAX
-        while self._committed() < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.client.name} committed {self._committed()} of {count} messages")
-            time.sleep(0.05)
+        """Clients commit every five seconds, and at their end the offsets that their threads reported by then."""
+        until(self._committed, COMMIT_SECONDS_MAX, wanted=lambda found: found >= count)
 
     def _committed(self) -> int:
         return sum(

@@ -1,7 +1,7 @@
-"""One store folder that Apache's broker and ours open by turns, and what a broker serves of it.
+"""One store folder that Apache's broker and ours open in turn, and the data that a broker serves from it.
 
-Owns the folder with its broker.conf, the same for both brokers. What a broker serves is read with plain requests
-(`wire`), so that what is compared are the stored bytes and not what a client makes of them.
+Owns the folder with its broker.conf, the same for both brokers. Data is read with plain requests
+(`wire`), so that stored bytes are compared, independent of a client.
 """
 
 import os
@@ -33,7 +33,7 @@ WRITE_PATH = {"commitLogWritePath": os.environ.get("RMQPY_WRITE_PATH", "mapping"
 
 @dataclass(frozen=True)
 class Record:
-    """One message as it lies in the log."""
+    """One message as stored in the log."""
 
     raw: bytes
 
@@ -51,7 +51,7 @@ class Record:
 
     @property
     def offset_id(self) -> str:
-        """The id of the message for clients: where it is stored."""
+        """Return the id of the message for clients: its stored position."""
         host, port = self.raw[64:68], self.raw[68:72]
         return (host + port + self.raw[28:36]).hex().upper()
 
@@ -122,12 +122,12 @@ class Folder:
             child.stop(servers.APACHE_SECONDS_MAX)
 
     def verify(self) -> None:
-        """Nothing in the folder is damaged, as the last broker left it. No broker may have it open."""
+        """Check that the folder is undamaged, as the last broker left it. No broker may have it open."""
         command = ["store", "verify", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
         assert cli.run(command) == 0
 
     def drain(self) -> None:
-        """What a killed broker of ours left in its spool is in the log, for Apache's to find."""
+        """Drain the write ring that a killed broker of ours left into the log, for Apache's broker."""
         command = ["store", "drain", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
         assert cli.run(command) == 0
 
@@ -136,7 +136,7 @@ class Folder:
             wire.max_offset(self.broker, "TBW102", 0)
         except OSError:
             return False
-        # Apache's broker answers up to 10 s before it is registered: a slave of ours may be known sooner.
+        # Apache's broker answers up to 10 s before it is registered; a slave of ours may be known sooner.
         return wire.knows(self.namesrv, self.broker)
 
     def queue(self, topic: str, queue_id: int) -> list[Record]:

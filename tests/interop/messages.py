@@ -1,6 +1,6 @@
-"""Messages that tests send and find consumed, the same for every client.
+"""Messages that tests send and expect to consume, the same for every client.
 
-Owns the comparison of the two: a scenario says what went out, `Received.content` says what came in.
+Owns the comparison: a scenario has the sent messages, `Received.content` the received ones.
 """
 
 from collections.abc import Mapping
@@ -74,10 +74,10 @@ class Received:
 
 
 def bodies(messages: list[Received]) -> list[bytes]:
-    """The bodies in an order of their own, to compare sets of messages."""
+    """Return the bodies in a canonical order, to compare sets of messages."""
     return sorted(message.body for message in messages)
 
 
 def numbered(count: int, prefix: str = "message", **fields: object) -> list[MessageSpec]:
-    """`count` messages told apart by their body."""
+    """Return `count` messages with different bodies."""
     return [MessageSpec(f"{prefix} {index:05}".encode(), **fields) for index in range(count)]  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""The files of a broker's configuration: written by Apache's broker, with members of a release to come, and compared.
+"""Configuration files of a broker: written by Apache's broker, extended with unknown members, and compared.
 
-Owns what is put there for the comparison. No broker may have the folder open when files are read or written here.
+Owns the added members. No broker may have the folder open while files are read or written here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,16 @@ TOPIC = "kept-topic"
 GROUP = "kept-group"
 STATIC_TOPIC = "kept-static"
 
-#: What `change` makes rmqpy write anew; everything else it leaves alone.
+#: Tables that rmqpy rewrites after `change`; it leaves everything else alone.
 SERVED = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 
-#: What Apache's broker works out anew and writes beside its offsets.
+#: Values that Apache's broker recomputes and writes next to its offsets.
 DERIVED = "groupTopicMap"
 
 _GET_TOPIC_CONFIG = 351
 _GET_GROUP_CONFIG = 352
 
-#: Members that no release has yet, by file and the way to the object they stand in.
+#: Members of no known release, by file and the path to their object.
 _TO_COME: dict[str, tuple[tuple[str, ...], ...]] = {
     "topics.json": ((), ("topicConfigTable", TOPIC)),
     "subscriptionGroup.json": (
@@ -39,7 +39,7 @@ _NEWS = {"aRelease": "of tomorrow", "numbers": [1, 2]}
 
 
 def fill(folder: Folder, admin: ProcessClient) -> None:
-    """Let the broker that serves the folder write every kind of file that a tool can make it write."""
+    """Have the broker that serves the folder write every kind of file that a tool can cause."""
     for line in (
         f"updateTopic -b {folder.broker} -t {TOPIC} -r 3 -w 2 -a +message.type=FIFO",
         f"updateSubGroup -b {folder.broker} -g {GROUP} -r 3",
@@ -52,7 +52,7 @@ def fill(folder: Folder, admin: ProcessClient) -> None:
 
 
 def add_members(folder: Folder) -> None:
-    """Put members of a release to come into the files."""
+    """Add members of a future release to the files."""
     for name, places in _TO_COME.items():
         file = folder.home / "store" / "config" / name
         tree = fastjson.loads(file.read_text("utf-8"))
@@ -65,7 +65,7 @@ def add_members(folder: Folder) -> None:
 
 
 def contents(folder: Folder) -> dict[str, bytes]:
-    """Every file that is there, backups aside."""
+    """Return every file, except backups."""
     config = folder.home / "store" / "config"
     return {
         file.name: file.read_bytes()
@@ -75,7 +75,7 @@ def contents(folder: Folder) -> dict[str, bytes]:
 
 
 def change(folder: Folder, admin: ProcessClient) -> None:
-    """Let the broker that serves the folder write every file that is ours to write."""
+    """Have the broker that serves the folder write all files of ours."""
     wire.create_topic(folder.namesrv, folder.broker, f"{TOPIC}-other", queues=1)
     admin.mqadmin("updateSubGroup", "-n", folder.namesrv, "-b", folder.broker, "-g", f"{GROUP}-other")
     wire.commit(folder.broker, f"{GROUP}-other", f"{TOPIC}-other", 0, 0)

@@ -1,21 +1,21 @@
-"""Apache's command line tool, command by command: what is typed, and what has to be in the answer.
+"""Apache's command line tool, command by command: the arguments, and the required output.
 
-Owns the list of its commands. Each finds an *environment* to look at: a topic of three queues with twelve messages, and
+Owns the list of its commands. Each runs against an *environment*: a topic of three queues with twelve messages, and
 two groups that consumed them and are still connected, one with a member of Java's, the other with one of ours; names
-in braces stand for these things. What runs in one phase runs at once, so a command that needs another's effect stands
-in a later phase.
+in braces stand for these. Commands of one phase run concurrently, so a command that needs another's effect belongs
+to a later phase.
 """
 
 import json
 import re
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import rmqpy
+from waiting import until
 
 from . import wire
 from .clients import MQADMIN_SECONDS_MAX, Printed, ProcessClient
@@ -105,6 +105,12 @@ PHASES: tuple[dict[str, Command], ...] = (
         "updateSubGroup": _works("-b {broker} -g {group}-other -r 3", r"create subscription group to {broker} success"),
         "updateSubGroup -c": _works("-c {cluster} -g {group}-clone", r"create subscription group to {broker} success"),
         "updateSubGroupList": _works("-b {broker} -f {folder}/groups.json", r"to {broker}"),
+        "setConsumeMode": _works(
+            "-b {broker} -t {topic} -g {group} -m PULL -q 2",
+            r"^set consume mode to {broker} success\.$",
+            r"^topic\[{topic}\] group\[{group}\] consume mode\[PULL\] popShareQueueNum\[2\]",
+        ),
+        "exportPopRecord": _works("-b {broker}", r"^Export broker records, brokerName={name}, brokerAddr={broker}, "),
         "updateBrokerConfig": _works(
             "-b {broker} -k notifyConsumerIdsChangedEnable -v true", r"update broker config success"
         ),
@@ -173,6 +179,8 @@ ONLY_5_X = frozenset(
         "exportConfigs",
         "haStatus",
         "getBrokerEpoch",
+        "setConsumeMode",
+        "exportPopRecord",
     }
 )
 """What the tool of 4.9.8 cannot do; the last it tries, and misses a setting that 5.x brokers do not have."""
@@ -184,7 +192,7 @@ TRACE_SENDS_MAX = 3
 """Java's producer gives its trace half a second as it shuts down: a busy machine has not sent it by then."""
 
 GAVE_UP = (
-    r"Remoting(Connect|Timeout)Exception|the client has gone before it answered"
+    r"Remoting(Connect|Timeout)Exception|the client disconnected before it answered"
     r"|the consumer group\[{group}\] not online|no consumer for this group, {group}$"
 )
 """What the tool says when its own three seconds are over, too few for a dozen clients on a busy machine; and what the
@@ -206,12 +214,10 @@ SWALLOWED = r"\berror\b"
 """These commands print that there was an error, and keep to themselves which."""
 _LITE = "lite topics are not served yet"
 _COLD = "cold data is not limited"
-_CONTROLLER = "there is no controller"
-_REPLICATION = "a slave is told the end of its master's log by the master alone"
+_CONTROLLER = "rmqpy has no controller"
+_REPLICATION = "only the master itself reports the end of its log to a slave"
 
 NOT_SERVED: dict[str, tuple[str, str]] = {
-    "setConsumeMode": ("-b {broker} -t {topic} -g {group} -m POP -q 2", "POP consumption is not served yet"),
-    "exportPopRecord": ("-b {broker}", "POP consumption is not served yet"),
     "updateStaticTopic": ("-b {name} -t {topic}-static -qn 2", "static topics are not served yet"),
     "remappingStaticTopic": ("-b {name} -t {topic}-static", "No topic route to do the remapping"),
     "rocksDBConfigToJson": ("-c {cluster}", "queues and metadata are files"),
@@ -304,10 +310,9 @@ class AdminEnvironment:
         return printed
 
     def _wait_for_members(self) -> None:
-        deadline = time.monotonic() + HEARTBEAT_SECONDS * 2
-        while not all(_members(self.cluster, group) for group in (GROUP, OUR_GROUP)):
-            assert time.monotonic() < deadline, "a member did not come back"
-            time.sleep(0.1)
+        until(
+            lambda: all(_members(self.cluster, group) for group in (GROUP, OUR_GROUP)), HEARTBEAT_SECONDS * 2
+        )
 
     def missing(self, printed: Printed, expected: Sequence[str]) -> list[str]:
         """The patterns that nothing printed fits."""
@@ -414,18 +419,11 @@ def _traced(environment: AdminEnvironment, printed: Mapping[str, Printed]) -> st
 
 def _is_traced(cluster: Cluster, message_id: str) -> bool:
     """Producers send what they trace behind the message, on a thread of their own."""
-    deadline = time.monotonic() + 10
-    while (
-        not (found := wire.query(cluster.broker, "RMQ_SYS_TRACE_TOPIC", message_id))
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.1)
-    return bool(found)
+    with suppress(AssertionError):
+        return bool(until(lambda: wire.query(cluster.broker, "RMQ_SYS_TRACE_TOPIC", message_id), 10))
+    return False
 
 
 def _wait_for_commits(cluster: Cluster, group: str) -> None:
     """Clients commit every five seconds."""
-    deadline = time.monotonic() + 30
-    while sum(wire.committed(cluster.broker, group, TOPIC, queue) for queue in range(3)) < 12:
-        assert time.monotonic() < deadline, "the group did not commit"
-        time.sleep(0.1)
+    until(lambda: sum(wire.committed(cluster.broker, group, TOPIC, queue) for queue in range(3)) >= 12)

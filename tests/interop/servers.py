@@ -1,7 +1,7 @@
-"""Name servers and brokers to test against, Apache's and ours, each a process of its own on free ports.
+"""Name servers and brokers to test against, Apache's and ours, each in a separate process on free ports.
 
-Owns the way each is started and how one knows that it serves. A `Cluster` is what a client needs to know: one name
-server, one broker. The folders given in are temporary; nothing is left outside them.
+Owns their start and the check that they serve. A `Cluster` has the facts a client needs: one name
+server, one broker. The given folders are temporary; nothing remains outside of them.
 """
 
 import sys
@@ -24,16 +24,16 @@ CHECKS = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
 APACHE_CHECKS = {
     "transactionTimeOut": 3_000, "transactionCheckInterval": 3_000, "transactionOpBatchInterval": 200
 }  # fmt: skip
-"""Not as soon: what is marked as ended after the next look at it is asked about, and may be committed, twice."""
+"""Longer than ours: a transaction that is marked as ended only after its next check may be committed twice."""
 APACHE_SECONDS_MAX = 60.0
 RMQPY_SECONDS_MAX = 20.0
 
 SMALL_JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""Quick to start and small; what is tested is not the speed of Java."""
+"""Quick to start and small, because Java's speed is not tested."""
 
 _BROKER_JVM = (
     "-Xmx256m",
-    "-XX:MaxDirectMemorySize=256m",
+    "-XX:MaxDirectMemorySize=1g",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",

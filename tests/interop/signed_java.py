@@ -1,6 +1,6 @@
-"""A JVM of Apache's client that signs and may encrypt what it sends, fed with lines.
+"""A JVM with Apache's client that signs and optionally encrypts, controlled by lines.
 
-Owns that process (`java/Signed.java`), whose clients come and go in it: a JVM takes longer to start than they do.
+Owns that process (`java/Signed.java`); clients are created and closed in it, because a JVM starts more slowly.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ class SignedJava:
         )
 
     def ask(self, verb: str, user: str, *words: object) -> str:
-        """What it printed. `user` is a name, and the secret after a blank where it is not NAME-secret."""
+        """Return its output. `user` is a name, followed by a space and the secret if that is not NAME-secret."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -49,7 +49,7 @@ class SignedJava:
         raise AssertionError(f"the JVM has ended: {printed}")
 
     def use_tls(self, ca: str, cert: str = "", key: str = "") -> None:
-        """Let clients that are started from now on use TLS, as Java's users set it up, and check the server's
+        """Have clients started from now on use TLS, as Java's users set it up, and check the server's
         certificate."""
         self._tls.write_text(
             "tls.test.mode.enable=false\ntls.client.authServer=true\n"
@@ -58,7 +58,7 @@ class SignedJava:
         self.ask("tls", "", "true")
 
     def use_no_tls(self) -> None:
-        """Let clients that are started from now on not encrypt."""
+        """Have clients started from now on not encrypt."""
         self.ask("tls", "", "false")
 
     def close(self) -> None:

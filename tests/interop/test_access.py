@@ -1,8 +1,7 @@
-"""Signed clients of Apache at a broker with access control, the tools of both kinds, and decisions beside Apache's own.
+"""Signed clients of Apache at a broker with access control, the tools of both kinds, and Apache's own decisions.
 
-Goal: users of Java 4.9.8, Java 5.5.0 and Go do what they may, and are told where they may not. Method: one JVM a
-version, fed with lines (`java/Signed.java`).
-"""
+Goal: users of Java 4.9.8, Java 5.5.0 and Go can use their permissions, and get an error beyond them. Method: one JVM
+per version, controlled by lines (`java/Signed.java`)."""
 
 import json
 import re
@@ -76,7 +75,7 @@ def stored(admin: rmqpy.Admin, topic: str) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_java_clients_that_sign_do_what_they_may_and_are_told_where_they_may_not(
+def test_signed_java_clients_get_their_permissions_and_clear_errors(
     signed_java: SignedJava, kind: str, tmp_path: Path
 ) -> None:
     with KINDS[kind](tmp_path) as config, rmqpy.Admin(config) as admin:
@@ -96,12 +95,12 @@ def test_java_clients_that_sign_do_what_they_may_and_are_told_where_they_may_not
             assert "CODE: 16" in refused, refused
             assert reason in refused, refused
         assert "SEND_OK" in signed_java.ask("send", "operator", namesrv, "secrets", 1)
-        # Of the refused ones nothing is there.
+        # Refused messages were not stored.
         assert stored(admin, "secrets") == 1
         assert stored(admin, "orders") == 10
 
 
-def test_go_clients_that_sign_do_what_they_may(client_of: Callable[[str], InteropClient]) -> None:
+def test_signed_go_clients_get_their_permissions(client_of: Callable[[str], InteropClient]) -> None:
     client = client_of("go")
     assert isinstance(client, ProcessClient)
     with of_the_second_kind(Path()) as config, rmqpy.Admin(config) as admin:

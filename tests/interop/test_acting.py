@@ -1,4 +1,4 @@
-"""A slave of ours that acts for its master, ours or Apache's, at Apache's name server: all are processes, and the
+"""A slave of ours that acts for its master, ours or Apache's, at Apache's name server. All are processes, and the
 master is killed."""
 
 from collections import Counter
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+import waiting
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, waiting, wire
+from . import servers, wire
 from .folders import Folder
 
 SECONDS_MAX = 60.0
@@ -43,7 +44,7 @@ def slave_of(admin: rmqpy.Admin) -> ReplicaState | None:
 
 
 def is_copied(admin: rmqpy.Admin, folder: Folder) -> bool:
-    """Whether the slave has all of its master's log, its topics and groups."""
+    """Return whether the slave has all of its master's log, topics and groups."""
     state = slave_of(admin)
     files = [folder.home / "store" / "config" / name for name in ("topics.json", "subscriptionGroup.json")]
     if not all(file.exists() for file in files) or state is None or not state.in_sync:
@@ -54,7 +55,7 @@ def is_copied(admin: rmqpy.Admin, folder: Folder) -> bool:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("leads", ["rmqpy", "apache"])
-def test_consumption_and_delays_go_on_at_our_slave_and_the_master_repeats_nothing(
+def test_consumption_and_delays_continue_at_our_slave_without_repeats(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path, leads: str
 ) -> None:
     jars = originals("apache")
@@ -95,7 +96,7 @@ def test_consumption_and_delays_go_on_at_our_slave_and_the_master_repeats_nothin
                 until(lambda: (state := slave_of(admin)) is not None and not state.acting)
                 producer.send("orders", "last", queue=queue, delay_level=1)
                 until(lambda: any(body == "last" for body, _ in received))
-                # Before the master goes once more: what it has just delivered, its slave may not have heard of.
+                # Before the master dies again: the slave may not know its latest deliveries.
                 bodies = Counter(body for body, _ in received)
     assert {body: count for body, count in bodies.items() if count > 1} == {}
     assert len(bodies) == MESSAGES + 2

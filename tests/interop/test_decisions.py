@@ -54,7 +54,7 @@ def random_request(chance: random.Random) -> Asked:
 
 
 def is_contradiction(policy: list[Entry], asked: Asked) -> bool:
-    """Whether an Allow and a Deny on one resource both speak of the request."""
+    """Return whether an Allow and a Deny on one resource both match the request."""
     _, _, needed, source = asked
     speaking = [
         (kind, resource, decision)
@@ -67,7 +67,7 @@ def is_contradiction(policy: list[Entry], asked: Asked) -> bool:
 
 
 def evaluated(jars: Path, asked: list[tuple[list[Entry], list[Asked]]]) -> list[str]:
-    """What the original says."""
+    """Return Apache's decision."""
     lines = []
     for policy, requests in asked:
         lines.append("new")

@@ -1,7 +1,7 @@
-"""Divergence beside Apache's broker, which compares nothing: a master comes back without its end, which its slave has.
+"""Divergence with Apache's broker, which compares nothing: a master returns without the end of its log, unlike its
+slave.
 
-The slave is refused, or refuses; either is told, and nothing of the master's new end gets behind the slave's old one.
-"""
+The slave is refused, or refuses; either is reported, and the master's new end never follows the slave's old one."""
 
 import shutil
 from collections.abc import Callable
@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+import waiting
 from rmqpy.admin.replicas import ReplicaState
 
-from . import waiting, wire
+from . import wire
 from .folders import Folder, master_and_slave
 
 SECONDS_MAX = 60.0
@@ -31,7 +32,7 @@ def send(namesrv: str, name: str, count: int) -> None:
 
 
 def takes_messages(producer: rmqpy.Producer) -> bool:
-    """Whether the master is registered, beside its slave."""
+    """Return whether the master is registered, together with its slave."""
     try:
         producer.send("orders", "one more")
     except rmqpy.errors.NoWritableQueue:
@@ -40,7 +41,7 @@ def takes_messages(producer: rmqpy.Producer) -> bool:
 
 
 def log(folder: Folder) -> bytes:
-    """What was written, without the zeros behind it."""
+    """Return the written bytes, without the zeros behind them."""
     files = sorted((folder.home / "store" / "commitlog").iterdir())
     return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
@@ -54,7 +55,7 @@ def diverged(admin: rmqpy.Admin) -> ReplicaState | None:
 
 
 @pytest.mark.parametrize(("leads", "follows"), [("apache", "rmqpy"), ("rmqpy", "apache")])
-def test_a_slave_that_has_what_its_master_lost_is_found_and_follows_nothing_else(
+def test_slave_with_messages_its_master_lost_is_reported_and_does_not_follow(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path, leads: str, follows: str
 ) -> None:
     master, slave = master_and_slave(tmp_path, namesrv, originals("apache"))
@@ -75,7 +76,7 @@ def test_a_slave_that_has_what_its_master_lost_is_found_and_follows_nothing_else
         assert found.is_master == (leads == "rmqpy")
         assert "lost" in (found.fault or "")
         bad = [check for check in admin.health(disk_free_min=0) if check.level == "bad"]
-        assert any("do not fit together" in check.found for check in bad)
+        assert any("have diverged" in check.found for check in bad)
         assert log(slave) == had
         if follows == "rmqpy":
             # The master has other bytes where the slave's are, and more of them: it still does not fit.

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import rmqpy
+import waiting
 from benchmarks.processes import Child
 from rmqpy.admin.replicas import ReplicaState
 from rmqpy.protocol import fastjson
 
-from . import servers, waiting
+from . import servers
 
 MESSAGES = 300
 SECONDS_MAX = 30.0
@@ -45,7 +46,7 @@ def log_of(home: Path, size: int) -> bytes:
 
 
 def saved(home: Path, name: str, member: str) -> dict[str, Any]:
-    """A table in a file of a home; empty before there is one."""
+    """Return a table of a home's file; empty before it exists."""
     file = home / "store" / "config" / name
     table: dict[str, Any] = fastjson.loads(file.read_text())[member] if file.exists() else {}
     return table
@@ -60,7 +61,7 @@ def has_all(state: ReplicaState | None) -> bool:
     return state is not None and state.in_sync is True and state.behind_bytes == 0
 
 
-def test_our_slave_follows_apaches_master_and_serves_consumers_when_that_is_dead(
+def test_our_slave_follows_apaches_master_and_serves_after_its_death(
     originals: Callable[[str], Path], tmp_path: Path, namesrv: str
 ) -> None:
     sent = [f"body {number}" for number in range(MESSAGES)]
@@ -80,7 +81,7 @@ def test_our_slave_follows_apaches_master_and_serves_consumers_when_that_is_dead
         with rmqpy_slave(tmp_path, namesrv):
             until(lambda: has_all(slave_of(admin)))
             home = tmp_path / "rmqpy-slave"
-            # Commits travel one by one: the slave may copy the offsets between them.
+            # Commits arrive one by one, so the slave may copy offsets between them.
             until(lambda: offsets_in(home, "orders@billing") == [7] * 4)
             until(lambda: "billing" in saved(home, "subscriptionGroup.json", "subscriptionGroupTable"))
             state = slave_of(admin)

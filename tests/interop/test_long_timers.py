@@ -13,7 +13,7 @@ from .messages import MessageSpec
 
 HOUR_S, DAY_S = 3_600, 86_400
 WAITS_S = (1, 60, HOUR_S, DAY_S, 3 * DAY_S)
-#: Of a second each: what waits for longer than two hours is stored again on its way.
+#: In ticks of a second: messages that wait for more than two hours are stored again on the way.
 ROLL_WINDOW_SLOTS = 2 * HOUR_S
 WHEEL = "rmq_sys_wheel_timer"
 

@@ -1,4 +1,4 @@
-"""Types of topics: set with Apache's tool, and what Java's producers send to a broker that checks them."""
+"""Types of topics: set with Apache's tool, with sends of Java's producers to a broker that checks them."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from .servers import Cluster
 TOPIC = "typed"
 
 
-def test_a_type_that_mqadmin_sets_is_shown_and_held_to(
+def test_topic_type_set_by_mqadmin_is_shown_and_enforced(
     cluster_of: Callable[[str], Cluster], client_of: Callable[[str], InteropClient]
 ) -> None:
     cluster, java = cluster_of("rmqpy"), client_of("java-5.5.0")

@@ -1,6 +1,6 @@
-"""Our broker at Apache's name server: routes, sends and consumption go through.
+"""Our broker at Apache's name server: routes, sends and consumption work.
 
-Beside it, in a cluster of its own, is Apache's broker; the other way round is in `test_three_brokers`.
+Apache's broker runs in another cluster; `test_three_brokers` has the reverse.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """Apache's command line tool, both versions, against our broker and name server: `mqadmin.py` has the commands.
 
-`make mqadmin-table` runs them against Apache's broker as well, and writes down how the answers differ.
+`make campaign NAME=mqadmin-table` also runs them against Apache's broker, and documents the differences.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def results_of(
 
 @pytest.mark.parametrize("version", JAVA_CLIENTS)
 @pytest.mark.parametrize("label", LABELS)
-def test_mqadmin_gets_its_answer(
+def test_mqadmin_command_gets_its_answer(
     label: str, version: str, environment: AdminEnvironment, results_of: Callable[[str], Results]
 ) -> None:
     commands, printed = results_of(version)
@@ -84,7 +84,7 @@ def test_mqadmin_is_refused_with_the_codes_of_the_original(environment: AdminEnv
     assert not silent, {label: printed[label] for label in silent}
 
 
-def test_mqadmin_is_told_what_our_servers_do_not_serve_and_why(environment: AdminEnvironment) -> None:
+def test_unserved_mqadmin_commands_get_the_reason(environment: AdminEnvironment) -> None:
     if environment.cluster.is_apache:
         pytest.skip("Apache's broker serves it")
     printed = environment.run({label: arguments for label, (arguments, _) in NOT_SERVED.items()})

@@ -1,7 +1,7 @@
 """Clients of one namespace in two languages: Java's after `setNamespace`, ours with `ClientConfig(namespace=...)`.
 
-Goal: both write the same plain names and mean the same topics and groups; each sees plain names. Method: messages both
-ways, a group with members of both, retries and dead letters of either, beside a topic of the same plain name without a
+Goal: both use the same plain names for the same topics and groups. Method: messages both
+ways, a group with members of both, retries and dead letters of either, next to a topic of the same plain name without a
 namespace.
 """
 
@@ -13,9 +13,9 @@ from functools import partial
 import pytest
 
 import rmqpy
+import waiting
 from rmqpy import errors
 
-from . import waiting
 from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec, bodies, numbered
 from .servers import Cluster
@@ -83,7 +83,7 @@ def polled(shop: Shop, topic: str, count: int) -> list[rmqpy.ReceivedMessage]:
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "batch", "keyed", "oneway"])
-def test_what_they_send_we_read(shop: Shop, mode: str) -> None:
+def test_we_read_what_java_sends(shop: Shop, mode: str) -> None:
     messages = [MessageSpec(each.body, keys=("k",)) for each in numbered(8)]
     shop.theirs.send(shop.namesrv, shop.topic, messages, mode=mode, namespace=NAMESPACE)
     found = polled(shop, shop.topic, 8)
@@ -94,7 +94,7 @@ def test_what_they_send_we_read(shop: Shop, mode: str) -> None:
 
 
 @pytest.mark.parametrize("api", ["old", "lite", "assign"])
-def test_what_we_send_they_read(shop: Shop, api: str) -> None:
+def test_java_reads_what_we_send(shop: Shop, api: str) -> None:
     with rmqpy.Producer(shop.config) as producer:
         sent = [producer.send(shop.topic, message.body) for message in numbered(4)]
         sent += producer.send_batch(
@@ -134,7 +134,7 @@ def test_members_of_both_languages_share_the_queues_of_a_group(shop: Shop) -> No
     assert seen < sent
 
 
-def test_what_we_fail_comes_back_and_ends_as_a_dead_letter_they_know(shop: Shop) -> None:
+def test_message_that_we_fail_becomes_a_dead_letter_that_java_reads(shop: Shop) -> None:
     seen: list[tuple[str, int]] = []
 
     def handle(message: rmqpy.ReceivedMessage) -> rmqpy.Retry:
@@ -156,7 +156,7 @@ def test_what_we_fail_comes_back_and_ends_as_a_dead_letter_they_know(shop: Shop)
     assert bodies(found) == [b"bad"]
 
 
-def test_what_they_return_ends_as_a_dead_letter_we_know(shop: Shop) -> None:
+def test_message_that_java_returns_becomes_a_dead_letter_that_we_read(shop: Shop) -> None:
     with rmqpy.Producer(shop.config) as producer:
         producer.send(shop.topic, b"never done")
     listener = shop.theirs.listen_and_fail(

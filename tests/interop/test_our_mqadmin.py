@@ -1,4 +1,4 @@
-"""Our mqadmin and topic commands at Apache's broker and name server, and at ours: the same lines from both."""
+"""Our mqadmin and topic commands at Apache's broker and name server, and at ours, with equal output."""
 
 import itertools
 import re

@@ -1,6 +1,6 @@
-"""Decisions of Apache's own validator of plain accounts and of our broker about the same files and requests.
+"""Decisions of Apache's validator of plain accounts and of our broker about the same files and requests.
 
-Goal: they differ nowhere, except where docs/security.md says that a request needs more here. Method: PLAIN_FILES (10)
+Goal: no difference, except where docs/security.md requires more. Method: PLAIN_FILES (10)
 random homes with a plain_acl.yml and sometimes a file in conf/acl, PLAIN_REQUESTS (1,000) random requests about all of
 them, sent to a broker of ours from addresses of this machine; PLAIN_SEED for others.
 """
@@ -82,7 +82,7 @@ def write(chance: random.Random, home: Path) -> None:
     (home / "conf" / "acl").mkdir(parents=True)
     keys = list(KEYS)
     chance.shuffle(keys)
-    # One of them may stand in both.
+    # One of them may be in both.
     cut = chance.randint(2, len(keys))
     for name, own in (("plain_acl.yml", keys[:cut]), ("acl/more.yml", keys[cut - 1 :])):
         content: dict[str, Any] = {"accounts": [random_account(chance, key) for key in own]}
@@ -118,7 +118,7 @@ def random_request(chance: random.Random) -> Asked:
         (RequestCode.UNREGISTER_CLIENT, {"clientID": "client", "consumerGroup": group}, b""),
         (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}, b""),
         (RequestCode.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "0"}, b""),
-        # Of no record that is there: its topic would count, too.
+        # Without an existing record, whose topic would count, too.
         (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": group, "offset": str(1 << 40), "delayLevel": "0"}, b""),
         (RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": topic} | settings, b""),
         (RequestCode.UPDATE_BROKER_CONFIG, {}, b""),
@@ -145,7 +145,7 @@ def random_request(chance: random.Random) -> Asked:
 
 
 def evaluated(jars: Path, homes: Mapping[Path, list[Asked]]) -> list[bool]:
-    """What the original says."""
+    """Return Apache's decision."""
     lines = []
     for home, requests in homes.items():
         lines.append(f"home\t{home}")
@@ -161,7 +161,7 @@ def evaluated(jars: Path, homes: Mapping[Path, list[Asked]]) -> list[bool]:
 
 
 async def answered(address: str, requests: list[Asked]) -> list[tuple[bool, str]]:
-    """What our broker says, and its words."""
+    """Return our broker's decision, and its text."""
     host, _, port = address.rpartition(":")
     peers: dict[str, SignedPeer] = {}
     found = []

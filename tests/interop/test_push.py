@@ -1,11 +1,11 @@
 """rmqpy's push consumers in groups with Java's and Go's, at our broker and at Apache's.
 
-Goal: members of two languages compute the same shares, keep the order of a queue while it changes hands, and each
-get what is broadcast; failed messages come back, later each time, and end as dead letters, with either client.
-Method: what every member was called with, by queue and offset, against what was sent.
+Goal: members of two languages compute the same shares, keep the order of a queue while it changes owners, and each get
+broadcast messages; failed messages are redelivered with growing delays, and end as dead letters, with either client.
+Method: compare each member's handler calls, by queue and offset, with the sent messages.
 
-Scenarios mostly wait, so that all of them run side by side, begun when the first is asked for. CI has each client and
-each cluster; `make interop-all` (RMQPY_INTEROP_ALL=1) has every client at either cluster.
+Scenarios mostly wait, so all of them run concurrently, started with the first one. CI has each client and each cluster;
+`make campaign NAME=interop` (RMQPY_INTEROP_ALL=1) has every client at either cluster.
 """
 
 import itertools
@@ -25,9 +25,10 @@ from typing import Any
 import pytest
 
 import rmqpy
+import waiting
 from rmqpy import errors
 
-from . import waiting, wire
+from . import wire
 from .clients import InteropClient, Listener, ProcessClient
 from .messages import MessageSpec, numbered
 from .servers import Cluster
@@ -243,15 +244,8 @@ def a_message_they_return_comes_again_after_growing_delays_and_ends_as_a_dead_le
 
 def _poll(cluster: Cluster, topic: str, group: str) -> list[rmqpy.ReceivedMessage]:
     with rmqpy.PullConsumer(group, cluster.namesrv, start_from="earliest") as reader:
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                reader.assign(reader.queues(topic))
-                return reader.poll(WAIT_S)
-            except errors.TopicNotFound:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        reader.assign(until(lambda: reader.queues(topic), failing=errors.TopicNotFound))
+        return reader.poll(WAIT_S)
 
 
 # --- side by side ---

@@ -1,15 +1,16 @@
 """Two Java consumers of one group share a topic while one joins and one is killed.
 
-Goal: none of 10,000 messages is lost, and each one that is delivered twice lies in a range that had not been
-committed when its queue changed hands. Method: the committed offsets of all queues are noted just before each change;
-offsets only grow, so the new owner of a queue began at the noted one or later. The members' own timer is off: they
-share and take over queues because the broker tells them to.
+Goal: none of 10,000 messages is lost, and each duplicate lies in a range that was not committed when its queue changed
+owners. Method: the committed offsets of all queues are recorded just before each change; offsets only grow, so the new
+owner of a queue began at the recorded one or later. The members' own timers are off, so only the broker's notifications
+make them share and take over queues.
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 import pytest
+
+from waiting import until
 
 from . import wire
 from .clients import InteropClient, Listener, ProcessClient
@@ -23,7 +24,7 @@ MESSAGES = 10_000
 PHASE = MESSAGES // 4
 
 Position = tuple[int, int]
-"""Queue id and queue offset: what tells a message from all others of its topic."""
+"""Queue id and queue offset, which identify a message of a topic."""
 
 
 def test_no_message_is_lost_while_consumers_join_and_die(
@@ -74,11 +75,7 @@ def test_no_message_is_lost_while_consumers_join_and_die(
 
 def _wait_for_all(first: Listener, second: Listener) -> None:
     dead = {message.body for message in second.consumed()}
-    deadline = time.monotonic() + 60
-    while len(consumed := dead | {message.body for message in first.consumed()}) < MESSAGES:
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{MESSAGES - len(consumed)} messages were lost")
-        time.sleep(0.05)
+    until(lambda: len(dead | {message.body for message in first.consumed()}) >= MESSAGES)
 
 
 def _positions(listener: Listener) -> list[Position]:
@@ -86,7 +83,7 @@ def _positions(listener: Listener) -> list[Position]:
 
 
 def _explained(earlier: Iterable[Position], later: Iterable[Position], committed: dict[int, int]) -> int:
-    """Number of `later` that had been delivered before; all of them must lie beyond what was committed."""
+    """Return how many of `later` had been delivered before; all of them must lie beyond the commits."""
     again = set(earlier) & set(later)
     unexplained = sorted((queue, offset) for queue, offset in again if offset < committed[queue])
     assert not unexplained, f"delivered again although committed at {committed}: {unexplained[:20]}"

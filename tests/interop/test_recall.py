@@ -1,4 +1,4 @@
-"""Timed messages that are taken back: by Java's client at our broker, and by ours at Apache's."""
+"""Recalls of timed messages: by Java's client at our broker, and by ours at Apache's."""
 
 import time
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec
 from .servers import Cluster
 
-#: Long enough for a slow machine to take back what it has sent.
+#: Long enough for a slow machine to recall a sent message.
 DELAY_MS = 8_000
 
 
-def test_java_takes_a_message_back_at_ours(
+def test_java_recalls_a_message_at_our_broker(
     client_of: Callable[[str], InteropClient], cluster_of: Callable[[str], Cluster]
 ) -> None:
     java, cluster, topic = client_of("java-5.5.0"), cluster_of("rmqpy"), "recalled-by-java"
@@ -41,7 +41,7 @@ def test_java_takes_a_message_back_at_ours(
     assert sorted(message.body for message in found) == [b"a", b"c"]
 
 
-def test_ours_takes_a_message_back_at_apaches(cluster_of: Callable[[str], Cluster]) -> None:
+def test_our_client_recalls_a_message_at_apaches_broker(cluster_of: Callable[[str], Cluster]) -> None:
     cluster, topic = cluster_of("apache"), "recalled-by-rmqpy"
     wire.create_topic(cluster.namesrv, cluster.broker, topic, 1)
     with (

@@ -1,9 +1,8 @@
-"""Master and slave of which one is Apache's: the slave's log is its master's, byte for byte."""
+"""Replicas with one broker of Apache's: the slave's log equals its master's, byte for byte."""
 
 import itertools
 import os
 import random
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+import waiting
+from waiting import until
 
-from . import waiting, wire
+from . import wire
 from .folders import Folder, Record, master_and_slave
 
 #: Of one of three rounds.
@@ -22,7 +23,7 @@ wait_until = partial(waiting.until, seconds=COPIED_SECONDS_MAX, pause=0.2)
 
 
 def send(namesrv: str, name: str) -> None:
-    """Messages of many sizes, with tags and keys, some of them delayed, to topics that come with them."""
+    """Send messages of many sizes, with tags and keys, some of them delayed, to new topics."""
     numbers = random.Random(name)
     with rmqpy.Producer(namesrv, send_timeout=30.0) as producer:
         pending = []
@@ -45,12 +46,12 @@ def log(folder: Folder) -> bytes:
 
 
 def end_of(log: bytes) -> int:
-    """Where the last record ends: what follows are zeros."""
+    """Return the end of the last record, behind which are zeros."""
     return len(log.rstrip(b"\0"))
 
 
 def served(folder: Folder, topic: str, queue_id: int) -> list[Record] | None:
-    """What a broker answers of a queue; None while it does not know the topic."""
+    """Return a broker's reply about a queue; `None` while it does not know the topic."""
     try:
         return folder.queue(topic, queue_id)
     except wire.Refused:
@@ -62,12 +63,9 @@ def same_queue(master: Folder, slave: Folder, topic: str, queue_id: int) -> bool
 
 
 def copy(master: Folder, slave: Folder) -> None:
-    """Wait until the slave has what the master had when this began."""
+    """Wait until the slave has the master's log as of the start of this call."""
     end = end_of(log(master))
-    deadline = time.monotonic() + COPIED_SECONDS_MAX
-    while end_of(log(slave)) < end:
-        assert time.monotonic() < deadline, f"the slave has {end_of(log(slave))} of {end} bytes"
-        time.sleep(0.2)
+    until(lambda: end_of(log(slave)) >= end, COPIED_SECONDS_MAX)
 
 
 @pytest.mark.timeout(400 + 3 * MESSAGES // 500)
@@ -78,7 +76,8 @@ def test_a_slave_that_finds_its_master_by_the_name_server_has_its_bytes_and_queu
     master, slave = master_and_slave(tmp_path, namesrv, originals("apache"))
     with master.served_by(leads) as leading:
         with slave.served_by(follows):
-            # A slave with an empty log begins with its master's last file: it has to be there before there is a second.
+            # A slave with an empty log begins with its master's last file, so it must exist before the master has a
+            # second one.
             with rmqpy.Producer(namesrv, send_timeout=30.0) as producer:
                 producer.send("begin", b"begin")
             copy(master, slave)

@@ -84,7 +84,7 @@ def test_a_request_is_answered(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("requester", FOREIGN)
-def test_a_request_that_nobody_answers_times_out_at_their_requesters(
+def test_unanswered_request_times_out_at_foreign_requesters(
     client_of: Callable[[str], InteropClient], cluster_of: Callable[[str], Cluster], requester: str
 ) -> None:
     cluster, client = cluster_of("rmqpy"), client_of(requester)
@@ -96,7 +96,7 @@ def test_a_request_that_nobody_answers_times_out_at_their_requesters(
 
 
 @pytest.mark.timeout(300)
-def test_a_request_that_nobody_answers_times_out_at_ours_also_at_apaches_broker(
+def test_unanswered_request_times_out_at_our_requester_at_either_broker(
     cluster_of: Callable[[str], Cluster],
 ) -> None:
     cluster, topic = cluster_of("apache"), "unanswered-rmqpy"

@@ -1,21 +1,21 @@
-"""A store folder goes from Apache's broker to ours and back, in order and after SIGKILL, and neither misses a byte.
+"""A store folder passed from Apache's broker to ours and back, in order and after SIGKILL, without a lost byte.
 
-Whatever one broker serves the next one has to serve: every queue byte for byte, delayed messages that still wait,
-every message by key, unique key, position and time, the progress of groups, and the configuration with all that ours
-has no name for. Then it writes more. Between two brokers `rmqpy store verify` finds nothing wrong with the folder.
+Each broker must serve what the previous one served: every queue byte for byte, pending delayed messages,
+every message by key, unique key, position and time, the progress of groups, and the configuration with members
+unknown to ours. Then it writes more. Between two brokers `rmqpy store verify` finds no problem in the folder.
 
 RMQPY_ROUND_TRIP=100000 writes that many messages first; the default is a few thousand, in files small enough that
-all kinds of them roll. RMQPY_WRITE_PATH=spool has ours write through its spool, which is drained behind a kill.
+all kinds of them roll. RMQPY_WRITE_PATH=ring has ours write through its write ring, which is drained after a kill.
 """
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rmqpy
+from waiting import until
 
 from . import metadata, servers, wire
 from .clients import InteropClient, ProcessClient
@@ -30,7 +30,7 @@ SAMPLES = 20
 """Messages of each queue that are looked up along every way."""
 TWO_HOURS = 18
 REGISTERED_SECONDS_MAX = 30.0
-"""A delay level whose messages are still waiting at the end of the test."""
+"""A delay level whose messages are still pending at the end of the test."""
 
 Served = dict[tuple[str, int], list[Record]]
 
@@ -38,10 +38,7 @@ Served = dict[tuple[str, int], list[Record]]
 def write(folder: Folder, writer: str, count: int) -> None:
     """`count` messages: single ones with tag, keys and properties, and batches."""
     # A broker answers a moment before the name server knows it.
-    deadline = time.monotonic() + REGISTERED_SECONDS_MAX
-    while not wire.has_route(folder.namesrv, TOPIC):
-        assert time.monotonic() < deadline, "the broker did not register the topic"
-        time.sleep(0.05)
+    until(lambda: wire.has_route(folder.namesrv, TOPIC), REGISTERED_SECONDS_MAX)
     with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
         single = [
             rmqpy.Message(
@@ -72,13 +69,13 @@ def delay(folder: Folder, count: int) -> None:
 
 
 def served(folder: Folder) -> Served:
-    """Everything the broker serves of the topic and of what waits for its delay."""
+    """Return everything the broker serves of the topic and of its pending delayed messages."""
     queues = [(TOPIC, queue_id) for queue_id in range(QUEUES)] + [(SCHEDULE_TOPIC, TWO_HOURS - 1)]
     return {queue: folder.queue(*queue) for queue in queues}
 
 
 def check(folder: Folder, expected: Served) -> None:
-    """The broker serves exactly this, along every way there is to a message."""
+    """Check that the broker serves exactly this, by every way to query a message."""
     found = served(folder)
     for queue, records in expected.items():
         assert [record.raw for record in found[queue]] == [record.raw for record in records], queue

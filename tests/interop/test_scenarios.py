@@ -1,6 +1,6 @@
-"""Scenarios of applications, run with each client and judged by the messages that were consumed.
+"""Scenarios of applications, run with each client and checked by consumed messages.
 
-Never by the sender's word alone: some clients report success on a dead port.
+The sender's report alone does not count: some clients report success on a dead port.
 """
 
 import time
@@ -30,7 +30,7 @@ ORDER = MessageSpec(
 )
 
 
-def test_a_message_sent_and_awaited_arrives_with_all_it_was_given(exchange: Exchange) -> None:
+def test_synchronously_sent_message_arrives_complete(exchange: Exchange) -> None:
     [sent] = exchange.send([ORDER])
     [received] = exchange.consume(1)
     assert sent.status == "SEND_OK"
@@ -38,7 +38,7 @@ def test_a_message_sent_and_awaited_arrives_with_all_it_was_given(exchange: Exch
     assert received.topic == exchange.topic
 
 
-def test_the_sender_learns_where_its_message_is_and_its_ids(exchange: Exchange) -> None:
+def test_send_result_has_position_and_ids(exchange: Exchange) -> None:
     sent = exchange.send(numbered(8))
     received = {message.id: message for message in exchange.consume(8)}
     assert {s.id for s in sent} == received.keys()
@@ -103,7 +103,7 @@ def test_messages_of_one_key_keep_queue_and_order(exchange: Exchange) -> None:
     assert bodies(received) == [message.body for message in messages]
 
 
-def test_a_tag_filter_lets_through_its_tags_only_even_where_hashes_collide(exchange: Exchange) -> None:
+def test_tag_filter_passes_only_its_tags_despite_hash_collisions(exchange: Exchange) -> None:
     # "Aa" and "BB" have the same Java hash: the broker lets both through, the client must not.
     tags = ["Aa", "BB", "C", None]
     messages = [replace(m, tag=tags[i % 4]) for i, m in enumerate(numbered(40))]
@@ -145,7 +145,7 @@ def test_a_property_with_an_empty_value_does_no_harm_to_the_others(exchange: Exc
     exchange.send([MessageSpec(b"x", tag="t", keys=("k",), properties={"a": "1", "empty": "", "z": "2"})])
     [received] = exchange.consume(1)
     content = received.content()
-    # Some clients drop the empty one, when sending or when decoding; none may lose another for it.
+    # Some clients drop the empty one, when sending or decoding; none may lose another one with it.
     assert {name: value for name, value in content.properties.items() if value} == {"a": "1", "z": "2"}
     assert (content.tag, content.keys, content.body) == ("t", ("k",), b"x")
 
@@ -189,8 +189,8 @@ def test_a_missing_topic_is_made_by_the_first_send(exchange: Exchange) -> None:
 
 
 @pytest.mark.push
-def test_a_waiting_consumer_gets_a_message_at_once(exchange: Exchange) -> None:
-    # Long polls last 15 s: a message that waits for the end of one comes too late.
+def test_waiting_consumer_gets_a_message_immediately(exchange: Exchange) -> None:
+    # Long polls last 15 s: a message that waits for the end of a poll is late.
     assert isinstance(exchange.client, ProcessClient)
     listener = exchange.client.listen(exchange.cluster.namesrv, exchange.topic, exchange.group)
     try:
@@ -201,7 +201,7 @@ def test_a_waiting_consumer_gets_a_message_at_once(exchange: Exchange) -> None:
         listener.stop()
 
 
-def test_a_group_goes_on_where_it_stopped(exchange: Exchange) -> None:
+def test_group_resumes_at_its_progress(exchange: Exchange) -> None:
     exchange.send(numbered(30, "first"))
     exchange.consume(30, until_committed=30)
     exchange.send(numbered(30, "second"))

@@ -1,8 +1,8 @@
-"""A topic is shrunk from 16 to 8 queues while producers and consumers of both languages are at work.
+"""A topic shrunk from 16 to 8 queues during sends and consumption in both languages.
 
-Goal: as Apache's operators do it, with Apache's tool, no message is lost: first nothing more is written to the upper
-queues, then, when every producer knows and every message there is consumed, nothing more is read from them. Method:
-two producers and two members of one group through all of it; every message stored was consumed.
+Goal: no message is lost with the steps of Apache's operators and Apache's tool: first the upper
+queues become read-only, then, when every producer knows and their messages are consumed, they are removed. Method:
+two producers and two members of one group throughout; every stored message was consumed.
 """
 
 import threading
@@ -14,8 +14,9 @@ from functools import partial
 import pytest
 
 import rmqpy
+import waiting
 
-from . import waiting, wire
+from . import wire
 from .clients import InteropClient, Listener, ProcessClient
 from .messages import numbered
 from .servers import Cluster
@@ -130,6 +131,7 @@ def _until_quiet(sample: Callable[[], list[int]], seconds: float) -> None:
     known, since = sample(), time.monotonic()
     while time.monotonic() < since + seconds:
         assert time.monotonic() < deadline, "it never came to rest"
+        # Producers refresh their routes by Apache's clock; no event shows it.
         time.sleep(0.1)
         if (now := sample()) != known:
             known, since = now, time.monotonic()

@@ -1,4 +1,4 @@
-"""Reads of official consumers while the master dies: they go on at its slave, and no message is skipped.
+"""Reads of official consumers while the master dies: they continue at its slave, and no message is skipped.
 
 The master is killed when the first messages have come; the slave has all of them by then. Java asks for routes every
 2 s here, Go every 30 s and cannot be told otherwise.
@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+import waiting
 from rmqpy.admin.replicas import ReplicaState
 
-from . import servers, waiting, wire
+from . import servers, wire
 from .clients import InteropClient, Listener, ProcessClient
 from .folders import Folder
 from .messages import Received
@@ -103,7 +104,7 @@ def assert_in_order(messages: Sequence[Received]) -> None:
 
 
 @pytest.mark.parametrize(("client_name", "acts"), [("java-5.5.0", False), ("java-5.5.0", True), ("go", True)])
-def test_an_official_consumer_goes_on_at_our_slave(
+def test_official_consumer_continues_at_our_slave(
     client_of: Callable[[str], InteropClient], namesrv: str, tmp_path: Path, client_name: str, acts: bool
 ) -> None:
     client = client_of(client_name)

@@ -1,4 +1,4 @@
-"""Timed messages wait in a folder that goes from Apache's broker to ours and back: each comes once, and none early."""
+"""Timed messages in a folder passed from Apache's broker to ours and back: each is delivered once, and none early."""
 
 import time
 from collections import Counter
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+from waiting import until
 
 from . import wire
 from .folders import SMALL_FILES, Folder, Record
@@ -20,10 +21,7 @@ DELIVERED_SECONDS_MAX = 120.0
 
 def send(folder: Folder, writer: str, count: int) -> dict[bytes, int]:
     """Messages that fall due one after the other from now on; their bodies and times."""
-    deadline = time.monotonic() + 30.0
-    while not wire.has_route(folder.namesrv, TOPIC):
-        assert time.monotonic() < deadline, "the broker did not register the topic"
-        time.sleep(0.05)
+    until(lambda: wire.has_route(folder.namesrv, TOPIC))
     due: dict[bytes, int] = {}
     with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
         for index in range(count):
@@ -34,19 +32,17 @@ def send(folder: Folder, writer: str, count: int) -> dict[bytes, int]:
 
 
 def wait_for(folder: Folder, count: int) -> list[Record]:
-    """The messages that have come, once so many different ones have."""
-    deadline = time.monotonic() + DELIVERED_SECONDS_MAX
-    while True:
-        found = folder.queue(TOPIC, 0)
-        came = len({record.body for record in found})
-        if came >= count:
-            return found
-        assert time.monotonic() < deadline, f"{came} of {count} messages came"
-        time.sleep(0.2)
+    """Return the received messages, once there are this many different ones."""
+    return until(
+        lambda: folder.queue(TOPIC, 0),
+        DELIVERED_SECONDS_MAX,
+        wanted=lambda found: len({record.body for record in found}) >= count,
+        pause=0.2,
+    )
 
 
 @pytest.mark.timeout(400)
-def test_what_waits_goes_from_apache_to_rmqpy_and_back_and_comes_once(
+def test_waiting_timers_move_from_apache_to_rmqpy_and_back(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path
 ) -> None:
     folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **SMALL_FILES)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import certificates
+import waiting
 from certificates import Files, write
 from rmqpy.server import Standalone
 
-from . import waiting
 from .clients import InteropClient, ProcessClient
 from .messages import MessageSpec
 from .signed_java import SignedJava
@@ -94,7 +94,7 @@ def test_java_clients_check_authority_and_date_of_a_certificate_but_no_name(
             signed_java.use_tls(files.ca)
             new = signed_java.ask("send", "root", server.namesrv, "orders", 1)
             assert ("SEND_OK" in new) == is_taken, new
-            # The connection that is there goes on.
+            # The existing connection continues.
             assert "SEND_OK" in signed_java.ask("again", "root", "orders")
         signed_java.ask("leave", "")
 
@@ -125,5 +125,5 @@ def test_the_next_go_client_works_through_tls_and_checks_no_certificate(
         assert len(pulled) == 3
         certificates.replace(files, write(tmp_path / "expired", ["mq.example"], days=0))
         certificates.wait_until_shown(files.cert, namesrv, server.broker)
-        # A producer of its own.
+        # A separate producer.
         client.send(namesrv, "orders", messages[:1], mode="keyed", credentials=ROOT_KEYS, tls=True)

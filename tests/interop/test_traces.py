@@ -1,6 +1,5 @@
 """Message traces: of Java's and Go's clients and of ours, at a broker as it comes; and ours in Java's form."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +10,7 @@ from rmqpy.admin.traces import Step
 from rmqpy.cli.mq import admin as our_mqadmin
 from rmqpy.protocol.names import TRACE_TOPIC
 from rmqpy.protocol.traces import BegunNote, ConsumeCode, EndedNote, SentKind, SentNote
+from waiting import until
 
 from . import wire
 from .clients import InteropClient, ProcessClient
@@ -24,16 +24,11 @@ SPEC = MessageSpec(b"hello", tag="paid", keys=("A-1", "A-2"))
 
 def steps_of(admin: rmqpy.Admin, message_id: str, count: int) -> list[Step]:
     """The steps of a message, once there are so many that have ended."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            steps = admin.trace(message_id)
-        except (errors.MessageNotFound, errors.TopicNotFound):
-            steps = []
-        if len([step for step in steps if step.outcome is not None]) >= count:
-            return steps
-        assert time.monotonic() < deadline, steps
-        time.sleep(0.2)
+    return until(
+        lambda: admin.trace(message_id),
+        wanted=lambda steps: len([step for step in steps if step.outcome is not None]) >= count,
+        failing=(errors.MessageNotFound, errors.TopicNotFound),
+    )
 
 
 def notes_of(admin: rmqpy.Admin, message_id: str) -> set[tuple[str, ...]]:
@@ -104,7 +99,7 @@ def written_again(note: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("servers", ["rmqpy", "apache"])
-def test_what_ours_trace_java_reads_at_either_broker(
+def test_java_reads_our_traces_at_either_broker(
     servers: str,
     client_of: Callable[[str], InteropClient],
     cluster_of: Callable[[str], Cluster],

@@ -1,11 +1,10 @@
-"""Open transactions lie in a folder that goes from Apache's broker to ours and back: under whichever broker somebody
-decides, a message is there once where it is committed, and never where it is rolled back.
+"""Open transactions in a folder passed from Apache's broker to ours and back: whichever broker gets the decision, a
+committed message exists once, and a rolled-back one never.
 
-Apache's broker stores a half again each time it asks about it, so that ours finds halves of both kinds. A broker is
-stopped when it has marked what ended under it: what Apache's has not, as it stops, it asks about again.
+Apache's broker stores a half again with each check, so ours finds halves of both kinds. A broker is
+stopped when it has marked its ended transactions; Apache's checks again those that it had not marked.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import rmqpy
 from rmqpy import TransactionState
+from waiting import until
 
 from . import servers, wire
 from .folders import SMALL_FILES, Folder
@@ -25,23 +25,20 @@ SETTINGS = SMALL_FILES | servers.APACHE_CHECKS | {"transactionCheckMax": 1_000}
 
 
 class Shop:
-    """Producers of one group, whose messages say under which broker they are decided about, and how."""
+    """Producers of one group, whose messages name their deciding broker, and the decision."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        #: Transactions, by who decides about them.
+        #: Transactions, by deciding broker.
         self.begun: dict[str, list[bytes]] = {"at once": []}
 
     def serve(self, name: str, *, later: tuple[str, ...] = ()) -> None:
-        """Under the broker that is called `name`: begin transactions that end at once, and others that wait for this
-        broker or `later` ones; until everything that was to end by now has ended."""
-        deadline = time.monotonic() + WAIT_S
-        while not wire.has_route(self.folder.namesrv, TOPIC):
-            assert time.monotonic() < deadline, "the broker did not register the topic"
-            time.sleep(0.05)
+        """Under the broker called `name`: begin transactions that end immediately, and others that wait for this
+        broker or `later` ones; return when everything due by now has ended."""
+        until(lambda: wire.has_route(self.folder.namesrv, TOPIC), WAIT_S)
 
         def check(message: rmqpy.ReceivedMessage) -> TransactionState:
-            # What has ended is not asked about again; but if it were, an application would say the same once more.
+            # Ended transactions are not checked again; if they were, an application would repeat its decision.
             known = [*self.begun["at once"], *self.begun.get(name, ())]
             return decision(message.body) if message.body in known else TransactionState.UNKNOWN
 
@@ -54,9 +51,7 @@ class Shop:
                 for other in (name, *later):
                     self.begin(producer, other, f"{name} {number} for {other}/{word}")
             ended = [*self.begun["at once"], *self.begun[name]]
-            while not self.have_ended(ended):
-                assert time.monotonic() < deadline, f"{self.seen()} of {ended}"
-                time.sleep(0.1)
+            until(lambda: self.have_ended(ended), pause=0.1)
         # Nothing more ends under other brokers.
         self.begun["at once"] += self.begun.pop(name)
 
@@ -69,7 +64,7 @@ class Shop:
         self.begun.setdefault(decider, []).append(transaction.message.body)
 
     def have_ended(self, bodies: list[bytes]) -> bool:
-        """Whether what is committed can be seen, and each end is marked."""
+        """Return whether committed messages are visible, and each end is marked."""
         marked = sum(len(record.body.strip(b",").split(b",")) for record in self.folder.queue(MARKS, 0))
         return marked >= len(bodies) and self.seen().keys() >= committed(bodies).keys()
 

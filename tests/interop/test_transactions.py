@@ -1,11 +1,11 @@
 """Transactions of the official clients at our broker, and of ours at Apache's.
 
-Goal: what is committed is seen once, what is rolled back never; what is left unknown is asked about, of another member
-where its producer is gone, and ends as it is answered. Method: consumed messages, and what lies in the queues of the
-topic, which no client filters.
+Goal: a committed message is visible once, a rolled-back one never; an unknown one is checked, at another member
+if its producer is gone, and ends as answered. Method: consumed messages, and the contents of the topic's queues, which
+no client filters.
 
-CI has each client of the originals at our broker and ours at Apache's; `make interop-all` has every client at either
-cluster, each pair of producers that hand over to each other, and a producer that is killed.
+CI runs each original client at our broker and our client at Apache's. `make campaign NAME=interop` runs every client at
+either cluster, each pair of producers that hand over to each other, and a producer that is killed.
 """
 
 import itertools
@@ -16,7 +16,9 @@ from functools import partial
 
 import pytest
 
-from . import waiting, wire
+import waiting
+
+from . import wire
 from .clients import InteropClient, ProcessClient
 from .exchange import QUEUES, Exchange
 from .folders import records
@@ -28,7 +30,7 @@ until = partial(waiting.until, seconds=WAIT_S)
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 IS_ALL = os.environ.get("RMQPY_INTEROP_ALL") == "1"
-#: The cluster, and producers: one that is gone, and one of its group that answers for it.
+#: The cluster, and two producers: one that ends, and one of its group that answers for it.
 SUCCESSIONS = [
     ("rmqpy", [("java-5.5.0", "java-4.9.8"), ("java-4.9.8", "go"), ("go", "rmqpy"), ("rmqpy", "java-5.5.0")]),
     ("apache", [("java-5.5.0", "rmqpy"), ("rmqpy", "go")]),
@@ -41,7 +43,7 @@ ORDER = MessageSpec(b'{"order": 4711}', tag="paid", keys=("A-1",), properties={"
 
 
 def stored(cluster: Cluster, topic: str) -> Counter[bytes]:
-    """The bodies in the queues of a topic, each with how often it is there."""
+    """Return the bodies in the queues of a topic, with their counts."""
     found: Counter[bytes] = Counter()
     for queue_id in range(QUEUES):
         offset, end = 0, wire.max_offset(cluster.broker, topic, queue_id)
@@ -52,7 +54,7 @@ def stored(cluster: Cluster, topic: str) -> Counter[bytes]:
     return found
 
 
-def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(exchange: Exchange) -> None:
+def test_committed_messages_are_seen_and_rolled_back_ones_are_not(exchange: Exchange) -> None:
     client, namesrv, topic, group = exchange.client, exchange.cluster.namesrv, exchange.topic, exchange.group
     producers = f"{group}-producers"
     rolled_back = client.transact(namesrv, topic, producers, numbered(8, "rolled back"), decision="rollback")
@@ -67,7 +69,7 @@ def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(exchange: Exch
     assert set(stored(exchange.cluster, topic).values()) == {1}
 
 
-def test_a_producer_is_asked_about_what_it_left_unknown_and_its_answer_counts(exchange: Exchange) -> None:
+def test_unknown_transaction_is_checked_and_the_answer_applies(exchange: Exchange) -> None:
     client, namesrv, topic, group = exchange.client, exchange.cluster.namesrv, exchange.topic, exchange.group
     taken, refused = f"{group}-commits", f"{group}-rolls-back"
     client.transact(namesrv, topic, refused, numbered(3, "no"), decision="unknown", answer="rollback")
@@ -81,7 +83,7 @@ def test_a_producer_is_asked_about_what_it_left_unknown_and_its_answer_counts(ex
 
 
 @pytest.mark.parametrize(("cluster_kind", "pairs"), SUCCESSIONS, ids=[kind for kind, _ in SUCCESSIONS])
-def test_another_member_of_the_group_answers_for_a_producer_that_is_gone(
+def test_another_member_answers_for_a_closed_producer(
     cluster_of: Callable[[str], Cluster],
     client_of: Callable[[str], InteropClient],
     cluster_kind: str,
@@ -93,7 +95,7 @@ def test_another_member_of_the_group_answers_for_a_producer_that_is_gone(
     for gone, other in pairs:
         group = f"{cluster_kind}-from-{gone}-to-{other}".replace(".", "_")
         left = numbered(2, f"left by {gone} to {other}")
-        # Go's tells brokers about its group when it has sent something.
+        # Go's client reports its group to brokers only after a send.
         present = numbered(1, f"of {other} after {gone}")
         client_of(gone).transact(cluster.namesrv, topic, group, left, decision="unknown")
         client_of(gone).leave(group)
@@ -103,7 +105,7 @@ def test_another_member_of_the_group_answers_for_a_producer_that_is_gone(
     assert stored(cluster, topic) == expected
 
 
-@pytest.mark.skipif(not IS_ALL, reason="a JVM of its own; make interop-all has it")
+@pytest.mark.skipif(not IS_ALL, reason="a JVM of its own; make campaign NAME=interop has it")
 @pytest.mark.parametrize("cluster_kind", ["rmqpy", "apache"])
 def test_another_member_answers_for_a_producer_that_was_killed(
     cluster_of: Callable[[str], Cluster],

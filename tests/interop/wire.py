@@ -1,15 +1,10 @@
-"""The few requests the tests send themselves, so that preparing a topic does not depend on the client under test.
+"""Requests that the interop tests send themselves, each on one connection, so that no client under test is needed."""
 
-Owns nothing; each request is one connection, with the JSON header of remoting. Works with any server.
-"""
-
-import json
-import socket
 import struct
-import time
 from collections.abc import Mapping
 
-SECONDS_MAX = 10.0
+from benchmarks.wire import exchange
+from waiting import until
 
 READER = "interop-wire"
 """The group that pulls; an Apache broker knows it from then on."""
@@ -33,25 +28,10 @@ class Refused(Exception):
 
 def request(address: str, code: int, fields: Mapping[str, object]) -> tuple[dict[str, str], bytes]:
     """Send one request without a body; the fields and the body of the answer."""
-    header = {
-        "code": code,
-        "language": "PYTHON",
-        "version": 513,
-        "opaque": 1,
-        "flag": 0,
-        "serializeTypeCurrentRPC": "JSON",
-        "extFields": {name: str(value) for name, value in fields.items()},
-    }
-    encoded = json.dumps(header).encode()
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), SECONDS_MAX) as link:
-        link.sendall(struct.pack(">II", 4 + len(encoded), len(encoded)) + encoded)
-        frame = _exactly(link, struct.unpack(">I", _exactly(link, 4))[0])
-    header_size = struct.unpack(">I", frame[:4])[0] & 0xFFFFFF
-    answer = json.loads(frame[4 : 4 + header_size])
-    if answer["code"] != 0:
-        raise Refused(f"code {answer['code']}: {answer.get('remark')}")
-    return answer.get("extFields") or {}, frame[4 + header_size :]
+    answer = exchange(address, code, {name: str(value) for name, value in fields.items()})
+    if answer.code != 0:
+        raise Refused(f"code {answer.code}: {answer.remark}")
+    return answer.ext or {}, answer.body
 
 
 def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
@@ -67,15 +47,11 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
         "order": "false",
     }
     request(broker, _UPDATE_TOPIC, fields)
-    deadline = time.monotonic() + SECONDS_MAX
-    while not has_route(namesrv, topic):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{broker} did not register topic {topic} at {namesrv}")
-        time.sleep(0.02)
+    until(lambda: has_route(namesrv, topic))
 
 
 def has_route(namesrv: str, topic: str) -> bool:
-    """Whether the name server knows a broker that has `topic`; False as well when there is no name server."""
+    """Return whether the name server knows a broker with `topic`; False also without a name server."""
     try:
         request(namesrv, _ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
     except (Refused, OSError):
@@ -84,7 +60,7 @@ def has_route(namesrv: str, topic: str) -> bool:
 
 
 def knows(namesrv: str, broker: str) -> bool:
-    """Whether a broker of this name, or at this address, is registered; False as well when there is no name server."""
+    """Return whether a broker of this name, or at this address, is registered; False also without a name server."""
     try:
         _, info = request(namesrv, _CLUSTER, {})
     except (Refused, OSError):
@@ -93,7 +69,7 @@ def knows(namesrv: str, broker: str) -> bool:
 
 
 def is_serving(namesrv: str) -> bool:
-    """Whether a name server answers at this address."""
+    """Return whether a name server answers at this address."""
     try:
         request(namesrv, _CLUSTER, {})
     except OSError:
@@ -112,7 +88,7 @@ def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
 
 
 def commit(broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-    """Let the group go on at `offset`."""
+    """Move the group to `offset`."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
     request(broker, _UPDATE_CONSUMER_OFFSET, fields)
 
@@ -128,13 +104,7 @@ def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[i
 
 def await_readable(broker: str, topic: str, queue_id: int, queue_offset: int) -> None:
     """Wait until the queue reaches beyond an offset: an Apache broker answers a send before its queues name it."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while max_offset(broker, topic, queue_id) <= queue_offset:
-        if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"{broker} has nothing at offset {queue_offset} of queue {queue_id} of {topic}"
-            )
-        time.sleep(0.01)
+    until(lambda: max_offset(broker, topic, queue_id) > queue_offset)
 
 
 def pull(broker: str, topic: str, queue_id: int, queue_offset: int, *, count: int = 1024) -> bytes:
@@ -190,13 +160,3 @@ def view(broker: str, physical_offset: int) -> bytes:
     """The record at this position of the log."""
     _, found = request(broker, _VIEW, {"offset": physical_offset})
     return found
-
-
-def _exactly(link: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = link.recv(size - len(data))
-        if not part:
-            raise ConnectionError("the server closed the connection")
-        data += part
-    return bytes(data)

@@ -1,4 +1,4 @@
-"""A name server on a free port, with its clock in the test's hand."""
+"""A name server on a free port, with a clock that tests advance."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -63,7 +63,7 @@ async def peer(connect: Connect, server: NameServer) -> Peer:
 
 @pytest.fixture
 async def broker(connect: Connect, server: NameServer) -> BrokerMaker:
-    """A broker on a connection of its own, with two topics unless others are given."""
+    """A broker on a separate connection, with two topics unless others are given."""
 
     async def broker(names: Sequence[str] = ("orders", "payments"), **fields: Any) -> FakeBroker:
         on = await connect(fields.pop("server", server))

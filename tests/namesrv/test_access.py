@@ -1,4 +1,4 @@
-"""Access control of a name server: who administers it, who registers, and what stays open."""
+"""Access control of a name server: administration, registration, and open requests."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def served(server: NameServer) -> list[RequestCode]:
     return [code for code, by in server.table().items() if by != "not served"]
 
 
-async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(
+async def test_every_code_is_refused_only_to_users_without_permission(
     start_name_server: StartNameServer,
 ) -> None:
     server = await start_name_server(**ON, routeAuthenticationEnabled="true")
@@ -71,7 +71,7 @@ async def test_every_code_is_refused_to_who_may_not_and_to_nobody_else(
     assert not wrong, "\n".join(wrong)
 
 
-#: What a request without a signature is answered otherwise than with "no permission", by what is set.
+#: Unsigned requests whose reply is not "no permission", by setting.
 OPEN = {
     "": ROUTE_CODES,
     "registrationAuthenticationEnabled=true": ROUTE_CODES,
@@ -82,7 +82,7 @@ OPEN = {
 
 
 @pytest.mark.parametrize("setting", OPEN)
-async def test_each_request_asks_for_a_user_but_those_that_the_settings_leave_open(
+async def test_each_request_needs_a_user_unless_settings_open_it(
     start_name_server: StartNameServer, caplog: pytest.LogCaptureFixture, setting: str
 ) -> None:
     name, _, value = setting.partition("=")
@@ -117,7 +117,7 @@ async def test_each_request_asks_for_a_user_but_those_that_the_settings_leave_op
     assert "root-secret" not in caplog.text
 
 
-async def test_a_stranger_neither_takes_a_brokers_place_nor_removes_it(
+async def test_unauthenticated_client_cannot_replace_or_remove_a_broker(
     start_name_server: StartNameServer, tmp_path: Path
 ) -> None:
     server = await start_name_server(**ON)
@@ -138,7 +138,7 @@ async def test_a_stranger_neither_takes_a_brokers_place_nor_removes_it(
         assert b'127.0.0.1:1"' not in info.body
 
 
-async def test_only_brokers_with_inner_credentials_register_where_that_is_asked(
+async def test_registration_needs_inner_credentials_if_configured(
     start_name_server: StartNameServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await start_name_server(**ON)
@@ -190,7 +190,7 @@ def test_users_are_administered_at_both_servers_of_one_process(tmp_path: Path) -
             admin.namesrv_config()
 
 
-def test_both_servers_of_one_process_take_the_settings_of_either(tmp_path: Path) -> None:
+def test_servers_of_one_process_share_settings(tmp_path: Path) -> None:
     own = {
         name: ON[name] for name in ("authenticationEnabled", "authorizationEnabled", "initAuthenticationUser")
     }
@@ -250,9 +250,9 @@ async def test_accounts_of_the_first_kind_administer_a_name_server(
         assert (await operator.call(RequestCode.PUT_KV_CONFIG, kv)).code == 0
 
 
-def test_without_the_switch_a_name_server_has_no_users(caplog: pytest.LogCaptureFixture) -> None:
+def test_name_server_without_access_control_has_no_users(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with testing.broker() as cluster, rmqpy.Admin(cluster.namesrv) as admin:
         assert admin.users() == []
-    with pytest.raises(ConfigError, match="at the next start"):
+    with pytest.raises(ConfigError, match="with a restart"):
         namesrv_config.read({}).config.change({"authenticationEnabled": "true"})

@@ -1,4 +1,4 @@
-"""One broker has one name, and one name and id is one broker's."""
+"""Names of brokers: a name and id belong to one broker at a time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from rmqpy.protocol.requests.routes import GetClusterInfo
 from wire import TIMEOUT_S, Peer
 
 
-async def test_a_broker_that_is_renamed_at_its_address_is_there_once(broker: BrokerMaker, peer: Peer) -> None:
+async def test_renamed_broker_is_listed_once(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     await a.register()
     a.name = "broker-b"
@@ -19,7 +19,7 @@ async def test_a_broker_that_is_renamed_at_its_address_is_there_once(broker: Bro
     assert await route_names(peer, "orders") == ["broker-b"]
     info = await peer.ask(GetClusterInfo())
     assert list(info.broker_addr_table) == ["broker-b"]
-    # The farewell to the former name comes late.
+    # The unregistration of the former name arrives late.
     await a.peer.ask(
         UnregisterBroker(cluster_name="c1", broker_name="broker-a", broker_addr=a.address, broker_id=0)
     )
@@ -29,7 +29,7 @@ async def test_a_broker_that_is_renamed_at_its_address_is_there_once(broker: Bro
     assert await route_names(peer, "orders") is None
 
 
-async def test_a_broker_that_is_renamed_at_its_address_is_there_once_when_its_former_connection_has_ended(
+async def test_renamed_broker_is_listed_once_after_its_old_connection_ended(
     broker: BrokerMaker, peer: Peer, clock: HandClock
 ) -> None:
     for way_to_end in ("closed", "silent"):
@@ -49,9 +49,7 @@ async def test_a_broker_that_is_renamed_at_its_address_is_there_once_when_its_fo
         await b.unregister()
 
 
-async def test_a_broker_that_takes_its_former_name_again_is_there_once(
-    broker: BrokerMaker, peer: Peer
-) -> None:
+async def test_broker_with_its_former_name_again_is_listed_once(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     for name in ("broker-a", "broker-b", "broker-a"):
         a.name = name
@@ -59,7 +57,7 @@ async def test_a_broker_that_takes_its_former_name_again_is_there_once(
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
-async def test_two_brokers_of_one_name_are_told_once_a_change(
+async def test_duplicate_brokers_are_logged_once_per_change(
     broker: BrokerMaker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told() -> list[str]:
@@ -80,7 +78,7 @@ async def test_two_brokers_of_one_name_are_told_once_a_change(
     assert len(told()) == 2
 
 
-async def test_a_broker_that_moved_is_no_duplicate(
+async def test_moved_broker_is_not_a_duplicate(
     broker: BrokerMaker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     a = await broker()

@@ -1,17 +1,17 @@
-"""A client that floods a name server delays itself: every other one is answered in its turn."""
+"""Floods at a name server: they delay only their sender, and other clients are served in turn."""
 
 import asyncio
 import selectors
 import socket
-import time
 
 from rmqpy.namesrv import NameServer
+from waiting import until
 from wire import TIMEOUT_S, Frame
 
 FLOOD = 250
 
 
-async def test_a_request_is_answered_before_those_that_another_client_had_sent_by_the_hundred(
+async def test_request_overtakes_hundreds_of_another_client(
     server: NameServer,
 ) -> None:
     with connect(server) as flood, connect(server) as other, selectors.DefaultSelector() as selector:
@@ -24,7 +24,7 @@ async def test_a_request_is_answered_before_those_that_another_client_had_sent_b
         arrived: list[tuple[socket.socket, int]] = []
         while len(arrived) < FLOOD + 1:
             await asyncio.sleep(0)
-            # What the loop has answered arrives before it goes on, however late the thread that writes it is.
+            # Replies of the loop arrive before it continues, however late the writing thread is.
             while len(arrived) < FLOOD + 1 - waiting_now(server):
                 readable = [key.fileobj for key, _ in selector.select(TIMEOUT_S)]
                 assert readable
@@ -43,13 +43,10 @@ def connect(server: NameServer) -> socket.socket:
 
 
 def put(server: NameServer, connection: socket.socket, count: int, *, waiting: int) -> None:
-    """Send questions for routes, and wait until so many requests wait for the loop."""
+    """Send route queries, and wait until this number of requests waits for the loop."""
     frames = (Frame(105, opaque, ext={"topic": "orders"}).pack() for opaque in range(count))
     connection.sendall(b"".join(frames))
-    deadline = time.monotonic() + TIMEOUT_S
-    while waiting_now(server) < waiting:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: waiting_now(server) >= waiting)
 
 
 def waiting_now(server: NameServer) -> int:

@@ -1,4 +1,5 @@
-"""Hostile input: every request a name server serves answers it, keeps the connection and serves on."""
+"""Hostile input: a name server answers malformed requests of every code, keeps the connection and continues to
+serve."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Large bodies: whoever sends one waits for it, and nobody else does."""
+"""Large bodies: only their sender waits for them."""
 
 import asyncio
 import zlib
@@ -17,7 +17,7 @@ from wire import Peer
 
 
 def in_dialect(topics: int) -> bytes:
-    """A table of topics as only Java's reader takes it: single quotes and bare names. 100 bytes a topic."""
+    """A table of topics that only Java's parser accepts: single quotes and bare names. 100 bytes per topic."""
     table = ",".join(
         f"'topic-{number:08}':{{topicName:'topic-{number:08}',perm:6,readQueueNums:4,writeQueueNums:4,}}"
         for number in range(topics)
@@ -28,7 +28,7 @@ def in_dialect(topics: int) -> bytes:
 
 
 def compressed(topics: int) -> bytes:
-    """The same in the compressed form, with topics that take the least room."""
+    """The same compressed, with the smallest possible topics."""
 
     def part(text: str) -> bytes:
         return pack(">i", len(text)) + text.encode()
@@ -45,7 +45,7 @@ async def send_registration(broker: FakeBroker, body: bytes, **changes: object) 
 
 
 @pytest.mark.parametrize("form", ["dialect", "compressed"])
-async def test_others_are_answered_while_the_table_of_a_broker_is_read(
+async def test_others_are_answered_while_a_brokers_table_is_parsed(
     broker: BrokerMaker, peer: Peer, form: str
 ) -> None:
     a, b = await broker(), await broker(name="broker-b", address="10.0.0.2:10911")
@@ -61,7 +61,7 @@ async def test_others_are_answered_while_the_table_of_a_broker_is_read(
     assert len((await peer.ask(GetAllTopics())).topic_list) > 20_000
 
 
-async def test_a_broker_that_leaves_behind_its_table_is_gone(broker: BrokerMaker, peer: Peer) -> None:
+async def test_broker_that_unregisters_behind_its_table_is_removed(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     await send_registration(a, in_dialect(2_000))
     ask = UnregisterBroker(cluster_name="c1", broker_name="broker-a", broker_addr=a.address, broker_id=0)
@@ -72,13 +72,13 @@ async def test_a_broker_that_leaves_behind_its_table_is_gone(broker: BrokerMaker
     assert await members(peer) == {}
 
 
-async def test_a_broker_whose_connection_ends_behind_its_table_is_gone(
+async def test_broker_whose_connection_ends_behind_its_table_is_removed(
     broker: BrokerMaker, peer: Peer
 ) -> None:
     a, b = await broker(), await broker(name="broker-b", address="10.0.0.2:10911")
     await send_registration(a, in_dialect(5_000))
     await a.peer.close()
-    # It is read after the one before, and by then the end of that connection has been heard.
+    # It is parsed after the previous one, and by then the end of that connection was reported.
     await b.register(body=in_dialect(5_001), body_crc32=0)
     async with asyncio.timeout(30):
         while await members(peer):
@@ -86,7 +86,7 @@ async def test_a_broker_whose_connection_ends_behind_its_table_is_gone(
     assert await route_names(peer, "topic-00000007") == ["broker-b"]
 
 
-async def test_a_broker_has_a_hundred_thousand_topics_at_most(broker: BrokerMaker, peer: Peer) -> None:
+async def test_broker_is_limited_to_a_hundred_thousand_topics(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     answer = await a.try_register(body=compressed(TOPICS_MAX + 1), body_crc32=0, compressed=True)
     assert (answer.code, answer.remark) == (29, "the broker has 100001 topics, more than 100000")
@@ -96,15 +96,15 @@ async def test_a_broker_has_a_hundred_thousand_topics_at_most(broker: BrokerMake
     assert "values" in (answer.remark or "")
 
 
-async def test_a_body_has_the_size_that_its_request_may_have(peer: Peer) -> None:
+async def test_body_size_is_limited_per_request(peer: Peer) -> None:
     ext = {"clusterName": "c1", "brokerName": "b", "brokerAddr": "a", "brokerId": "0"}
     answer = await peer.call(322, ext, b" " * ((1 << 20) + 1))
-    remark = "the body of QUERY_DATA_VERSION has 1048577 bytes; at most 1048576 are read"
+    remark = "the body of QUERY_DATA_VERSION has 1048577 bytes; at most 1048576 are allowed"
     assert (answer.code, answer.remark) == (29, remark)
     assert (await peer.call(322, ext, b" " * 900_000 + b"{}")).code == 0
 
 
-async def test_a_connection_has_so_many_requests_under_way_and_others_have_theirs(
+async def test_requests_in_flight_are_limited_per_connection(
     server: NameServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "REQUESTS_PER_CONNECTION_MAX", 4)
@@ -119,7 +119,7 @@ async def test_a_connection_has_so_many_requests_under_way_and_others_have_their
     assert (await flood.call(100, put)).code == 0
 
 
-async def test_the_requests_that_a_connection_has_under_way_have_so_many_bytes(
+async def test_bytes_in_flight_are_limited_per_connection(
     server: NameServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "BYTES_PER_CONNECTION_MAX", 100_000)

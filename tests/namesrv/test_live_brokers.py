@@ -1,4 +1,4 @@
-"""A broker is found by its address among all that share its connection."""
+"""Live brokers: found by address among all on the same connection."""
 
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.routing.brokers import BrokerInfo, BrokerLiveInfo
@@ -26,7 +26,7 @@ def test_a_broker_is_found_by_its_address_among_all_that_share_its_connection() 
     assert len(brokers.of_connection(1)) == 1_001
 
 
-def test_nothing_is_kept_of_brokers_that_are_gone() -> None:
+def test_removed_brokers_leave_no_entries() -> None:
     brokers = LiveBrokers()
     one = live("broker-a", "10.0.0.1:1")
     brokers.put(one)

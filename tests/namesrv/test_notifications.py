@@ -16,7 +16,7 @@ NOTIFY = 905
 
 
 class NotifiedBroker:
-    """A port of a broker, and the notifications that come there."""
+    """A port of a broker, and the notifications that arrive there."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Frame] = asyncio.Queue()
@@ -68,7 +68,7 @@ async def members(
     return made
 
 
-async def test_members_are_told_of_a_broker_that_left_or_came(
+async def test_members_are_notified_of_joining_and_leaving_brokers(
     start: StartNameServer, broker: BrokerMaker, ports: list[NotifiedBroker]
 ) -> None:
     server = await start(tells_smallest=True)
@@ -98,7 +98,7 @@ async def test_members_are_told_of_a_broker_that_left_or_came(
     assert all(broker_port.heard.empty() for broker_port in ports)
 
 
-async def test_no_broker_is_told_unless_it_is_wanted_and_a_slave_may_act(
+async def test_brokers_are_notified_only_if_enabled_and_slaves_may_act(
     start: StartNameServer, connect: Connect, broker: BrokerMaker, ports: list[NotifiedBroker]
 ) -> None:
     server = await start()
@@ -112,7 +112,7 @@ async def test_no_broker_is_told_unless_it_is_wanted_and_a_slave_may_act(
         each.acting = False
         await each.register()
     await first.unregister()
-    # What is broker_port comes in order: the first one is of a group whose members may act.
+    # Notifications arrive in order: the first one is of a group whose members may act.
     for each in (first, second):
         each.name, each.acting, each.topics = "broker-b", True, topics("orders", "payments")
         await each.register()

@@ -1,4 +1,4 @@
-"""Routes name no more queues than clients can have."""
+"""Routes with no more queues than clients support."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ async def test_an_order_configuration_of_too_many_queues_is_refused(peer: Peer, 
     assert (await peer.call(100, ext | {"namespace": "another"})).code == 0
 
 
-async def test_a_client_takes_no_route_of_too_many_queues(
+async def test_client_refuses_a_route_with_too_many_queues(
     start: StartNameServer, connect: Connect, broker: BrokerMaker, tmp_path: Path
 ) -> None:
     path = tmp_path / "order.json"

@@ -1,4 +1,4 @@
-"""Brokers register at a name server, and stay."""
+"""Registration of brokers at a name server."""
 
 import json
 
@@ -43,7 +43,7 @@ async def test_a_registered_broker_is_in_the_route_of_its_topics(broker: BrokerM
 async def test_the_registration_of_the_original_is_answered_as_the_original_answers(peer: Peer) -> None:
     await peer.raw(golden("103_register_broker")["request"])
     answer, expected = await peer.receive(), golden_frame("103_register_broker", "reply")
-    # The original sends an empty `extFields` where we send none: readers cannot tell them apart.
+    # Apache's server sends an empty `extFields` where we send none: parsers cannot distinguish them.
     assert (answer.code, answer.opaque, answer.remark, answer.ext or {}, answer.body) == (
         0, expected.opaque, None, expected.ext, expected.body,
     )  # fmt: skip
@@ -118,7 +118,7 @@ async def test_t32_a_topic_that_is_missing_comes_back_without_a_changed_version(
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
-async def test_a_table_that_was_sent_before_is_a_sign_of_life_and_not_read_again(
+async def test_repeated_table_counts_as_a_heartbeat_and_is_not_parsed(
     broker: BrokerMaker, peer: Peer, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -154,9 +154,7 @@ async def test_the_next_smallest_slave_brings_its_topics_though_its_table_is_unc
     assert await route_names(peer, "strange") == ["broker-a"]
 
 
-async def test_a_broker_whose_state_is_older_than_the_holders_is_silently_left_out(
-    broker: BrokerMaker, peer: Peer
-) -> None:
+async def test_broker_with_an_outdated_state_is_silently_ignored(broker: BrokerMaker, peer: Peer) -> None:
     old = await broker(version=DataVersion(state_version=4))
     await old.register()
     new = await broker(address="10.0.0.2:10911", version=DataVersion(state_version=5))
@@ -222,7 +220,7 @@ async def test_the_smallest_slave_that_may_act_for_its_master_brings_its_topics_
     assert [queue.perm for queue in route.queue_datas] == [4]
 
 
-async def test_asking_for_the_version_tells_whether_to_register_and_is_a_sign_of_life(
+async def test_version_query_reports_changes_and_counts_as_a_heartbeat(
     broker: BrokerMaker, peer: Peer, clock: HandClock
 ) -> None:
     a = await broker()
@@ -244,7 +242,7 @@ async def test_asking_for_the_version_tells_whether_to_register_and_is_a_sign_of
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
-async def test_a_registration_may_remove_topics_where_the_setting_says_so(
+async def test_registration_removes_topics_if_configured(
     start: StartNameServer, connect: Connect, broker: BrokerMaker
 ) -> None:
     server = await start(deletes_missing_topics=True)

@@ -101,11 +101,11 @@ async def test_a_route_has_no_number_that_a_client_cannot_read(
 
 async def test_a_compressed_body_unfolds_to_a_hundred_times_its_size_at_most(broker: BrokerMaker) -> None:
     a = await broker()
-    # Sound but for what it would take: 8 MiB in 8 KiB.
+    # Valid except for its unpacked size: 8 MiB in 8 KiB.
     body = compressed("orders 4 2 6 SINGLE_TAG {" + " " * (8 << 20) + "}", "payments 1 1 4 MULTI_TAG {}")
     answer = await a.try_register(compressed=True, body=body, body_crc32=0)
     assert answer.code == 1
-    assert "unfolds to too much" in (answer.remark or "")
+    assert "truncated or too large" in (answer.remark or "")
 
 
 async def test_a_broker_of_the_earliest_releases_sends_the_topic_table_alone(

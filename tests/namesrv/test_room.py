@@ -1,4 +1,4 @@
-"""Brokers and topics have room at a name server, and what is beyond is refused."""
+"""Bounds of a name server: brokers and topics up to them are accepted, and refused beyond."""
 
 import json
 
@@ -18,7 +18,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if "are refused" in record.message]
 
 
-async def test_brokers_have_room(
+async def test_brokers_are_bounded(
     broker: BrokerMaker, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(routes, "BROKERS_MAX", 2)
@@ -27,9 +27,9 @@ async def test_brokers_have_room(
         await one.register()
     for _ in range(2):
         answer = await made[2].try_register()
-        assert (answer.code, answer.remark) == (1, "this name server knows 2 brokers and takes no more")
+        assert (answer.code, answer.remark) == (1, "this name server has 2 brokers, which is the limit")
     assert refusals(caplog) == [
-        "brokers and topics are refused: this name server knows 2 brokers and takes no more"
+        "brokers and topics are refused: this name server has 2 brokers, which is the limit"
     ]
     assert await members(peer, "broker-2") == {}
     await made[0].register()
@@ -38,7 +38,7 @@ async def test_brokers_have_room(
     assert await route_names(peer, "orders") == ["broker-1", "broker-2"]
 
 
-async def test_topics_have_room_and_a_broker_keeps_those_it_has(
+async def test_topics_are_bounded_and_existing_ones_are_kept(
     broker: BrokerMaker,
     peer: Peer,
     clock: HandClock,
@@ -54,7 +54,7 @@ async def test_topics_have_room_and_a_broker_keeps_those_it_has(
         clock.advance(100)
         answer = await a.try_register()
         assert answer.code == 1
-        assert "cannot have" in (answer.remark or "")
+        assert "the limit is" in (answer.remark or "")
     assert len(refusals(caplog)) == 1
     assert await route_names(peer, "orders") == ["broker-a"]
     assert await route_names(peer, "topic-1") is None
@@ -65,7 +65,7 @@ async def test_topics_have_room_and_a_broker_keeps_those_it_has(
     assert await route_names(peer, "topic-1") == ["broker-a"]
 
 
-async def test_what_leaves_gives_its_room_back(
+async def test_unregistration_frees_room(
     start: StartNameServer, connect: Connect, broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_queues, "TABLE_BYTES_MAX", 2_000)
@@ -83,7 +83,7 @@ async def test_what_leaves_gives_its_room_back(
     assert (await a.try_register(body_crc32=0)).code == 0
 
 
-async def test_mappings_of_static_topics_and_single_topics_need_room(
+async def test_static_mappings_and_single_topics_are_bounded(
     broker: BrokerMaker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_queues, "TABLE_BYTES_MAX", 10_000)
@@ -110,7 +110,7 @@ async def test_mappings_of_static_topics_and_single_topics_need_room(
     assert codes == sorted(codes)
 
 
-async def test_names_and_addresses_have_a_length(broker: BrokerMaker) -> None:
+async def test_names_and_addresses_are_bounded(broker: BrokerMaker) -> None:
     for field in ("name", "cluster", "address", "zone"):
         a = await broker(**{field: "x" * 1_025})
         answer = await a.try_register()

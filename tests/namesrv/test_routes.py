@@ -34,7 +34,7 @@ from wire import BINARY, Frame, Peer, Refusal, loose
 
 @pytest.fixture
 async def captured(start: StartNameServer, connect: Connect) -> Peer:
-    """A name server that knows what the captured one knew."""
+    """A name server with the tables of the captured one."""
     server = await start(order_topics_to_clients=True)
     table = topics("PT", queues=2) | topics("ADM2", queues=8)
     ba = FakeBroker(await connect(server), name="ba", cluster="C1", address="127.0.0.1:48911", topics=table)
@@ -103,9 +103,7 @@ async def test_names_that_are_not_ascii_travel_as_utf8(captured: Peer, connect: 
     assert '"orderTopicConf":"größe:</4>"'.encode() in body
 
 
-async def test_order_topics_are_told_to_clients_only_where_the_setting_says_so(
-    broker: BrokerMaker, peer: Peer
-) -> None:
+async def test_order_topics_are_shown_to_clients_only_if_configured(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     await peer.ask(PutKv(namespace="ORDER_TOPIC_CONFIG", key="orders", value="broker-a:4"))
     registered = await a.register()
@@ -114,7 +112,7 @@ async def test_order_topics_are_told_to_clients_only_where_the_setting_says_so(
     assert (await peer.ask(GetRoute(topic="orders"))).body.order_topic_conf is None
 
 
-async def test_order_topics_are_kept_from_brokers_where_the_setting_says_so(
+async def test_order_topics_are_hidden_from_brokers_if_configured(
     start: StartNameServer, connect: Connect, broker: BrokerMaker
 ) -> None:
     server = await start(order_topics_to_brokers=False)
@@ -169,7 +167,7 @@ async def test_a_zone_sees_its_own_brokers_and_groups_without_master(broker: Bro
     assert await seen(zone_name="z1") == {"a", "b", "c"}
 
 
-async def test_t3_cluster_info_has_bare_keys_whoever_asks(broker: BrokerMaker, peer: Peer) -> None:
+async def test_t3_cluster_info_has_bare_keys_for_every_client(broker: BrokerMaker, peer: Peer) -> None:
     await (await broker()).register()
     await (await broker(broker_id=1, address="10.0.0.2:10911")).register()
     body = (await peer.call(106, version=513)).body
@@ -205,7 +203,7 @@ async def test_lists_of_topics(broker: BrokerMaker, peer: Peer) -> None:
     assert (await peer.ask(GetSystemTopics())).broker_addr == "10.0.0.1:10911"
 
 
-async def test_the_list_of_all_topics_is_that_of_the_moment(broker: BrokerMaker, peer: Peer) -> None:
+async def test_list_of_all_topics_is_current(broker: BrokerMaker, peer: Peer) -> None:
     async def listed() -> set[str]:
         return set((await peer.ask(GetAllTopics())).topic_list)
 
@@ -283,7 +281,7 @@ async def test_adding_write_permission_opens_read_only_topics_too(broker: Broker
     assert (await peer.ask(AddWritePermission(broker_name="absent"))).add_topic_count == 0
 
 
-# ---- what does not fit ----
+# ---- invalid requests ----
 
 
 async def test_a_route_without_a_topic_is_refused(peer: Peer) -> None:
@@ -292,7 +290,7 @@ async def test_a_route_without_a_topic_is_refused(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("code", [10, 34, 105_000, 0, -1])
-async def test_a_code_that_is_not_the_name_servers_is_refused(peer: Peer, code: int) -> None:
+async def test_foreign_request_code_is_refused(peer: Peer, code: int) -> None:
     frame = await peer.call(code, {"topic": "t"})
     assert frame.code == 3
     assert (frame.remark or "").startswith(f" request type {code} not supported")
@@ -326,7 +324,7 @@ async def test_t9_many_requests_in_flight_are_matched_by_their_number(captured: 
     assert {json.loads(answer.body)["queueDatas"][0]["writeQueueNums"] for answer in answers} == {2}
 
 
-async def test_a_broken_body_is_refused_and_the_connection_lives_on(server: NameServer, peer: Peer) -> None:
+async def test_malformed_body_is_refused_and_the_connection_continues(server: NameServer, peer: Peer) -> None:
     for body in (b"\xff", b"[1,2", b"{" * 1000, b'{"queueDatas":7}', b""):
         with pytest.raises(Refusal) as refusal:
             await refused(peer, body)

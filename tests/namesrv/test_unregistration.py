@@ -1,4 +1,4 @@
-"""Brokers leave a name server: on purpose, with their connection, or by falling silent."""
+"""Brokers that leave a name server: on request, with their connection, or without heartbeats."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ from rmqpy.routing.unregistration import BatchUnregistration
 from wire import Frame, Peer
 
 
-async def test_a_broker_that_unregisters_takes_its_topics_along(broker: BrokerMaker, peer: Peer) -> None:
+async def test_unregistration_removes_the_brokers_topics(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     b = await broker(names=["orders", "refunds"], name="broker-b", cluster="c2", address="10.0.0.2:10911")
     await a.register()
@@ -45,16 +45,16 @@ async def test_a_broker_that_unregisters_takes_its_topics_along(broker: BrokerMa
     assert (await peer.ask(GetAllTopics())).topic_list == ["orders", "refunds"]
 
 
-async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
+async def test_brokers_leaving_together_are_removed_in_one_pass(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unregistrations and ends of connections of one turn of the loop cost one look at the topics."""
     routes = Routes(clock, Configuration(NameServerConfig()))
     leaving, passes = BatchUnregistration(routes), []
 
-    def counted(brokers: list[BrokerKey]) -> None:
+    def counted(brokers: list[BrokerKey], stopped: set[BrokerKey]) -> None:
         passes.append(len(brokers))
-        unregister(brokers)
+        unregister(brokers, stopped)
 
     unregister = routes.unregister
     monkeypatch.setattr(routes, "unregister", counted)
@@ -73,9 +73,7 @@ async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
     assert list(routes.cluster_info().broker_addr_table) == ["broker-0"]
 
 
-async def test_a_broker_that_unregisters_and_comes_back_at_once_stays(
-    broker: BrokerMaker, peer: Peer
-) -> None:
+async def test_broker_that_returns_immediately_stays(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     await a.register()
     sent = encode(a.registration())
@@ -90,7 +88,7 @@ async def test_a_broker_that_unregisters_and_comes_back_at_once_stays(
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
-async def test_a_slave_that_unregisters_leaves_the_topics(broker: BrokerMaker, peer: Peer) -> None:
+async def test_unregistration_of_a_slave_keeps_the_topics(broker: BrokerMaker, peer: Peer) -> None:
     await (await broker()).register()
     slave = await broker(broker_id=1, address="10.0.0.2:10911")
     await slave.register()
@@ -99,7 +97,7 @@ async def test_a_slave_that_unregisters_leaves_the_topics(broker: BrokerMaker, p
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
-async def test_t40_a_closed_connection_removes_the_broker_at_once(broker: BrokerMaker, peer: Peer) -> None:
+async def test_t40_closed_connection_removes_the_broker_immediately(broker: BrokerMaker, peer: Peer) -> None:
     a = await broker()
     await a.register()
     assert await route_names(peer, "orders") == ["broker-a"]
@@ -108,7 +106,7 @@ async def test_t40_a_closed_connection_removes_the_broker_at_once(broker: Broker
     assert await members(peer) == {}
 
 
-async def test_an_old_connection_of_a_broker_that_came_back_means_nothing(
+async def test_old_connection_of_a_returned_broker_is_ignored(
     broker: BrokerMaker, connect: Connect, server: NameServer, peer: Peer
 ) -> None:
     a, marker = await broker(), await broker(names=["m1", "m2"], name="marker", address="10.0.0.9:10911")
@@ -117,7 +115,7 @@ async def test_an_old_connection_of_a_broker_that_came_back_means_nothing(
     await again.register()
     await marker.register()
     await a.peer.close()
-    # Connections are reported closed in order: once the marker is gone, the first one has been dealt with.
+    # Connections are reported closed in order: once the marker is gone, the first one was processed.
     await marker.peer.close()
     await until_gone(peer, "m1")
     assert await route_names(peer, "orders") == ["broker-a"]
@@ -159,7 +157,7 @@ NAMES = st.sets(st.sampled_from("abcdefgh"), max_size=8)
 
 
 @given(tables=st.dictionaries(st.integers(0, 5), st.tuples(NAMES, NAMES), min_size=1), data=st.data())
-def test_brokers_that_leave_together_leave_what_they_do_one_by_one(
+def test_leaving_together_equals_leaving_one_by_one(
     tables: dict[int, tuple[set[str], set[str]]], data: st.DataObject
 ) -> None:
     together, one_by_one = TopicQueues(), TopicQueues()
@@ -184,5 +182,5 @@ def test_brokers_that_leave_together_leave_what_they_do_one_by_one(
     for queues in (together, one_by_one):
         queues.sweep(rest, [])
         assert queues.topics() == []
-        # Nothing is counted any more: there is room for all that there may be.
+        # Nothing is counted any more, so there is room up to the bounds.
         queues.check_room(BrokerTopics({}, {}, {"large": TABLE_BYTES_MAX}))

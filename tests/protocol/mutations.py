@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python -m protocol.mutations --runs 1000000
 
-What is wrong is refused with an error of the decoder; anything else that is raised is a finding. The same seed makes
+Invalid input must be refused with an error of the decoder; any other exception is a finding. The same seed makes
 the same inputs. Prints executions, corpus and findings for each decoder.
 """
 
@@ -25,7 +25,7 @@ from rmqpy.protocol.declare import Request, decode
 from rmqpy.protocol.requests.registration import RegisterBroker, unpack
 from wire import Frame
 
-#: What an input is: the fields of a header, and a body.
+#: An input: the fields of a header, and a body.
 Input = tuple[dict[str, str], bytes]
 #: Values that mutation would hardly find.
 VALUES = (
@@ -93,7 +93,7 @@ def captured() -> list[Input]:
 
 
 def unfolded() -> list[Input]:
-    """What compressed registrations hold: version, number of topics, topics, filter servers."""
+    """The contents of compressed registrations: version, number of topics, topics, filter servers."""
 
     def part(text: bytes) -> bytes:
         return len(text).to_bytes(4, "big") + text

@@ -110,7 +110,7 @@ def test_t25_t42_header_fields_are_read_as_leniently_as_java_reads_them(
         ({"clientID": "c", "model": "2"}, ResponseCode.INVALID_PARAMETER, "one of BROADCASTING, CLUSTERING"),
     ],
 )
-def test_a_field_that_cannot_be_read_says_which_and_why(ext: Mapping[str, str], code: int, text: str) -> None:
+def test_unreadable_field_is_named_with_the_reason(ext: Mapping[str, str], code: int, text: str) -> None:
     with pytest.raises(DecodeError, match=text.replace("|", r"\|")) as caught:
         decode(Ask, ext, None)
     assert caught.value.code == code
@@ -140,7 +140,7 @@ def test_t25_json_bodies_are_read_as_leniently_as_java_reads_them(body: str, exp
         (b"\xff", "not UTF-8"),
     ],
 )
-def test_a_body_that_cannot_be_read_says_where(body: bytes, text: str) -> None:
+def test_unreadable_body_error_has_the_position(body: bytes, text: str) -> None:
     with pytest.raises(DecodeError, match=text):
         decode(WithBody, {}, body)
 
@@ -170,7 +170,7 @@ def test_members_are_written_in_alphabetical_order_and_absent_ones_are_not() -> 
     assert encode(WithBody(body=Entry(at=1))).body == b'{"at":1,"names":[],"on":false}'
 
 
-def test_text_bodies_are_utf8_and_half_a_character_does_not_break_the_answer() -> None:
+def test_text_bodies_are_utf8_and_lone_surrogates_do_not_break_replies() -> None:
     assert decode(WithText, {}, "größe".encode()) == WithText(body="größe")
     assert decode(WithText, {}, None) == WithText(body="")
     assert encode(WithText(body="a\ud800")).body == b"a?"

@@ -1,4 +1,4 @@
-"""Dispatch: from upcalls to handlers and back, with a native half made of a list and a socket pair."""
+"""Dispatch from upcalls to handlers and back, with a native module made of a list and a socket pair."""
 
 import asyncio
 import socket
@@ -44,6 +44,7 @@ class Upcall:
     is_oneway: bool = False
     user: str | None = None
     is_guarded: bool = False
+    local: str = "10.0.0.1:9876"
     ext: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     name: str = ""
@@ -208,22 +209,22 @@ async def test_a_request_is_answered(native: Native, endpoint: Endpoint, upcall:
     assert await native.answers(1) == [answer]
 
 
-async def test_handlers_that_take_it_get_the_context_of_a_request(
+async def test_handlers_can_receive_the_request_context(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(Upcall(MAX, ext={"topic": "t"}))
     await native.answers(1)
-    assert handlers.contexts == [RequestContext(5, "10.0.0.9:1234", 317, "GO")]
+    assert handlers.contexts == [RequestContext(5, "10.0.0.9:1234", 317, "GO", local="10.0.0.1:9876")]
 
 
-async def test_what_was_taken_together_is_answered_together(native: Native, endpoint: Endpoint) -> None:
+async def test_requests_of_one_batch_are_answered_together(native: Native, endpoint: Endpoint) -> None:
     native.put(*(Upcall(MAX, token=token, ext={"topic": "t"}) for token in range(50)))
     answers = await native.answers(50)
     assert [answer[0] for answer in answers] == list(range(50))
     assert [len(batch) for batch in native.batches] == [8] * 6 + [2]
 
 
-async def test_handlers_that_wait_do_not_hold_up_others(
+async def test_waiting_handlers_do_not_delay_others(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(
@@ -238,7 +239,7 @@ async def test_handlers_that_wait_do_not_hold_up_others(
     assert len(native.batches) == 2
 
 
-async def test_what_was_begun_has_its_turn_before_more_is_taken(
+async def test_started_requests_run_before_further_ones_are_taken(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     handlers.gate.set()
@@ -265,7 +266,7 @@ async def test_t8_a_oneway_request_is_never_answered(
     assert [answer[0] for answer in await native.answers(1)] == [2]
 
 
-async def test_t40_every_part_hears_of_a_closed_connection(
+async def test_t40_every_handler_is_notified_of_a_closed_connection(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(Upcall(kind="closed", token=0), Upcall(MAX, ext={"topic": "t"}))
@@ -273,7 +274,7 @@ async def test_t40_every_part_hears_of_a_closed_connection(
     assert handlers.events == [ConnectionClosed(5), "again"]
 
 
-async def test_the_end_of_a_connection_is_heard_after_what_it_asked_for(native: Native) -> None:
+async def test_connection_end_is_delivered_after_its_requests(native: Native) -> None:
     heard: list[str] = []
 
     class InOrder:
@@ -294,7 +295,7 @@ async def test_the_end_of_a_connection_is_heard_after_what_it_asked_for(native: 
     assert heard == ["asked", "closed"]
 
 
-async def test_what_a_connection_sends_behind_a_large_body_waits_for_it(
+async def test_requests_behind_a_large_body_wait_for_it(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     large, small = b" " * LARGE_BODY_BYTES, {"topic": "t"}
@@ -312,7 +313,7 @@ async def test_what_a_connection_sends_behind_a_large_body_waits_for_it(
     assert handlers.events == [ConnectionClosed(5), "again"]
 
 
-async def test_a_connection_that_has_its_share_is_refused_and_others_are_not(
+async def test_connection_beyond_its_share_is_refused_alone(
     native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "REQUESTS_PER_CONNECTION_MAX", 2)
@@ -328,7 +329,7 @@ async def test_a_connection_that_has_its_share_is_refused_and_others_are_not(
     assert [answer[1] for answer in await native.answers(2)] == [0, 0]
 
 
-async def test_a_oneway_request_beyond_the_share_of_its_connection_is_dropped_and_counted(
+async def test_oneway_request_beyond_the_share_is_dropped_and_counted(
     native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "REQUESTS_PER_CONNECTION_MAX", 2)
@@ -340,7 +341,7 @@ async def test_a_oneway_request_beyond_the_share_of_its_connection_is_dropped_an
     assert native.overloads == [True] * 3
 
 
-async def test_too_many_bytes_of_waiting_requests_stop_the_taking(
+async def test_too_many_waiting_bytes_pause_the_endpoint(
     native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "BYTES_MAX", 1_000)
@@ -355,7 +356,7 @@ async def test_too_many_bytes_of_waiting_requests_stop_the_taking(
     assert {answer[0] for answer in await native.answers(2)} == {1, 3}
 
 
-async def test_a_topic_that_sends_wait_for_is_announced(
+async def test_topic_wanted_by_parked_sends_is_announced(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(Upcall(310, kind="create_topic", name="orders", ext={"b": "orders"}))
@@ -364,7 +365,7 @@ async def test_a_topic_that_sends_wait_for_is_announced(
     assert handlers.events == [TopicWanted("orders", {"b": "orders"})]
 
 
-async def test_too_many_waiting_handlers_stop_the_taking(
+async def test_too_many_waiting_handlers_pause_the_endpoint(
     native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_requests, "REQUESTS_MAX", 10)
@@ -379,7 +380,7 @@ async def test_too_many_waiting_handlers_stop_the_taking(
     assert {answer[0] for answer in await native.answers(11)} == {*range(10), 99}
 
 
-def test_the_table_tells_what_becomes_of_every_code() -> None:
+def test_table_lists_the_handler_of_every_code() -> None:
     table = Endpoint(
         Native.__new__(Native),  # type: ignore[arg-type]
         (Handlers.__new__(Handlers),),
@@ -398,7 +399,7 @@ def test_two_handlers_of_one_code_are_refused() -> None:
         Endpoint(Native.__new__(Native), handlers, role="broker")  # type: ignore[arg-type]
 
 
-def test_a_handler_must_take_what_it_handles() -> None:
+def test_handler_must_accept_its_request_type() -> None:
     with pytest.raises(TypeError, match="must take"):
 
         @handles(GetMax)

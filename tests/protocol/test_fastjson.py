@@ -35,7 +35,7 @@ OBJECT_KEY = '{"brokerName":"b","queueId":0,"topic":"t"}'
         ("{订单:1}", {"订单": 1}),
     ],
 )
-def test_the_reader_takes_what_java_takes(text: str, expected: Any) -> None:
+def test_reader_accepts_what_java_accepts(text: str, expected: Any) -> None:
     assert fastjson.loads(text) == expected
     assert fastjson.loads(text.encode()) == expected
 
@@ -47,7 +47,7 @@ def test_the_reader_takes_what_java_takes(text: str, expected: Any) -> None:
         "{a:--1}", "{a:1.}", "01x", b"\xff", "[" * 100, "{a:" * 100 + "1" + "}" * 100, "9" * 5000, "[" * 200_000,
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_a_decode_error(text: str | bytes) -> None:
+def test_unreadable_text_is_a_decode_error(text: str | bytes) -> None:
     with pytest.raises(DecodeError) as caught:
         fastjson.loads(text)
     assert caught.value.code == 1
@@ -69,7 +69,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ([True, False, None, 1.5], "[true,false,null,1.5]", "[true,false,null,1.5]"),
     ],
 )
-def test_keys_stand_bare_unless_strict_json_is_asked_for(value: Any, loose: str, strict: str) -> None:
+def test_keys_are_bare_unless_strict_json_is_requested(value: Any, loose: str, strict: str) -> None:
     assert fastjson.dumps(value) == loose
     assert fastjson.dumps(value, strict=True) == strict
 
@@ -82,7 +82,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_strict_text_is_json_and_says_the_same(tree: Any) -> None:
+def test_strict_text_is_equivalent_json(tree: Any) -> None:
     assert fastjson.loads(fastjson.dumps(tree, strict=True)) == json.loads(
         json.dumps(without_absent(tree)), strict=False
     )
@@ -124,8 +124,8 @@ def _with_text_keys(tree: Any) -> Any:
 
 
 @given(_written)
-def test_what_is_written_with_bare_keys_is_read_by_the_standard_parser(tree: Any) -> None:
+def test_bare_keys_can_be_converted_for_the_standard_parser(tree: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        # Ours takes a second for a megabyte.
+        # Ours takes a second per megabyte.
         patch.setattr(fastjson, "_Reader", None)
         assert fastjson.loads(fastjson.dumps(tree)) == _with_text_keys(tree)

@@ -27,21 +27,21 @@ def test_a_brokers_id_is_an_address_and_a_position(text: str, address: str, offs
     ("age", "made_at"),
     [
         (timedelta(hours=1), datetime(2026, 3, 1, 1, tzinfo=UTC)),
-        # Later than now: it was made in the month before.
+        # Later than now: it was created in the previous month.
         (timedelta(days=20), datetime(2026, 2, 21, tzinfo=UTC)),
     ],
 )
-def test_a_producers_id_tells_host_process_and_time(age: timedelta, made_at: datetime) -> None:
+def test_producer_id_contains_host_process_and_time(age: timedelta, made_at: datetime) -> None:
     text = f"C0A80001{77:04X}A1B2C3D4{int(age.total_seconds() * 1000):08X}{5:04X}"
     assert ids.decode(text, NOW) == ids.UniqueId("192.168.0.1", 77, made_at, 5)
 
 
 @pytest.mark.parametrize("text", ["", "0A", "0A 00000200002A9F0000000000000100", "x" * 32, "0" * 34])
-def test_other_text_is_no_id(text: str) -> None:
+def test_other_text_is_not_an_id(text: str) -> None:
     assert ids.decode(text) is None
 
 
-def test_ids_of_real_messages_are_told_apart() -> None:
+def test_ids_of_real_messages_are_classified() -> None:
     with broker() as server, rmqpy.Producer(server.namesrv) as producer:
         sent = producer.send("orders", b"x")
         place = ids.decode(sent.offset_message_id)

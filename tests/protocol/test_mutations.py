@@ -1,4 +1,4 @@
-"""A moment of what `make fuzz-python` does for as long as it is asked to."""
+"""A short run of `make fuzz-python`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names of topics and groups: both halves take the same ones."""
+"""Names of topics and groups: both halves accept the same ones."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from rmqpy.protocol import names
 
 
 def is_taken(topic: str) -> bool:
-    """Whether the native half makes a message to this topic."""
+    """Return whether the native module creates a message to this topic."""
     try:
         rmqpy.Message(topic, b"x")
     except ValueError:
@@ -31,11 +31,11 @@ def is_taken(topic: str) -> bool:
         names.dead_letter_topic("g" * 251),
     ],
 )
-def test_the_broker_takes_the_names_that_clients_may_send_to(topic: str) -> None:
+def test_broker_accepts_the_names_that_clients_accept(topic: str) -> None:
     assert (names.topic_fault(topic) is None) == is_taken(topic)
 
 
-def test_the_topic_of_traces_is_everywhere_the_same() -> None:
+def test_trace_topic_is_the_same_everywhere() -> None:
     assert BrokerConfig(name="broker-a").trace_topic == names.TRACE_TOPIC
     options = {parameter.name: parameter.default for parameter in command.commands["trace"].params}
     assert options["trace_topic"] == names.TRACE_TOPIC

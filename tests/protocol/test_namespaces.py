@@ -1,4 +1,4 @@
-"""Declared messages of a namespace: every name of a topic or group is translated, on its way out and in."""
+"""Declared messages of a namespace: every topic and group name is translated, outgoing and incoming."""
 
 import re
 from collections.abc import Iterator
@@ -80,13 +80,13 @@ def locks(group: str, topic: str) -> LockBatchMq:
     ],
     ids=repr,
 )
-def test_names_are_those_of_users_here_and_of_brokers_there(plain: object, wire: object) -> None:
+def test_names_are_translated_in_both_directions(plain: object, wire: object) -> None:
     assert namespaces.outward(SHOP, plain) == wire
     assert namespaces.outward(SHOP, wire) == wire
     assert namespaces.inward(SHOP, wire) == plain
 
 
-def test_lists_and_tables_hold_what_the_namespace_shows() -> None:
+def test_lists_and_tables_are_filtered_by_namespace() -> None:
     told = TopicList(topic_list=["shop%orders", "orders", "other%orders", "%RETRY%shop%g", "TBW102"])
     assert namespaces.inward(SHOP, told).topic_list == ["orders", "%RETRY%g", "TBW102"]
 

@@ -1,4 +1,4 @@
-"""Accounts of ACL 1.0: how their file is read, and that the users they become may do the same."""
+"""Accounts of ACL 1.0: parsing of their file, and equal permissions of the migrated users."""
 
 import random
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rmqpy.protocol import plain_acl
 from rmqpy.protocol.plain_acl import TRACE_TOPIC, PlainAccount
 from rmqpy.protocol.requests.access import PolicyEntry, UserType
 
-#: As the original's documentation has it.
+#: As Apache's documentation has it.
 DOCUMENTED = """
 globalWhiteRemoteAddresses:
 - 10.10.103.*
@@ -52,8 +52,8 @@ class Need(NamedTuple):
     actions: tuple[str, ...]
 
 
-#: What ACL 1.0 asks of a request, by its description; the administration of topics, groups and brokers is
-#: administrators' own.
+#: The permissions that ACL 1.0 requires for a request, by its description; administration of topics, groups and brokers
+#: is for administrators only.
 REQUESTS: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "send": (("Topic", "PUB", ("Pub",)),),
     "send to a retry topic": (("Group", "SUB", ("Sub",)),),
@@ -74,7 +74,7 @@ ADMINISTRATION = (
 
 
 def acl_1(account: PlainAccount, kind: str, name: str, permission: str) -> bool:
-    """What ACL 1.0 decides, by its description."""
+    """Return the decision of ACL 1.0, by its description."""
     if kind == "Topic" and name == TRACE_TOPIC and permission == "PUB":
         return True
     if account.is_admin and not account.topics and not account.groups:
@@ -92,7 +92,7 @@ def rows(entries: list[PolicyEntry] | None) -> list[Any]:
 
 
 def second_kind(account: PlainAccount, kind: str, name: str, actions: tuple[str, ...]) -> bool:
-    """What the user decides that the account becomes."""
+    """Return the decision for the migrated user."""
     acl = plain_acl.acl_of(account)
     if acl is None:
         return plain_acl.user_of(account).user_type == UserType.Super.name
@@ -123,7 +123,7 @@ def random_account(chance: random.Random) -> PlainAccount:
     )
 
 
-def test_an_account_and_the_user_it_becomes_may_do_the_same() -> None:
+def test_account_and_migrated_user_have_equal_permissions() -> None:
     chance, asked = random.Random(19), 0
     for _ in range(400):
         account = random_account(chance)
@@ -167,24 +167,24 @@ ACCOUNT = "accounts:\n- accessKey: account\n  secretKey: account-secret\n"
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: [", "it is no YAML, line"),
-        ("- a", "it is no mapping"),
-        ("accounts: 5", "accounts is no list"),
-        ("accounts: [5]", "account 1 is no mapping"),
+        ("a: [", "not valid YAML, line"),
+        ("- a", "is not a mapping"),
+        ("accounts: 5", "accounts is not a list"),
+        ("accounts: [5]", "account 1 is not a mapping"),
         ("accounts:\n- accessKey: short\n  secretKey: account-secret", "fewer than 7"),
         ("accounts:\n- accessKey: account\n", "account account: secretKey has fewer"),
         (ACCOUNT + "  topicPerms: [a]", "is not NAME=PERMISSION"),
-        (ACCOUNT + "  whiteRemoteAddress: 10.0.0", "is no address"),
-        ("globalWhiteRemoteAddresses: [10.0.0.0/8]", "is no address"),
+        (ACCOUNT + "  whiteRemoteAddress: 10.0.0", "is not \\*, an address"),
+        ("globalWhiteRemoteAddresses: [10.0.0.0/8]", "is not \\*, an address"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_the_reason_and_no_secret(text: str, reason: str) -> None:
+def test_unreadable_file_is_refused_with_the_reason_but_no_secret(text: str, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason) as caught:
         plain_acl.read(text)
     assert "account-secret" not in str(caught.value)
 
 
-def test_what_has_no_effect_is_said() -> None:
+def test_entries_without_effect_are_reported() -> None:
     found = plain_acl.read(
         ACCOUNT
         + "  defaultTopicPerm: ALL\n  topicPerms: ['a*=PUB', b=pub, c=PUB | SUB]\n"

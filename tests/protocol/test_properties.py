@@ -9,7 +9,7 @@ WORDS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=
 
 
 @given(st.dictionaries(WORDS, WORDS))
-def test_properties_come_back_as_they_went(properties: dict[str, str]) -> None:
+def test_properties_survive_a_round_trip(properties: dict[str, str]) -> None:
     assert decode(encode(properties)) == properties
 
 

@@ -1,4 +1,4 @@
-"""Every declared request: the original's own frames are read by it, and it can be read by its users."""
+"""Every declared request: it reads Apache's own frames, and its declaration is readable."""
 
 import importlib
 import pkgutil
@@ -22,12 +22,12 @@ for module in pkgutil.iter_modules(requests.__path__):
 DECLARED: list[type[Request[Any]]] = [
     kind
     for kind in Request.__subclasses__()
-    # Without a code: the class as it was written, from which `@request` has made the one with slots.
+    # Without a code: the class as written, from which `@request` made the one with slots.
     if kind.__module__.startswith(requests.__name__) and hasattr(kind, "code")
 ]
 BY_CODE = {kind.code: kind for kind in DECLARED}
 
-#: The form of an original broker for administrators in C++; ours writes the one that all clients read.
+#: The form of Apache's C++ broker for administrators; ours writes the one that all clients read.
 OTHER_FORMS = {"220_reset_push_cpp"}
 
 
@@ -62,7 +62,7 @@ def test_an_answer_of_the_original_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: kind.__name__)
-def test_a_request_says_what_it_is_for(kind: type[Request[Any]]) -> None:
+def test_every_request_has_a_docstring(kind: type[Request[Any]]) -> None:
     doc = kind.__doc__ or ""
     assert doc
     assert not doc.startswith(f"{kind.__name__}("), "that is the dataclass speaking"

@@ -33,7 +33,7 @@ SENT = Note("send", "ID1", 1000, "shop", "orders", "10.0.0.1:10911", "A-1", 3, "
             "SubAfter REQ ID1 7 false A-1 2 1009 billing",
             Note("consumed", "ID1", 1009, "billing", None, None, "A-1", 7, "exception", request="REQ"),
         ),
-        # C++'s and Java's older ones say neither when nor who.
+        # C++ and Java's older clients record neither time nor client.
         (
             "SubAfter REQ ID1 7 true A-1 0",
             Note("consumed", "ID1", keys="A-1", took_ms=7, outcome="success", request="REQ"),
@@ -58,11 +58,11 @@ def test_each_kind_of_note_is_read(line: str, note: Note) -> None:
     "line",
     ["", "Pub", "Pub 1 2", "Pub x null shop orders ID1 paid A-1 h 5 3 0 O true", "New 1 2 3", "SubAfter R"],
 )
-def test_a_note_that_cannot_be_read_is_passed_over_and_the_next_one_is_not(line: str) -> None:
+def test_unreadable_record_is_skipped_alone(line: str) -> None:
     assert [note.what for note in notes(body(line, "Recall 1000 null shop orders ID1 true"))] == ["recall"]
 
 
-def test_the_begin_and_the_end_of_a_handlers_call_become_one_step() -> None:
+def test_start_and_end_of_a_handler_call_are_one_step() -> None:
     found = list(
         notes(
             body(
@@ -84,6 +84,6 @@ def test_the_begin_and_the_end_of_a_handlers_call_become_one_step() -> None:
     ]
 
 
-def test_an_end_whose_begin_was_lost_is_a_step_all_the_same() -> None:
+def test_end_without_its_start_is_still_a_step() -> None:
     [step] = joined(list(notes(body("SubAfter R1 ID1 5 true A-1 0 2005 billing"))))
     assert (step.what, step.group, step.took_ms, step.outcome) == ("consume", "billing", 5, "success")

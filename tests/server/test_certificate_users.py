@@ -1,4 +1,4 @@
-"""Users known by the certificates of their connections: what each may do, and what the others see."""
+"""Users identified by the certificates of their connections: permissions, and effects on others."""
 
 import json
 import logging
@@ -12,10 +12,10 @@ import pytest
 import rmqpy
 from apiclient import CHANGE, api_of
 from certificates import Authority, Files
-from client.live import until
 from rmqpy.errors import AuthError, SendDenied, SendError
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
+from waiting import until
 
 ROOT = rmqpy.Credentials("root", "root-secret")
 
@@ -100,16 +100,16 @@ def test_a_user_needs_no_signature_with_a_certificate_and_does_what_its_policies
         until(lambda: "User:alice has no permission to Pub Topic:bills" in caplog.text)
 
 
-def test_a_certificate_for_nobody_who_is_a_user_and_none_at_all_are_refused_by_name(
+def test_certificate_of_an_unknown_user_and_missing_ones_are_refused(
     certified: Certified,
 ) -> None:
-    with pytest.raises(SendError, match="User:mallory, whom the client's certificate is for, is unknown"):
+    with pytest.raises(SendError, match="User:mallory, named by the client's certificate, is unknown"):
         certified.send("orders", "mallory")
     with pytest.raises(SendError, match="the request is not signed"):
         certified.send("orders", None)
 
 
-def test_a_request_that_is_signed_is_its_signer_s_whatever_the_certificate(certified: Certified) -> None:
+def test_signature_takes_precedence_over_the_certificate(certified: Certified) -> None:
     certified.send("bills", "alice", ROOT)
     with pytest.raises(SendError, match="User:alice has no permission"):
         certified.send("bills", "root", rmqpy.Credentials("alice", "alice-secret"))
@@ -117,7 +117,7 @@ def test_a_request_that_is_signed_is_its_signer_s_whatever_the_certificate(certi
         certified.send("orders", "alice", rmqpy.Credentials("root", "guessed"))
 
 
-def test_a_user_who_is_revoked_is_refused_on_connections_that_are_open(certified: Certified) -> None:
+def test_revoked_user_is_refused_on_open_connections(certified: Certified) -> None:
     with (
         rmqpy.Admin(certified.config(None, ROOT)) as admin,
         rmqpy.Producer(certified.config("bob"), retries=0) as producer,
@@ -134,7 +134,7 @@ def test_a_user_who_is_revoked_is_refused_on_connections_that_are_open(certified
         with pytest.raises(SendError, match="User:bob has no permission"):
             producer.send("orders", b"x")
         admin.delete_user("bob")
-        with pytest.raises(SendError, match="User:bob, whom the client's certificate is for, is unknown"):
+        with pytest.raises(SendError, match="User:bob, named by the client's certificate, is unknown"):
             producer.send("orders", b"x")
 
 
@@ -146,14 +146,14 @@ def test_a_name_server_knows_users_by_their_certificates_too(certified: Certifie
         admin.namesrv_config()
 
 
-def test_a_certificate_is_no_user_unless_that_is_switched_on(tmp_path: Path) -> None:
+def test_certificate_identifies_no_user_unless_enabled(tmp_path: Path) -> None:
     with serving(tmp_path, certificateAuthenticationEnabled=False) as servers:
         servers.send("orders", None, ROOT)
         with pytest.raises(SendError, match="the request is not signed"):
             servers.send("orders", "root")
 
 
-def test_a_broker_s_own_certificate_lets_nobody_into_its_console(tmp_path: Path) -> None:
+def test_brokers_own_certificate_grants_no_console_access(tmp_path: Path) -> None:
     with serving(tmp_path, own="root", **{"tls.server.mode": "permissive", "tls.enable": True}) as servers:
         ask = api_of(servers.server.http)
         assert ask("/topics").status == 401

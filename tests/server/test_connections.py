@@ -1,4 +1,4 @@
-"""Connections of a server in a process of its own: what each may keep, and for how long it may keep others waiting."""
+"""Connections of a server in a separate process: the resources each may hold, and for how long."""
 
 import resource
 import socket
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -15,9 +15,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from benchmarks.processes import free_ports
 from hostile.cases.case import pull, send
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting.admission import ConnectionLimits, Refusals, connection_limits
+from waiting import until
 from wire import Frame
 
 MIB = 1 << 20
@@ -122,18 +124,6 @@ def metric(port: int, name: str) -> float:
     return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < until, "it never comes true"
-        time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def batch() -> Frame:
     """4 MiB of messages that are mostly properties."""
     properties = b"k\1" + b"v" * 32_000 + b"\2"
@@ -144,24 +134,24 @@ def batch() -> Frame:
     )
 
 
-def test_an_idle_connection_keeps_little_of_what_it_once_used(tmp_path: Path) -> None:
+def test_idle_connection_releases_its_buffers(tmp_path: Path) -> None:
     count = 40
-    port = free_port()
+    port = free_ports(1)
     with started(tmp_path, f"httpPort={port}", LARGE_LOG) as broker:
         with ExitStack() as stack:
             for _ in range(count):
                 peer = stack.enter_context(connect(broker))
                 assert call(peer, batch()).code == ResponseCode.SUCCESS
-            eventually(lambda: metric(port, "rmqpy_buffer_bytes") <= count * IDLE_BYTES)
+            until(lambda: metric(port, "rmqpy_buffer_bytes") <= count * IDLE_BYTES)
             idle = private_bytes(broker)
-        eventually(lambda: metric(port, "rmqpy_connections") == 0)
+        until(lambda: metric(port, "rmqpy_connections") == 0)
         kept = idle - private_bytes(broker)
         assert kept <= count * IDLE_BYTES, f"{kept / count / 1024:.0f} KiB each"
 
 
-def test_what_a_large_batch_needed_is_given_back_with_its_answer(tmp_path: Path) -> None:
+def test_memory_of_a_large_batch_is_freed_with_its_answer(tmp_path: Path) -> None:
     count = 20
-    port = free_port()
+    port = free_ports(1)
     with started(tmp_path, f"httpPort={port}", LARGE_LOG) as broker, ExitStack() as stack:
         for _ in range(count):
             peer = stack.enter_context(connect(broker))
@@ -169,7 +159,7 @@ def test_what_a_large_batch_needed_is_given_back_with_its_answer(tmp_path: Path)
         assert metric(port, "rmqpy_buffer_bytes") <= count * 2 * MIB, "4 MiB more each until they are idle"
 
 
-def test_large_frames_that_trickle_in_do_not_keep_others_waiting(broker: Broker) -> None:
+def test_slow_large_frames_do_not_delay_others(broker: Broker) -> None:
     whole = message(b"x" * (16 * MIB - 1024)).pack()
     with ExitStack() as stack:
         slow = [stack.enter_context(connect(broker)) for _ in range(2)]
@@ -199,7 +189,7 @@ def test_large_frames_that_trickle_in_do_not_keep_others_waiting(broker: Broker)
         assert not any(map(is_open, slow))
 
 
-def test_a_server_has_no_more_connections_than_its_settings_say(tmp_path: Path) -> None:
+def test_connections_are_limited_by_the_settings(tmp_path: Path) -> None:
     address = own_address()
     if address == LOOPBACK:
         pytest.skip("this machine has loopback alone, which is excepted")
@@ -247,12 +237,11 @@ def test_connections_leave_descriptors_to_the_store(tmp_path: Path) -> None:
             )
             assert found.code == ResponseCode.SUCCESS
     assert (
-        "maxConnections=10000 is cut to 200: the system lets this process open 400 descriptors"
-        in errors.read_text()
+        "maxConnections=10000 is reduced to 200: the process may open 400 descriptors" in errors.read_text()
     )
 
 
-def test_connections_find_a_table_of_descriptors_that_need_not_grow(tmp_path: Path) -> None:
+def test_descriptor_table_is_sized_in_advance(tmp_path: Path) -> None:
     """Whenever it grows the kernel holds the server's threads up for some ten milliseconds."""
     with started(tmp_path, "maxConnections=3000") as broker:
 
@@ -268,7 +257,7 @@ def test_connections_find_a_table_of_descriptors_that_need_not_grow(tmp_path: Pa
             assert table() == at_start
 
 
-def test_refused_connections_are_written_down_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connections_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     counts = {"refused_connections": 3, "refused_of_address": 0}
     refusals = Refusals(ConnectionLimits(100, 50, 7_500), lambda: counts, list)
     refusals.log()
@@ -277,13 +266,13 @@ def test_refused_connections_are_written_down_once(caplog: pytest.LogCaptureFixt
     counts["refused_of_address"] = 1
     refusals.log()
     assert [record.getMessage() for record in caplog.records] == [
-        "3 connections were refused: 100 are open, which is the most (maxConnections)",
-        "2 connections were refused: 100 are open, which is the most (maxConnections)",
+        "3 connections were refused: 100 are open, the limit (maxConnections)",
+        "2 connections were refused: 100 are open, the limit (maxConnections)",
         "1 connections were refused: their address has 50 open (maxConnectionsPerAddress)",
     ]
 
 
-def test_one_address_has_half_of_all_connections_unless_told_otherwise() -> None:
+def test_one_address_may_use_half_of_all_connections_by_default() -> None:
     assert connection_limits(100, 0)[:2] == (100, 50)
     assert connection_limits(1, 0)[:2] == (1, 1)
     assert connection_limits(100, 80)[:2] == (100, 80)

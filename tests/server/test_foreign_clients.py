@@ -1,8 +1,7 @@
-"""Clients of other protocols at the ports of our servers: the log names what they speak, once for each address."""
+"""Clients of other protocols at the ports of our servers: the log names their protocol, once for each address."""
 
 import asyncio
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rmqpy.broker import Broker
 from rmqpy.config.broker import read
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
+from waiting import until_async
 
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)
@@ -27,14 +27,12 @@ def call(address: str, said: bytes) -> None:
 
 
 async def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
-    """What was written of clients, once there is so much."""
-    deadline = time.monotonic() + 30
-    while True:
-        found = [each.getMessage() for each in caplog.records if "which speaks" in each.getMessage()]
-        if len(found) >= count:
-            return found
-        assert time.monotonic() < deadline, "nothing was written"
-        await asyncio.sleep(0.01)
+    """Return the log lines about clients, once there are this many."""
+
+    def written() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "which speaks" in each.getMessage()]
+
+    return await until_async(written, lambda found: len(found) >= count)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +45,14 @@ async def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
     ],
     ids=["gRPC", "HTTP", "TLS", "SSH"],
 )
-async def test_a_broker_names_what_a_client_of_another_protocol_speaks(
+async def test_broker_logs_foreign_protocols(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     said: bytes,
     named: str,
 ) -> None:
-    monkeypatch.setattr("rmqpy.control.startup.rounds.REFUSALS_SECONDS", 0.02)
+    monkeypatch.setattr("rmqpy.control.startup.service.REFUSALS_SECONDS", 0.02)
     settings = {"listenPort": "0", "storePathRootDir": str(tmp_path), "namesrvAddr": ""}
     async with Broker(read(settings).config) as broker:
         for _ in range(3):
@@ -64,7 +62,7 @@ async def test_a_broker_names_what_a_client_of_another_protocol_speaks(
     assert "127.0.0.1:" in line
 
 
-async def test_so_does_a_name_server(
+async def test_name_server_logs_foreign_protocols(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rmqpy.namesrv.REFUSALS_SECONDS", 0.02)

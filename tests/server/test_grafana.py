@@ -1,4 +1,4 @@
-"""Boards and alert rules: every metric that they name is one that a broker has, and Prometheus can read them."""
+"""Boards and alert rules: brokers have every named metric, and Prometheus can read them."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_boards_and_alerts_name_metrics_that_are_documented() -> None:
     assert named <= documented()
 
 
-def test_they_are_written_as_grafana_and_prometheus_read_them(
+def test_dashboards_and_alerts_are_valid_for_grafana_and_prometheus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["dashboard", "--grafana", str(tmp_path / "boards")]) == 0
@@ -62,7 +62,7 @@ def test_they_are_written_as_grafana_and_prometheus_read_them(
 
 
 def promtool(*arguments: str, text: str = "") -> None:
-    """Run it; what it says is the failure."""
+    """Run it; its output is the failure message."""
     assert PROMTOOL is not None
     done = subprocess.run([PROMTOOL, *arguments], input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,8 +100,8 @@ def test_promtool_finds_nothing_wrong_with_what_a_busy_broker_and_its_name_serve
 
 
 @needs_promtool
-def test_alerts_fire_on_what_they_are_about_and_on_nothing_else(tmp_path: Path) -> None:
-    """promtool's own tests of rules: a broker that refuses messages, beside one that does not."""
+def test_alerts_fire_only_on_their_condition(tmp_path: Path) -> None:
+    """promtool's tests of rules: a broker that refuses messages, next to one that does not."""
     (tmp_path / "alerts.yml").write_text(grafana.alerts())
     series = [
         {"series": f'rmqpy_accepts_messages{{node_id="{name}"}}', "values": f"{value}x20"}

@@ -1,4 +1,4 @@
-"""Brokers that go by a clock a test moves: delays and times are waited for without waiting."""
+"""Brokers with a clock that a test advances: delays and times pass without waiting."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ DAY_S: Final = 86_400
 
 
 def bodies(consumer: rmqpy.PullConsumer, count: int) -> list[bytes]:
-    """So many messages; a poll that finds none is no failure, for what is there is there."""
+    """Return this number of messages; an empty poll is not a failure."""
     found: list[bytes] = []
     while len(found) < count and (polled := consumer.poll(timeout=10.0)):
         found += [message.body for message in polled]
@@ -27,7 +27,7 @@ def create(server: Standalone, topic: str) -> None:
         admin.create_topic(topic, read_queues=1, write_queues=1)
 
 
-def test_a_day_passes_in_no_time_for_delay_levels_and_timers() -> None:
+def test_hand_clock_skips_a_day_for_delay_levels_and_timers() -> None:
     clock = testing.HandClock()
     with (
         testing.broker(clock=clock, messageDelayLevel="1s 2h") as server,
@@ -54,7 +54,7 @@ def test_a_day_passes_in_no_time_for_delay_levels_and_timers() -> None:
         assert bodies(consumer, 1) == [b"tomorrow"]
 
 
-def test_what_fell_due_is_there_when_the_clock_has_moved() -> None:
+def test_due_messages_are_delivered_when_the_clock_has_moved() -> None:
     clock = testing.HandClock()
     with (
         testing.broker(clock=clock) as server,
@@ -94,6 +94,6 @@ def test_thirty_days_of_timers_pass_in_seconds() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
-def test_time_does_not_go_back(seconds: float) -> None:
-    with pytest.raises(ValueError, match="time goes forward"):
+def test_hand_clock_does_not_go_back(seconds: float) -> None:
+    with pytest.raises(ValueError, match="finite and not negative"):
         testing.HandClock().advance(seconds)

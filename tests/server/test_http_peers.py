@@ -1,4 +1,4 @@
-"""Peers of the HTTP port that keep it busy: none of them keeps others out, and health has its own places."""
+"""Peers that occupy the HTTP port: none of them blocks others, and health pages have separate slots."""
 
 import asyncio
 import socket
@@ -49,20 +49,20 @@ def status(address: str | None, path: str, headers: dict[str, str] | None = None
 @pytest.mark.parametrize(
     "said", [b"", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n"], ids=["silent", "half"]
 )
-def test_peers_that_send_no_request_keep_nobody_out(server: Standalone, said: bytes) -> None:
+def test_idle_peers_block_no_requests(server: Standalone, said: bytes) -> None:
     with ExitStack() as stack:
         peers = [
             stack.enter_context(connected(server.http, said)) for _ in range(4 * application.WAITING_MAX)
         ]
         for path in (*HEALTH, "/metrics", "/"):
             assert status(server.http, path) == 200
-        # They made room: the first ones were hung up on.
+        # The first ones were disconnected to make room.
         with suppress(ConnectionError):
             assert peers[0].recv(1) == b""
 
 
 class Slow(Service):
-    """A server with a page that is made once it may be."""
+    """A server with a page that waits for a signal."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
@@ -85,7 +85,7 @@ class Slow(Service):
         await self._http.stop()
 
 
-def test_requests_that_take_long_leave_places_for_health() -> None:
+def test_slow_requests_leave_slots_for_health_pages() -> None:
     thread = Thread(slow := Slow())
     thread.start()
     try:
@@ -97,7 +97,7 @@ def test_requests_that_take_long_leave_places_for_health() -> None:
                 )
                 assert slow.asked.acquire(timeout=30)
             assert status(slow.address, "/livez") == 200
-            # One more is told so, and is not left to wait.
+            # One more is refused immediately, instead of waiting.
             assert status(slow.address, "/metrics") == 503
     finally:
         thread.stop()
@@ -122,7 +122,7 @@ def test_pages_of_other_sites_read_no_metrics(
         assert status(server.http, path, headers) == 200
 
 
-def test_nor_those_of_a_name_server(tmp_path: Path) -> None:
+def test_name_server_refuses_foreign_hosts(tmp_path: Path) -> None:
     server = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="", http_port=0))
     thread = Thread(server)
     thread.start()

@@ -1,4 +1,4 @@
-"""Pages of servers that others can reach: for who has the token."""
+"""Pages of servers that others can reach: they need the token."""
 
 from http.client import HTTPConnection
 from pathlib import Path
@@ -41,7 +41,7 @@ def statuses(address: str | None, authorization: str = "") -> tuple[int, ...]:
         ({"bindAddress": OPEN} | ON, (401, 200, 401, 401), (401, 200, 401, 401)),
     ],
 )
-def test_off_loopback_pages_are_for_who_has_the_token(
+def test_remote_pages_need_the_token(
     tmp_path: Path, settings: dict[str, str], without: tuple[int, ...], with_token: tuple[int, ...]
 ) -> None:
     files = {
@@ -62,7 +62,7 @@ def test_off_loopback_pages_are_for_who_has_the_token(
         thread.stop()
 
 
-def test_so_are_those_of_a_name_server(tmp_path: Path) -> None:
+def test_metrics_of_a_name_server_need_the_token(tmp_path: Path) -> None:
     given = {
         "listenPort": "0",
         "httpPort": "0",

@@ -1,4 +1,4 @@
-"""The log of a server: lines for people and for programs, and nothing from outside that passes for one of its own."""
+"""The log of a server: text lines and JSON lines, and no outside text that imitates a line of its own."""
 
 import io
 import json
@@ -22,7 +22,7 @@ def logger() -> Iterator[logging.Logger]:
     logger.handlers[:], logger.level, logger.propagate = before
 
 
-def test_a_log_for_programs_is_one_object_a_line(logger: logging.Logger) -> None:
+def test_json_log_has_one_object_per_line(logger: logging.Logger) -> None:
     out = io.StringIO()
     logs.install("json", "info", out)
     logger.debug("unheard")
@@ -36,7 +36,7 @@ def test_a_log_for_programs_is_one_object_a_line(logger: logging.Logger) -> None
     assert line["time"].endswith("+00:00")
 
 
-def test_a_log_for_people_is_text(logger: logging.Logger) -> None:
+def test_text_log_is_plain_text(logger: logging.Logger) -> None:
     out = io.StringIO()
     logs.install("text", "warning", out)
     logs.install("text", "warning", out)
@@ -50,7 +50,7 @@ FORGED = "evil\n2026-01-01 00:00:00,000 INFO    rmqpy.broker: all is well\r\x1b[
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_comes_from_outside_has_no_line_of_its_own_in_a_log(
+def test_text_from_outside_cannot_start_a_log_line(
     logger: logging.Logger, tmp_path: Path, form: logs.LogFormat
 ) -> None:
     path = tmp_path / "log"
@@ -70,7 +70,7 @@ def test_what_comes_from_outside_has_no_line_of_its_own_in_a_log(
         assert json.loads(lines[0])["message"] == f"client {FORGED} went"
 
 
-def test_a_server_logs_json_lines_where_no_terminal_is() -> None:
+def test_server_logs_json_lines_without_a_terminal() -> None:
     command = [sys.executable, "-m", "rmqpy", "namesrv", "listenPort=0", "kvConfigPath="]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -80,4 +80,4 @@ def test_a_server_logs_json_lines_where_no_terminal_is() -> None:
     lines: list[dict[str, Any]] = [json.loads(line) for line in err.splitlines()]
     told = [line["message"] for line in lines]
     assert [text for text in told if ": name server serves 127.0.0.1:" in text and "listenPort=0" in text]
-    assert "stopping: told to by SIGTERM" in told
+    assert "stopping: received SIGTERM" in told

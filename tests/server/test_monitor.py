@@ -84,7 +84,7 @@ def test_every_sample_names_its_broker(server: Standalone) -> None:
             assert (labels["node_type"], labels["node_id"]) == ("broker", "broker-a")
 
 
-def test_what_a_group_has_not_consumed_is_its_lag(server: Standalone) -> None:
+def test_lag_counts_unconsumed_messages(server: Standalone) -> None:
     with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
         admin.create_topic("orders", read_queues=1, write_queues=1)
         admin.create_group("billing")
@@ -115,7 +115,7 @@ def test_queues_in_which_a_group_has_committed_nothing_count_for_its_lag(server:
         assert value(server, "rocketmq_consumer_lag_messages", **group) == 2 + 5 + 5
         assert value(server, "rocketmq_consumer_ready_messages", **group) == 2 + 5 + 5
         assert value(server, "rocketmq_consumer_lag_latency", **group) > 0
-        # What producers do not reach any more is still to be consumed.
+        # Queues that producers no longer use must still be consumed.
         admin.update_topic("wide", write_queues=1)
         assert value(server, "rocketmq_consumer_lag_messages", **group) == 12
         [summary] = [each for each in admin.group_summaries() if each.group == "narrow"]
@@ -131,7 +131,33 @@ def test_queues_in_which_a_group_has_committed_nothing_count_for_its_lag(server:
         )
 
 
-def test_what_a_group_was_given_is_told_from_what_waits_for_it(server: Standalone) -> None:
+def test_popped_messages_are_in_flight_until_they_are_acknowledged(server: Standalone) -> None:
+    with (
+        rmqpy.Admin(server.namesrv) as admin,
+        rmqpy.Producer(server.namesrv) as producer,
+        rmqpy.SimpleConsumer("porters", server.namesrv, start_from="earliest") as consumer,
+    ):
+        admin.create_topic("trunks", read_queues=1, write_queues=1)
+        for _ in range(5):
+            producer.send("trunks", b"x")
+        consumer.subscribe("trunks")
+        held = consumer.receive(1, wait=5)
+        while len(held) < 3:
+            held += consumer.receive(1, wait=5)
+        group = {"topic": "trunks", "consumer_group": "porters"}
+
+        def counts() -> list[float]:
+            names = ("inflight_messages", "ready_messages", "lag_messages")
+            return [value(server, f"rocketmq_consumer_{name}", **group) for name in names]
+
+        assert counts() == [3, 2, 5]
+        [row] = [row for row in admin.progress("porters") if row.topic == "trunks"]
+        assert (row.in_flight, row.lag) == (3, 2)
+        consumer.ack(*held)
+        assert counts() == [0, 2, 2]
+
+
+def test_messages_in_flight_and_waiting_have_separate_metrics(server: Standalone) -> None:
     with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
         admin.create_topic("flights", read_queues=1, write_queues=1)
         admin.create_group("pilots")
@@ -187,7 +213,7 @@ def test_answers_are_counted_by_request_and_by_how_long_they_took(server: Standa
         assert (below[0], len(below)) == ("0.001", 9), "most answers take less than a millisecond"
         assert "10000.0" in after
         assert list(after.values()) == sorted(after.values())
-        # What Python answers is among them, and so is what waited for a message.
+        # Requests answered by Python are included, and so are held pulls.
         assert answers("UPDATE_AND_CREATE_TOPIC", response_code="SUCCESS")["+Inf"] >= 1
         with rmqpy.PullConsumer("patient", server.namesrv) as consumer:
             consumer.assign(consumer.queues("quick"))
@@ -291,7 +317,7 @@ async def test_a_broker_that_has_no_name_server_to_register_at_is_ready(tmp_path
         )
 
 
-def test_a_name_server_has_metrics_of_its_own(tmp_path: Path) -> None:
+def test_name_server_has_metrics(tmp_path: Path) -> None:
     with broker() as other:
         server = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="", http_port=0))
         thread = Thread(server)
@@ -324,7 +350,7 @@ def test_other_requests_are_answered_as_http_asks(
 
 
 @pytest.mark.parametrize("said", [b"x" * (2 * HEAD_BYTES_MAX), b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 8_000])
-def test_a_peer_that_says_too_much_is_hung_up_on(
+def test_peer_with_an_oversized_request_is_disconnected(
     server: Standalone, said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert server.http is not None
@@ -343,7 +369,7 @@ def connected(server: Standalone) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=30)
 
 
-def test_a_peer_that_says_nothing_is_hung_up_on(server: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_peer_is_disconnected(server: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "PEER_TIMEOUT_S", 0.05)
     with connected(server) as peer, suppress(ConnectionError):
         assert peer.recv(1) == b""
@@ -351,7 +377,7 @@ def test_a_peer_that_says_nothing_is_hung_up_on(server: Standalone, monkeypatch:
     assert get(server.http, "/healthz")[0] == 200
 
 
-def test_whoever_accepts_open_metrics_is_given_them(server: Standalone) -> None:
+def test_open_metrics_are_served_on_request(server: Standalone) -> None:
     accept = "text/plain;version=0.0.4;q=0.3,application/openmetrics-text;version=1.0.0;q=0.6"
     status, kind, text = get(server.http, "/metrics", accept=accept)
     assert (status, kind) == (200, "application/openmetrics-text; version=1.0.0; charset=utf-8")
@@ -362,7 +388,7 @@ def test_whoever_accepts_open_metrics_is_given_them(server: Standalone) -> None:
     assert plain_names == {each.name for family in families.values() for each in family.samples}
 
 
-def test_the_version_that_runs_is_a_figure(server: Standalone) -> None:
+def test_running_version_is_a_metric(server: Standalone) -> None:
     assert value(server, "rmqpy_build_info", version=rmqpy.__version__) == 1
 
 
@@ -382,7 +408,7 @@ print("rmqpy-http" in {each.name for each in threading.enumerate()})
 """
 
 
-def test_what_serves_http_is_imported_when_somebody_connects() -> None:
+def test_http_server_is_imported_on_the_first_connection() -> None:
     done = subprocess.run([sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "[] False",

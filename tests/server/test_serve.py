@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from rmqpy.server import Standalone, Thread, default_data_dir
 
 
 class Recorder:
-    """A server that notes what is done to it."""
+    """A server that records its calls."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.notes: list[str] = []
@@ -51,7 +52,7 @@ def test_a_failed_start_is_raised_and_ends_the_thread() -> None:
 
 
 def serving(stop: str) -> subprocess.Popen[str]:
-    """A process that serves something whose `stop` runs the given line; ready once it has printed so."""
+    """A process that serves something whose `stop` runs the given line; it prints when it is ready."""
     program = f"""
         import asyncio, gc, sys
         from rmqpy.server import serve
@@ -84,7 +85,7 @@ def test_a_signal_stops_in_order(number: signal.Signals) -> None:
     assert (process.returncode, out, err) == (0, "stopping\nleft\n", "")
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
+def test_second_signal_ends_the_process_immediately() -> None:
     with serving(stop='print("stopping", flush=True); await asyncio.Event().wait()') as process:
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
@@ -94,22 +95,36 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_a_process_that_only_serves_keeps_its_event_loop_from_work_for_short_times_only() -> None:
+def test_serving_process_bounds_pauses_of_its_event_loop() -> None:
     with serving(stop="print(gc.get_freeze_count() > 5_000, sys.getswitchinterval())") as process:
         process.terminate()
         out, err = process.communicate(timeout=30)
     assert (out, err) == ("True 0.0005\nleft\n", ""), "the collector's part, and that of other threads"
 
 
-def test_a_server_within_a_program_leaves_its_collector_and_threads_as_they_are(tmp_path: Path) -> None:
+def test_embedded_server_leaves_collector_and_threads_unchanged(tmp_path: Path) -> None:
     before = gc.get_freeze_count(), sys.getswitchinterval()
     with Standalone(tmp_path, namesrv_port=0, broker_port=0):
         assert (gc.get_freeze_count(), sys.getswitchinterval()) == before
 
 
-def test_the_data_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
     monkeypatch.delenv("RMQPY_DATA_DIR", raising=False)
     assert str(default_data_dir()) == "/somewhere/rmqpy"
     monkeypatch.setenv("RMQPY_DATA_DIR", "/elsewhere")
     assert str(default_data_dir()) == "/elsewhere"
+
+
+def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(address))
+        supervisor.settimeout(60)
+        with serving("pass") as process:
+            assert supervisor.recv(64) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            assert supervisor.recv(64) == b"STOPPING=1"
+            process.communicate(timeout=60)
+    assert process.returncode == 0

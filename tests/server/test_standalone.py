@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,11 +15,12 @@ import pytest
 
 from rmqpy import errors
 from rmqpy.cli.standalone import HTTP_PORT
-from rmqpy.client.consumer import PullConsumer
-from rmqpy.client.producer import Producer
+from rmqpy.client.producer.producer import Producer
+from rmqpy.client.pull.consumer import PullConsumer
 from rmqpy.message import MessageQueue
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL, Cluster, broker
+from waiting import until
 
 READY = re.compile(r"name server (?P<namesrv>\S+), broker (?P<broker>\S+), data in (?P<data>\S+)")
 
@@ -36,13 +36,7 @@ def can_connect(address: str) -> bool:
 
 def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
     """The topic's queues, as soon as the name servers have heard of it: that is after its first send is answered."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return consumer.queues(topic)
-        except errors.TopicNotFound:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    return until(lambda: consumer.queues(topic), failing=errors.TopicNotFound)
 
 
 def bodies(namesrv: str, topic: str) -> list[str]:
@@ -77,7 +71,7 @@ async def test_a_server_runs_on_the_loop_that_enters_it(tmp_path: Path) -> None:
         assert can_connect(server.broker)
 
 
-def test_a_server_that_is_not_running_says_so(tmp_path: Path) -> None:
+def test_stopped_server_says_that_it_is_not_running(tmp_path: Path) -> None:
     with pytest.raises(errors.ClosedError, match="enter it first"):
         _ = Standalone(tmp_path).namesrv
 
@@ -93,7 +87,7 @@ def test_two_servers_cannot_share_a_folder(tmp_path: Path) -> None:
             assert producer.send("orders", "still served").ok
 
 
-def test_a_taken_port_is_an_error_and_releases_the_folder(tmp_path: Path) -> None:
+def test_port_in_use_is_an_error_and_releases_the_folder(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -107,7 +101,7 @@ def test_a_taken_port_is_an_error_and_releases_the_folder(tmp_path: Path) -> Non
         assert can_connect(server.broker)
 
 
-def test_messages_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_messages_survive_a_restart(tmp_path: Path) -> None:
     for text in ("first", "second"):
         with (
             Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL) as server,
@@ -151,7 +145,7 @@ def run_rmqpy(*arguments: str, namesrv: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_command_prints_where_it_serves_and_leaves_on_a_signal(tmp_path: Path) -> None:
+def test_command_prints_its_addresses_and_ends_on_a_signal(tmp_path: Path) -> None:
     with standalone(tmp_path) as (process, ready):
         assert can_connect(ready["namesrv"])
         assert can_connect(ready["broker"])
@@ -169,7 +163,7 @@ def http_line(folder: Path, *options: str) -> str:
         return process.stdout.readline().strip()
 
 
-def test_http_is_served_by_default_at_another_port_where_the_usual_one_is_taken(tmp_path: Path) -> None:
+def test_http_uses_another_port_by_default_if_its_own_is_in_use(tmp_path: Path) -> None:
     with ExitStack() as stack:
         # Taken by this test, or by somebody else on this machine already.
         with suppress(OSError):
@@ -183,18 +177,18 @@ def test_http_is_served_by_default_at_another_port_where_the_usual_one_is_taken(
 
 
 @pytest.mark.parametrize("option", ["--no-http", "httpPort=-1", "--host=127.0.0.2"])
-def test_no_http_is_served_where_none_is_wanted(tmp_path: Path, option: str) -> None:
+def test_http_is_off_without_its_setting(tmp_path: Path, option: str) -> None:
     assert http_line(tmp_path, option).startswith("rmqpy produce")
 
 
-def test_a_port_that_was_asked_for_and_is_taken_prevents_the_start() -> None:
+def test_configured_port_in_use_prevents_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use"), broker(httpPort=port):
             pass
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_messages_survive_a_kill(tmp_path: Path) -> None:
     with standalone(tmp_path, "flushDiskType=SYNC_FLUSH") as (process, ready):
         sent = run_rmqpy("produce", "orders", "first", namesrv=ready["namesrv"])
         assert sent.returncode == 0, sent.stderr
@@ -206,7 +200,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         assert (got.returncode, got.stdout) == (0, "first\n"), got.stderr
 
 
-def test_it_does_not_start_with_a_setting_nobody_knows(tmp_path: Path) -> None:
+def test_start_refuses_unknown_settings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(tmp_path), "brokerNmae=b"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
@@ -221,7 +215,7 @@ def test_a_broker_for_a_test_is_one_line() -> None:
     assert not folder.exists()
 
 
-def test_a_member_of_a_cluster_keeps_address_and_messages_when_it_is_started_again() -> None:
+def test_restarted_cluster_member_keeps_address_and_messages() -> None:
     with Cluster(name_servers=2, brokers=["broker-a", "broker-b"]) as cluster:
         with Producer(cluster.namesrv) as producer:
             for index in range(64):

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -88,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         and not Path(os.environ.get("JAVA_HOME", "/nonexistent"), "bin", "java").exists()
     ):
         pytest.skip("no Java runtime: apt-get install default-jdk-headless")
-    # Spark's workers are processes of their own: they must run this interpreter, and stay on this machine.
+    # Spark's workers are separate processes: they must run this interpreter, and stay on this machine.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
@@ -110,6 +110,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def run_available() -> Callable[[Any], Any]:
+    """`run_available(writer)`: a query over the messages that exist now, on any version of Spark."""
+    from pyspark_rocketmq.features import ADMISSION
+
+    def run_available(writer: Any) -> Any:
+        if ADMISSION.is_offered:
+            query = writer.trigger(availableNow=True).start()
+            assert query.awaitTermination(240)
+            return query
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return query
+
+    return run_available
 
 
 @pytest.fixture

@@ -1,48 +1,21 @@
-"""Batch reads without a session: each option that chooses messages, columns and filters, against a real broker."""
+"""Batch reads without a session: each option that selects messages and columns, at a real broker."""
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rmqpy
 import rmqpy.testing
-from pyspark_rocketmq.batch import FilteringReader, TopicReader
 from pyspark_rocketmq.schema import SPARK_TYPES
 from pyspark_rocketmq.source import RocketMQSource
-from pyspark_rocketmq.task import Task
 from rmqpy import errors
 from rmqpy.server import Standalone
-
-
-def bodies(reader: TopicReader) -> list[Any]:
-    tasks = reader.partitions()
-    batches = [batch for task in tasks for batch in reader.read(task)]
-    return sorted(pyarrow.Table.from_batches(batches).column("body").to_pylist()) if batches else []
-
-
-#: Only the bodies, as text.
-BODY = StructType().add("body", "string")
+from spark.reads import BODY, bodies, expected_schema, reader, send_to
+from waiting import moment_after_now
 
 
 def texts(*names: str) -> StructType:
@@ -53,16 +26,6 @@ def texts(*names: str) -> StructType:
     return structure
 
 
-def reader(server: Standalone, **options: str) -> TopicReader:
-    return RocketMQSource({"nameserver": server.namesrv} | options).reader(schema=BODY)
-
-
-def send_to(producer: rmqpy.Producer, topic: str, queue_id: int, *texts: str, **fields: Any) -> None:
-    queue = rmqpy.MessageQueue(topic, "broker-a", queue_id)
-    for each in [producer.submit(topic, text, queue=queue, **fields) for text in texts]:
-        each.result()
-
-
 def test_topics_are_found_by_their_whole_names(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
@@ -71,7 +34,7 @@ def test_topics_are_found_by_their_whole_names(
     assert bodies(reader(server, subscribePattern=topic[1:])) == []
 
 
-def test_a_read_is_of_one_namespace(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+def test_read_covers_one_namespace(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     shop = rmqpy.ClientConfig(namesrv=server.namesrv, namespace="shop")
     with rmqpy.Admin(shop) as admin, rmqpy.Producer(shop) as shopkeeper:
         admin.create_topic(topic)
@@ -90,7 +53,7 @@ def test_queues_are_assigned(server: Standalone, producer: rmqpy.Producer, topic
         bodies(reader(server, assign=f'{{"{topic}":{{"broker-a":[9]}}}}'))
 
 
-def test_tags_choose_messages(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+def test_tags_select_messages(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     for tag in ("paid", "open", "refunded"):
         send_to(producer, topic, 0, tag, tag=tag)
     assert bodies(reader(server, subscribe=topic, subExpression="paid || refunded")) == ["paid", "refunded"]
@@ -131,7 +94,7 @@ def test_start_and_end_are_times(server: Standalone, producer: rmqpy.Producer, t
     assert bodies(reader(server, subscribe=topic, **start, **end)) == ["1"]
 
 
-def test_each_queue_may_begin_and_end_at_its_own_time(
+def test_each_queue_can_have_its_own_time_range(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
     send_to(producer, topic, 0, "a")
@@ -148,7 +111,7 @@ def test_a_time_newer_than_every_message_is_refused_or_the_end(
 ) -> None:
     send_to(producer, topic, 0, "a")
     tomorrow = str(time.time_ns() // 1_000_000 + 86_400_000)
-    with pytest.raises(rmqpy.errors.ConfigError, match="has no message as new"):
+    with pytest.raises(rmqpy.errors.ConfigError, match="has no message stored at or after"):
         bodies(reader(server, subscribe=topic, startingTimestamp=tomorrow))
     lenient = {"startingTimestamp": tomorrow, "startingOffsetsByTimestampStrategy": "latest"}
     assert bodies(reader(server, subscribe=topic, **lenient)) == []
@@ -157,7 +120,7 @@ def test_a_time_newer_than_every_message_is_refused_or_the_end(
 @pytest.mark.parametrize(
     ("mode", "expected"), [("fail", None), ("null", [None]), ("replace", ["gr\N{REPLACEMENT CHARACTER}n"])]
 )
-def test_a_body_that_is_no_text_is_treated_as_asked(
+def test_undecodable_text_body_is_treated_as_configured(
     mode: str, expected: list[str | None] | None, server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
     producer.send(topic, "grün".encode("latin-1"))
@@ -180,14 +143,14 @@ def test_every_column_has_every_type_it_can_have(
             asked.add(name, SPARK_TYPES[kind])
         source = RocketMQSource({"nameserver": server.namesrv, "subscribe": topic}).reader(schema=asked)
         (batch,) = (batch for task in source.partitions() for batch in source.read(task))
-        assert batch.schema == to_arrow_schema(asked, timezone="UTC")
+        assert batch.schema == expected_schema(asked)
         row = batch.to_pylist()[0]
         assert row["body"] in ("a" * 10_000, b"a" * 10_000)
         assert row["storeSize"] < 10_000
         assert "colour" in str(row["properties"])
 
 
-def test_pulls_are_as_large_as_asked(
+def test_pull_size_is_configurable(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rmqpy.remoting import pulls
@@ -206,7 +169,7 @@ def test_pulls_are_as_large_as_asked(
     assert asked == [(7, "seven"), (7, "seven"), (6, "seven")]
 
 
-def test_timeouts_are_what_the_user_says(
+def test_timeouts_are_configurable(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, Any] = {}
@@ -235,7 +198,7 @@ def test_requests_are_repeated_as_often_as_configured(monkeypatch: pytest.Monkey
         assert least <= pause <= 1.5 * least
 
 
-def test_pauses_between_requests_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
     options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
@@ -245,69 +208,6 @@ def test_pauses_between_requests_have_a_bound(monkeypatch: pytest.MonkeyPatch) -
     assert [9 <= slept[0] <= 13.5] + [10 <= pause <= 15 for pause in slept[1:]] == [True] * 4
 
 
-# --- filters that say what need not be read ---
-
-C = ("queueOffset",)
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected", "is_settled"),
-    [
-        ([EqualTo(("queueId",), 1)], ["1-0", "1-1", "1-2"], True),
-        ([In(("queueId",), (0, 3))], ["0-0", "0-1", "0-2"], True),
-        ([EqualTo(("topic",), "another")], [], True),
-        ([EqualTo(("brokerName",), "broker-b")], [], True),
-        ([EqualTo(C, 1)], ["0-1", "1-1"], True),
-        ([GreaterThan(C, 1)], ["0-2", "1-2"], True),
-        ([GreaterThanOrEqual(C, 1), LessThan(C, 2)], ["0-1", "1-1"], True),
-        ([LessThanOrEqual(C, 0)], ["0-0", "1-0"], True),
-        ([GreaterThan(C, 7)], [], True),
-        ([EqualTo(("tags",), "t2")], ["0-2", "1-2"], False),
-        ([In(("tags",), ("t0", "t2"))], ["0-0", "0-2", "1-0", "1-2"], False),
-        ([StringContains(("tags",), "2")], ["0-2", "1-2"], False),
-        ([EqualTo(("tags",), "a||b")], [], False),
-        ([EqualTo(("properties", "number"), "1")], ["0-1", "1-1"], False),
-        ([EqualTo(("properties", "queueId"), 1)], None, False),
-        ([In(("properties", "number"), ("0", "2"))], ["0-0", "0-2", "1-0", "1-2"], False),
-        ([Not(EqualTo(("properties", "number"), "1"))], ["0-0", "0-2", "1-0", "1-2"], False),
-        ([Not(In(("properties", "number"), ("0", "1")))], ["0-2", "1-2"], False),
-        ([IsNotNull(("properties", "first"))], ["0-0", "1-0"], False),
-        ([IsNull(("properties", "first"))], None, False),
-        ([StringStartsWith(("properties", "text"), "it's 1")], ["0-1", "1-1"], False),
-        ([StringEndsWith(("properties", "text"), " 2")], ["0-2", "1-2"], False),
-        ([StringContains(("properties", "text"), "'s 0")], ["0-0", "1-0"], False),
-        ([StringContains(("properties", "text"), "")], None, False),
-        ([EqualTo(("keys",), "k2")], ["0-2", "1-2"], False),
-        ([GreaterThan(("properties", "number"), "0")], None, False),
-        ([EqualTo(("properties", "true"), "1")], None, False),
-        ([EqualTo(("properties", "no-name"), "1")], None, False),
-        ([EqualTo(("properties", "number"), "x" * 100_000)], None, False),
-        ([In(("tags",), ("t1", "t2")), Not(EqualTo(("properties", "number"), "1"))], ["0-2", "1-2"], False),
-    ],
-)
-def test_filters_narrow_what_is_read(
-    filters: list[Filter],
-    expected: list[str] | None,
-    is_settled: bool,
-    server: Standalone,
-    producer: rmqpy.Producer,
-    topic: str,
-) -> None:
-    for number in range(3):
-        for queue_id in (0, 1):
-            properties = {"number": str(number), "text": f"it's {number}"} | (
-                {} if number else {"first": "yes"}
-            )
-            fields = {"tag": f"t{number}", "keys": f"k{number}", "properties": properties}
-            send_to(producer, topic, queue_id, f"{queue_id}-{number}", **fields)
-    narrowed = reader(server, subscribe=topic, pushdown="true")
-    assert isinstance(narrowed, FilteringReader)
-    left = list(narrowed.pushFilters(filters))
-    assert left == ([] if is_settled else filters)
-    whole = [f"{queue_id}-{number}" for queue_id in (0, 1) for number in range(3)]
-    assert bodies(narrowed) == (whole if expected is None else expected)
-
-
 @pytest.fixture(scope="module")
 def without_sql() -> Iterator[Standalone]:
     """A broker that filters by tags alone, as Apache's does unless it is told otherwise."""
@@ -315,74 +215,16 @@ def without_sql() -> Iterator[Standalone]:
         yield server
 
 
-def test_messages_are_chosen_by_sql(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+def test_sql_selects_messages(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     for number in range(12):
         send_to(
             producer, topic, number % 2, str(number), tag=f"t{number % 3}", properties={"price": str(number)}
         )
     options = {"subscribe": topic, "subExpressionType": "SQL92", "subExpression": "price > 8 OR price = 1"}
     assert bodies(reader(server, **options)) == ["1", "10", "11", "9"]
-    narrowed = reader(server, **options, pushdown="true")
-    assert isinstance(narrowed, FilteringReader)
-    assert (
-        len(list(narrowed.pushFilters([EqualTo(("tags",), "t1"), IsNotNull(("properties", "price"))]))) == 2
-    )
-    assert bodies(narrowed) == ["1", "10"]
 
 
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([EqualTo(("tags",), "paid in full")], ["0"]),
-        ([In(("tags",), ("paid in full", "a='b'"))], ["0", "1"]),
-        ([EqualTo(("tags",), "a='b'")], ["1"]),
-        ([In(("tags",), tuple(f"t{number}" for number in range(1_001)))], ["2"]),
-        ([EqualTo(("storeTimestamp",), "yesterday")], ["0", "1", "2"]),
-        ([GreaterThan(("storeTimestamp",), datetime.min)], ["0", "1", "2"]),
-        ([LessThanOrEqual(("storeTimestamp",), datetime.max)], ["0", "1", "2"]),
-        ([EqualTo(("queueOffset",), None)], ["0", "1", "2"]),
-        ([GreaterThan(("queueOffset",), float("nan"))], ["0", "1", "2"]),
-        ([EqualTo(("keys",), "x" * 20_000)], ["0", "1", "2"]),
-    ],
-)
-def test_a_filter_that_cannot_be_pushed_down_is_left_to_spark(
-    filters: list[Filter],
-    expected: list[str],
-    server: Standalone,
-    producer: rmqpy.Producer,
-    topic: str,
-) -> None:
-    for number, tag in enumerate(("paid in full", "a='b'", "t1")):
-        send_to(producer, topic, 0, str(number), tag=tag)
-    narrowed = reader(server, subscribe=topic, pushdown="true")
-    assert isinstance(narrowed, FilteringReader)
-    assert list(narrowed.pushFilters(filters)) == filters
-    assert bodies(narrowed) == expected
-
-
-@pytest.mark.parametrize(
-    ("filters", "wanted"),
-    [
-        ([IsNotNull(("tags",)), EqualTo(("tags",), "t1")], "t1"),
-        ([IsNotNull(("tags",))], rmqpy.sql("(TAGS IS NOT NULL)")),
-        ([IsNotNull(("keys",)), EqualTo(("keys",), "k")], rmqpy.sql("(KEYS = 'k')")),
-        ([EqualTo(("tags",), "t1"), EqualTo(("keys",), "k")], rmqpy.sql("(TAGS IN ('t1')) AND (KEYS = 'k')")),
-        ([GreaterThan(("keys",), "k")], "*"),
-    ],
-)
-def test_brokers_are_asked_for_tags_where_these_will_do(
-    filters: list[Filter], wanted: object, server: Standalone, producer: rmqpy.Producer, topic: str
-) -> None:
-    send_to(producer, topic, 0, "x")
-    narrowed = reader(server, subscribe=topic, pushdown="true")
-    assert isinstance(narrowed, FilteringReader)
-    assert list(narrowed.pushFilters(filters)) == filters
-    (task,) = narrowed.partitions()
-    assert isinstance(task, Task)
-    assert task.wanted == wanted
-
-
-def test_sql_that_a_broker_has_switched_off_fails_the_plan_with_what_to_do(without_sql: Standalone) -> None:
+def test_disabled_sql_fails_the_plan_with_advice(without_sql: Standalone) -> None:
     topic = "sql-asked-for"
     with rmqpy.Admin(without_sql.namesrv) as admin:
         admin.create_topic(topic)
@@ -392,24 +234,7 @@ def test_sql_that_a_broker_has_switched_off_fails_the_plan_with_what_to_do(witho
     assert "broker-a" in str(refused.value)
 
 
-def test_filters_on_properties_are_left_to_spark_where_brokers_have_them_switched_off(
-    without_sql: Standalone,
-) -> None:
-    topic = "sql-left-to-spark"
-    with rmqpy.Producer(without_sql.namesrv) as producer:
-        producer.send(topic, "first", tag="t9")
-        for number in range(3):
-            send_to(producer, topic, 0, str(number), tag=f"t{number}", properties={"number": str(number)})
-    for more, expected in (([], ["0", "1", "2", "first"]), ([In(("tags",), ("t1", "t2"))], ["1", "2"])):
-        narrowed = reader(without_sql, subscribe=topic, pushdown="true")
-        assert isinstance(narrowed, FilteringReader)
-        filters: list[Filter] = [EqualTo(("properties", "number"), "1"), *more]
-        assert list(narrowed.pushFilters(filters)) == filters
-        with pytest.warns(UserWarning, match="left to Spark: .*enablePropertyFilter=true"):
-            assert bodies(narrowed) == expected
-
-
-def test_properties_may_be_a_structure_of_those_that_are_wanted(
+def test_properties_can_be_a_structure_of_selected_ones(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
     send_to(producer, topic, 0, "a", properties={"region": "EU", "price": "5", "more": "x"})
@@ -419,37 +244,15 @@ def test_properties_may_be_a_structure_of_those_that_are_wanted(
     read = source.reader(schema=schema)
     batches = [batch for task in read.partitions() for batch in read.read(task)]
     table = pyarrow.Table.from_batches(batches)
-    assert table.schema == to_arrow_schema(schema, timezone="UTC")
+    assert table.schema == expected_schema(schema)
     assert table.column("properties").to_pylist() == [
         {"region": "EU", "price": "5", "TAGS": None},
         {"region": None, "price": None, "TAGS": "paid"},
     ]
     for wrong, reason in (
         (StructType().add("price", "integer"), "properties are string; cast it"),
-        (texts("a", "a"), "each property once"),
-        (StructType(), "one at least"),
+        (texts("a", "a"), "each name only once"),
+        (StructType(), "at least one field"),
     ):
         with pytest.raises(errors.ConfigError, match=reason):
             source.reader(schema=StructType().add("properties", wrong))
-
-
-def test_times_narrow_what_is_read_and_spark_looks_again(
-    server: Standalone, producer: rmqpy.Producer, topic: str
-) -> None:
-    send_to(producer, topic, 0, "a")
-    middle = datetime.fromtimestamp(moment_after_now() / 1000, UTC)
-    send_to(producer, topic, 0, "b")
-    for kind, expected in ((GreaterThanOrEqual, ["b"]), (LessThan, ["a"])):
-        narrowed = reader(server, subscribe=topic, pushdown="true")
-        assert isinstance(narrowed, FilteringReader)
-        filters: list[Filter] = [kind(("storeTimestamp",), middle)]
-        assert list(narrowed.pushFilters(filters)) == filters
-        assert bodies(narrowed) == expected
-
-
-def moment_after_now() -> int:
-    """A millisecond that comes after everything stored so far and before everything stored from now on."""
-    before = time.time_ns() // 1_000_000
-    while (now := time.time_ns() // 1_000_000) <= before + 2:
-        time.sleep(0.001)
-    return now - 1

@@ -1,9 +1,8 @@
-"""Running queries on a cluster that changes under them, one change for each test."""
+"""Running queries on a changing cluster, one change per test."""
 
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import rmqpy
 import rmqpy.testing
 from pyspark_rocketmq.offsets import Position, Queue
 from rmqpy import cli
+from waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def send(cluster: rmqpy.testing.Cluster, *numbers: int, queue_id: int = 0, width
         try:
             return producer.send(TOPIC, f"{number:{width}}", queue=queue).ok
         except rmqpy.RocketMQError:
-            # A broker that has just come back, or a queue that is new, takes a moment to be known.
+            # A broker that has just returned, or a new queue, becomes known with a delay.
             return False
 
     config = rmqpy.ClientConfig(namesrv=cluster.namesrv, route_refresh=0.1)
@@ -53,15 +53,8 @@ def send(cluster: rmqpy.testing.Cluster, *numbers: int, queue_id: int = 0, width
             until(lambda number=number: sent(number))
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 class Running:
-    """A query, and what it has got so far."""
+    """A query, and the rows it has received."""
 
     def __init__(self, spark: "SparkSession", namesrv: str, folder: Path, **options: str) -> None:
         self.numbers: list[int] = []
@@ -132,7 +125,7 @@ def test_a_query_waits_for_its_broker(cluster: rmqpy.testing.Cluster, start: Sta
 
 
 def was_looked_for(address: str) -> None:
-    """Stand in for a broker that is away, until a client connects."""
+    """Stand in for an unreachable broker, until a client connects."""
     host, _, port = address.rpartition(":")
     with socket.create_server((host, int(port))) as listener:
         listener.settimeout(60)
@@ -160,12 +153,10 @@ def test_a_topic_that_is_deleted_ends_a_query(cluster: rmqpy.testing.Cluster, st
     query = start()
     query.wait_for(0, 1, 2)
     delete(cluster)
-    query.fails(f"queue {TOPIC}/broker-a/0 does not exist any more; it stood at 3")
+    query.fails(f"queue {TOPIC}/broker-a/0 no longer exists; the query was at 3")
 
 
-def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
-    cluster: rmqpy.testing.Cluster, start: Start
-) -> None:
+def test_recreated_topic_is_read_from_its_beginning(cluster: rmqpy.testing.Cluster, start: Start) -> None:
     send(cluster, 0, 1, 2)
     query = start(failOnDataLoss="false")
     query.wait_for(0, 1, 2)
@@ -193,7 +184,7 @@ def test_retention_that_overtakes_a_query_is_reported(
                 until(lambda: query.numbers == [0])
                 expire(cluster, 3)
             if is_fatal:
-                query.fails(f"queue {TOPIC}/broker-a/0: asked for 1 to 4, the broker holds 3 to 5")
+                query.fails(f"queue {TOPIC}/broker-a/0: requested 1 to 4, but the broker holds 3 to 5")
             else:
                 query.wait_for(0, 3, 4)
         finally:
@@ -201,7 +192,7 @@ def test_retention_that_overtakes_a_query_is_reported(
 
 
 def expire(cluster: rmqpy.testing.Cluster, count: int) -> None:
-    """Let the first files of the log be gone."""
+    """Delete the first files of the log."""
     cluster.stop("broker-a")
     for file in sorted((cluster.folder / "broker-a" / "commitlog").iterdir())[:count]:
         file.unlink()

@@ -1,4 +1,4 @@
-"""The examples run as they stand, and do what they say."""
+"""The Spark examples: they run unchanged, and do what they say."""
 
 import importlib
 import sys
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_rocketmq.features import ADMISSION
 from rmqpy import testing
 from rmqpy.server import Standalone
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(300)
+
+needs_admission = pytest.mark.skipif(
+    not ADMISSION.is_offered,
+    reason=f"limited batches of availableNow need {ADMISSION.name}, Spark {ADMISSION.since}",
+)
 
 FOLDER = Path(__file__).parents[2] / "examples" / "spark"
 
@@ -42,6 +48,7 @@ def test_windows(example: ModuleType, spark: "SparkSession", server: Standalone,
     assert counted == [("12:00", "DE", 10), ("12:00", "FR", 20), ("12:01", "DE", 10), ("12:01", "FR", 20)]
 
 
+@needs_admission
 def test_watched(example: ModuleType, spark: "SparkSession", tmp_path: Path) -> None:
     with testing.broker(httpPort=0) as server:
         seen = example.main(spark, server.namesrv, server.http, tmp_path)
@@ -57,5 +64,6 @@ def test_to_topic(example: ModuleType, spark: "SparkSession", server: Standalone
     assert example.main(spark, server.namesrv, tmp_path) == 50
 
 
+@needs_admission
 def test_to_sqlite(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
     assert example.main(spark, server.namesrv, tmp_path) == {"/help": 30, "/home": 60}

@@ -1,4 +1,4 @@
-"""A cluster with TLS and access control: what the options `tls`, `accessKey` and their like do there."""
+"""A cluster with TLS and access control: the options `tls`, `accessKey` and similar ones."""
 
 import json
 from collections.abc import Iterator
@@ -75,14 +75,14 @@ def test_a_topic_behind_tls_and_access_control_is_read(guarded: Guarded) -> None
     ("without", "given", "told"),
     [
         (("tls.certFile", "tls.keyFile"), {}, "certificate of this client is required"),
-        (("tls.caFile",), {}, "nobody who is trusted vouches"),
+        (("tls.caFile",), {}, "no trusted authority has signed"),
         ((), {"tls.serverName": "mq.example"}, "is not for mq.example, but for"),
-        (("tls", "tls.caFile", "tls.certFile", "tls.keyFile"), {}, "wants TLS"),
+        (("tls", "tls.caFile", "tls.certFile", "tls.keyFile"), {}, "require TLS"),
         ((), {"secretKey": "guessed"}, "User:root is unknown, or the signature"),
         (("accessKey", "secretKey"), {}, "the request is not signed"),
     ],
 )
-def test_what_is_missing_is_said(
+def test_missing_or_wrong_credentials_are_named(
     guarded: Guarded, without: tuple[str, ...], given: dict[str, str], told: str
 ) -> None:
     options = {name: text for name, text in guarded.options.items() if name not in without}
@@ -91,7 +91,7 @@ def test_what_is_missing_is_said(
 
 
 def test_files_of_tls_without_tls_are_refused(guarded: Guarded) -> None:
-    with pytest.raises(OptionError, match="would not be encrypted: add 'tls'"):
+    with pytest.raises(OptionError, match="have no effect without encryption: set 'tls' to true"):
         read({name: text for name, text in guarded.options.items() if name != "tls"})
 
 

@@ -1,5 +1,5 @@
-"""Reads while a broker is missing, registered or not: it is said which, nothing counts as lost, and what it held before
-a stream began is no news."""
+"""Reads while a broker is missing, registered or not: it is named, nothing counts as lost, and messages from before the
+stream began are ignored."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import rmqpy
 import rmqpy.testing
@@ -22,7 +21,6 @@ from rmqpy import cli
 
 pytestmark = pytest.mark.timeout(120)
 
-ALL = ReadAllAvailable()
 A, B = Queue("t", "broker-a", 0), Queue("t", "broker-b", 0)
 
 
@@ -40,7 +38,7 @@ class Two:
                 assert producer.send("t", b"x", queue=rmqpy.MessageQueue(*queue)).ok
 
     def wait_for_route(self) -> None:
-        """Until name servers tell of both queues."""
+        """Wait until name servers list both queues."""
         config = rmqpy.ClientConfig(namesrv=self.namesrv, route_refresh=0.05)
         with rmqpy.Catalog(config) as catalog:
             while len(catalog.queues("t", skip_missing=True)) < 2:
@@ -107,17 +105,17 @@ def rows(reader: TopicStream, start: dict[str, Any], end: dict[str, Any]) -> int
 
 
 def available_now(two: Two, at: dict[str, Any], **options: str) -> tuple[dict[str, Any], int]:
-    """A run over what is there: where it ends, and the rows it read."""
+    """Run over the available messages; return the end and the read rows."""
     reader, count = two.stream(**options), 0
-    reader.prepareForTriggerAvailableNow()
-    while (end := reader.latestOffset(at, ALL)) is not at:
+    reader.fix_end()
+    while (end := reader.next_offset(at, is_limited=False)) is not at:
         count += rows(reader, at, end)
         at = end
     return json.loads(json.dumps(at)), count
 
 
 @pytest.mark.parametrize("is_fatal", ["true", "false"])
-def test_a_broker_that_is_not_asked_has_lost_nothing(two: Two, is_fatal: str) -> None:
+def test_broker_that_was_not_queried_counts_no_loss(two: Two, is_fatal: str) -> None:
     two.send(A, 3)
     two.send(B, 3)
     first = two.stream(startingOffsets="earliest")
@@ -126,21 +124,21 @@ def test_a_broker_that_is_not_asked_has_lost_nothing(two: Two, is_fatal: str) ->
     assert (queues(at), count) == ({A: 3, B: 3}, 6)
     two.send(A, 1)
     two.send(B, 2)
-    with two.missing(), pytest.warns(UserWarning, match=f"hold up {B}"):
+    with two.missing(), pytest.warns(UserWarning, match=f"brokers do not answer for {B}"):
         at, count = available_now(two, at, failOnDataLoss=is_fatal)
     assert (queues(at), count) == ({A: 4, B: 3}, 1)
     at, count = available_now(two, at, failOnDataLoss=is_fatal)
     assert (queues(at), count) == ({A: 4, B: 5}, 2)
 
 
-def test_a_broker_that_comes_back_after_the_end_was_fixed_is_for_the_next_run(two: Two) -> None:
+def test_broker_that_returns_after_planning_is_left_to_the_next_run(two: Two) -> None:
     two.send(A, 3)
     two.send(B, 3)
     at = Position({A: 0, B: 1}).to_json()
     reader = two.stream()
     with two.missing():
-        reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(at, ALL)
+        reader.fix_end()
+    end = reader.next_offset(at, is_limited=False)
     assert queues(end) == {A: 3, B: 1}
     assert rows(reader, at, end) == 3
     at, count = available_now(two, end)
@@ -151,7 +149,9 @@ def test_a_broker_that_comes_back_after_the_end_was_fixed_is_for_the_next_run(tw
 
 
 @pytest.mark.parametrize("options", [{}, {"maxBytesPerTrigger": "1000"}, {"maxOffsetsPerTrigger": "10"}])
-def test_what_a_broker_held_before_a_stream_began_is_no_news(two: Two, options: dict[str, str]) -> None:
+def test_messages_of_a_returning_broker_from_before_the_stream_are_skipped(
+    two: Two, options: dict[str, str]
+) -> None:
     two.send(A, 3)
     two.send(B, 3)
     reader = two.stream(**options)
@@ -159,12 +159,12 @@ def test_what_a_broker_held_before_a_stream_began_is_no_news(two: Two, options: 
         start = reader.initialOffset()
         assert queues(start) == {A: 3}
         two.send(A, 1)
-        at = reader.latestOffset(start, ALL)
+        at = reader.next_offset(start, is_limited=False)
         assert rows(reader, start, at) == 1
     two.send(B, 2)
     end = at
     while B not in queues(end):
-        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        end = reader.next_offset(at, is_limited=True)
     assert queues(end) == {A: 4, B: 5}
     # A batch that is repeated by another driver is the same one.
     assert rows(two.stream(), at, json.loads(json.dumps(end))) == 2
@@ -178,7 +178,7 @@ def test_a_stream_from_the_earliest_message_reads_what_a_missing_broker_held(two
         assert queues(start) == {A: 0}
     end = start
     while B not in queues(end):
-        end = reader.latestOffset(start, ALL)
+        end = reader.next_offset(start, is_limited=False)
     assert rows(reader, start, end) == 3
 
 
@@ -190,7 +190,7 @@ def test_a_stream_from_a_time_reads_from_it_in_the_queues_of_a_missing_broker(tw
         start = reader.initialOffset()
     end = start
     while B not in queues(end):
-        end = reader.latestOffset(start, ALL)
+        end = reader.next_offset(start, is_limited=False)
     assert rows(reader, start, end) == 4
 
 
@@ -202,16 +202,16 @@ def test_a_query_that_is_restarted_while_its_only_broker_is_missing_waits_for_it
         at = Position({A: 1}).to_json()
         cluster.stop("broker-a")
         reader = two.stream()
-        with pytest.warns(UserWarning, match=f"hold up {A}"):
-            assert reader.latestOffset(at, ALL) is at
+        with pytest.warns(UserWarning, match=f"brokers do not answer for {A}"):
+            assert reader.next_offset(at, is_limited=False) is at
         cluster.start("broker-a")
         end = at
         while end is at:
-            end = reader.latestOffset(at, ALL)
+            end = reader.next_offset(at, is_limited=False)
         assert rows(reader, at, end) == 2
 
 
-def test_a_batch_says_which_broker_is_missing(silent: Two) -> None:
+def test_batch_names_the_missing_broker(silent: Two) -> None:
     silent.send(B, 3)
     with (
         silent.missing(),
@@ -227,7 +227,7 @@ def test_a_batch_says_which_broker_is_missing(silent: Two) -> None:
         {"startingOffsets": format_offsets({B: 1})},
     ],
 )
-def test_a_queue_that_was_asked_for_by_name_needs_its_broker(away: Two, options: dict[str, str]) -> None:
+def test_explicitly_named_queue_needs_its_broker(away: Two, options: dict[str, str]) -> None:
     away.send(B, 3)
     with away.missing():
         for plan in (away.batch(**options).partitions, away.stream(**options).initialOffset):
@@ -235,7 +235,7 @@ def test_a_queue_that_was_asked_for_by_name_needs_its_broker(away: Two, options:
                 plan()
 
 
-def test_a_topic_that_a_query_is_no_longer_asked_to_read_is_named(away: Two) -> None:
+def test_deselected_topic_of_a_query_is_named(away: Two) -> None:
     at = Position({A: 0, Queue("u", "broker-a", 0): 7}).to_json()
-    with pytest.raises(rmqpy.errors.DataLoss, match="u/broker-a/0 is not among those to be read any more"):
-        away.stream().latestOffset(at, ALL)
+    with pytest.raises(rmqpy.errors.DataLoss, match="u/broker-a/0 is no longer selected by the options"):
+        away.stream().next_offset(at, is_limited=False)

@@ -1,4 +1,4 @@
-"""The options of the data source: what is taken, what is refused, and in which words."""
+"""The options of the data source: accepted values, refused values, and errors."""
 
 import json
 from dataclasses import fields
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rmqpy
 from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Position, Queue, format_offsets, parse_offsets
 from pyspark_rocketmq.options import BATCH, NOT_YET, STREAM, WRITE, OptionError, Options, spelling, table
-from pyspark_rocketmq.predicates import wanted_by
+from pyspark_rocketmq.wanted import wanted_by
 from rmqpy.message import Filter
 
 GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
@@ -71,6 +71,7 @@ GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
         ("fetchOffset.retryIntervalMs", "5", 5),
         ("offsetPollIntervalMs", "500", 500),
         ("bodyDecodeError", "Replace", "replace"),
+        ("availableNow", "true", True),
         ("commitOffsets", "true", True),
         ("pushdown", "true", True),
         ("producerGroup", "pg", "pg"),
@@ -101,7 +102,7 @@ def test_old_names_of_the_name_server_option_are_understood(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["path", "topic"])
-def test_a_topic_is_what_is_read_or_where_it_goes(key: str) -> None:
+def test_topic_option_is_source_or_target(key: str) -> None:
     given = {"nameserver": "a:1", key: "orders"}
     assert Options.parse(given, STREAM).topics == ("orders",)
     assert Options.parse(given, WRITE).topic == "orders"
@@ -117,18 +118,18 @@ def test_a_topic_is_what_is_read_or_where_it_goes(key: str) -> None:
 def test_queues_are_selected_in_one_of_three_ways(key: str, text: str, attribute: str, expected: Any) -> None:
     given = {"nameserver": "a:1", key: text}
     assert getattr(Options.parse(given, BATCH), attribute) == expected
-    with pytest.raises(OptionError, match="give one of"):
+    with pytest.raises(OptionError, match="set only one of"):
         Options.parse(given | {"subscribe": "t"}, BATCH)
 
 
 @pytest.mark.parametrize(
     ("key", "text", "role", "complaint"),
     [
-        ("maxOffsetsPerTrigger", "1", BATCH, "is for streaming reads, not for batch reads"),
-        ("endingOffsets", "latest", STREAM, "is for batch reads, not for streaming reads"),
-        ("queueSelector", "hash", BATCH, "is for writes, not for batch reads"),
-        ("consumerGroup", "g", WRITE, "is for batch reads and streaming reads, not for writes"),
-        ("subscribe", "t", WRITE, "is for batch reads and streaming reads, not for writes"),
+        ("maxOffsetsPerTrigger", "1", BATCH, "applies to streaming reads, not to batch reads"),
+        ("endingOffsets", "latest", STREAM, "applies to batch reads, not to streaming reads"),
+        ("queueSelector", "hash", BATCH, "applies to writes, not to batch reads"),
+        ("consumerGroup", "g", WRITE, "applies to batch reads and streaming reads, not to writes"),
+        ("subscribe", "t", WRITE, "applies to batch reads and streaming reads, not to writes"),
     ],
 )
 def test_an_option_for_something_else_is_refused(key: str, text: str, role: str, complaint: str) -> None:
@@ -138,8 +139,8 @@ def test_an_option_for_something_else_is_refused(key: str, text: str, role: str,
 
 
 @pytest.mark.parametrize("name", NOT_YET)
-def test_an_option_that_would_be_dangerous_to_ignore_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match=f"option '{name}' is not supported yet"):
+def test_option_that_cannot_be_ignored_safely_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{name}' is not supported"):
         Options.parse(GIVEN | {name.lower(): "x"})
 
 
@@ -147,22 +148,23 @@ def wanted(given: dict[str, str]) -> Filter:
     return wanted_by(Options.parse(GIVEN | given))
 
 
-def test_sql_is_told_from_tags_by_its_type() -> None:
+def test_sql_option_is_distinguished_from_tags_by_type() -> None:
     price = {"subExpression": "price > 10"}
     assert wanted(price | {"subExpressionType": "sql92"}) == rmqpy.sql("price > 10")
     for tags in ("paid", "paid || refunded", "a-b", "*", "TRUE", "5"):
         assert wanted({"subExpression": tags}) == tags
-    with pytest.raises(OptionError, match=r"is SQL, not tags .* give 'subExpressionType' as 'SQL92'"):
+    with pytest.raises(OptionError, match=r"is SQL, not tags .* set 'subExpressionType' to 'SQL92'"):
         wanted(price)
     for wrong in ({}, {"subExpression": "price >"}, {"subExpression": "a LIKE 'x%'"}):
-        with pytest.raises(OptionError, match=r"option 'subExpression': .* is no filter: "):
+        with pytest.raises(OptionError, match=r"option 'subExpression': .* is not a valid filter: "):
             wanted(wrong | {"subExpressionType": "SQL92"})
     with pytest.raises(OptionError, match="expected TAG or SQL92"):
         wanted({"subExpressionType": "REGEX"})
 
 
-def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
-    Options.parse({"nameserver": "a:1", "checkpointlocation": "/x"}, WRITE)
+def test_options_added_by_spark_are_ignored() -> None:
+    for own in ("checkpointlocation", "queryname"):
+        Options.parse({"nameserver": "a:1", own: "x"}, WRITE)
 
 
 @pytest.mark.parametrize(
@@ -170,16 +172,16 @@ def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
     [
         ("startingOffset", "earliest", "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ("failondataloos", "true", "did you mean 'failOnDataLoss'?"),
-        ("kafka.bootstrap.servers", "h:9092", "here it is 'nameserver'"),
-        ("kafka.group.id", "g", "here it is 'consumerGroup'"),
+        ("kafka.bootstrap.servers", "h:9092", "use 'nameserver'"),
+        ("kafka.group.id", "g", "use 'consumerGroup'"),
         ("namesrv_addr", "a:1", "did you mean 'nameserver'?"),
         ("colour", "red", "unknown option 'colour'; known are accessKey, assign, "),
-        ("path", "orders", "options 'subscribe' and 'path' mean the same"),
-        ("subscribe", " , ", "option 'subscribe': it names nothing"),
+        ("path", "orders", "options 'subscribe' and 'path' are the same"),
+        ("subscribe", " , ", "option 'subscribe': it has no name in it"),
         ("subscribePattern", "(", "expected a regular expression"),
         ("assign", '{"t":{"a":{"0":1}}}', "expected a list of queue ids for 't' on 'a'"),
         ("assign", '{"t":[0]}', "expected an object with the brokers of 't'"),
-        ("assign", "{}", "it names no queue"),
+        ("assign", "{}", "it has no queue in it"),
         ("maxTriggerDelay", "15", "expected a duration"),
         ("queueSelector", "random", "expected roundRobin or hash or column"),
         ("bodyDecodeError", "skip", "expected fail or null or replace"),
@@ -189,17 +191,17 @@ def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
         ("packRecords", "-1", "at least 0"),
         ("packRecords", "1e3", "at least 0"),
         ("failOnDataLoss", "yes", "expected true or false"),
-        ("startingOffsets", "latest", "reads nothing"),
-        ("endingOffsets", "earliest", "reads nothing"),
-        ("endingOffsets", '{"t":{"a":{"0":-2}}}', "reads nothing"),
+        ("startingOffsets", "latest", "is empty"),
+        ("endingOffsets", "earliest", "is empty"),
+        ("endingOffsets", '{"t":{"a":{"0":-2}}}', "is empty"),
         ("startingOffsets", '{"t":{"a":{"0":-3}}}', "t/a/0: -3 is not an offset"),
         ("startingOffsets", '{"t":{"a":{"0":1.5}}}', "t/a/0: 1.5 is not an offset"),
         ("startingOffsets", '{"t":{"a":{"x":1}}}', "queue id 'x'"),
         ("startingOffsets", '{"t":{"a":{"00":1}}}', "queue id '00'"),
-        ("startingOffsets", '{"t":{"a":{"0":1,"0":2}}}', "stands twice"),
+        ("startingOffsets", '{"t":{"a":{"0":1,"0":2}}}', "appears twice"),
         ("startingOffsets", '{"t":[1]}', "expected an object with the brokers of 't'"),
         ("startingOffsets", "[" * 100_000, "nested too deeply"),
-        ("startingOffsets", "now", "expected JSON or a word that stands for it"),
+        ("startingOffsets", "now", "expected JSON or a word such as latest"),
         ("startingTimestamp", "yesterday", "expected milliseconds since 1970 or ISO-8601"),
     ],
 )
@@ -211,12 +213,12 @@ def test_a_wrong_option_is_refused_with_advice(key: str, text: str, complaint: s
 
 
 @pytest.mark.parametrize("missing", ["nameserver", "subscribe"])
-def test_what_is_required_is_asked_for(missing: str) -> None:
+def test_missing_required_option_is_named(missing: str) -> None:
     with pytest.raises(OptionError, match=f"option '{missing}' is missing"):
         Options.parse({key: text for key, text in GIVEN.items() if key != missing}, STREAM)
 
 
-def test_at_most_cannot_be_less_than_at_least() -> None:
+def test_maximum_cannot_be_less_than_minimum() -> None:
     with pytest.raises(OptionError, match="less than 'minPartitions'"):
         Options.parse(GIVEN | {"minPartitions": "4", "maxPartitions": "3"})
     with pytest.raises(OptionError, match="less than 'minOffsetsPerTrigger'"):
@@ -236,7 +238,7 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
         st.builds(Queue, names, names, st.integers(0, 10**4)), st.integers(0, 2**63 - 1), max_size=20
     )
 )
-def test_offsets_survive_the_way_through_json(offsets: dict[Queue, int]) -> None:
+def test_offsets_survive_json(offsets: dict[Queue, int]) -> None:
     text = format_offsets(offsets)
     assert parse_offsets(text) == offsets
     assert format_offsets(dict(reversed(offsets.items()))) == text
@@ -248,7 +250,7 @@ some_offsets = st.dictionaries(
 
 
 @given(some_offsets, st.booleans(), st.none() | some_offsets)
-def test_a_position_survives_its_checkpoint_as_one_text(
+def test_position_survives_its_checkpoint(
     offsets: dict[Queue, int], is_first: bool, begun_at: dict[Queue, int] | None
 ) -> None:
     text = json.dumps(Position(offsets, is_first, begun_at).to_json())
@@ -257,10 +259,10 @@ def test_a_position_survives_its_checkpoint_as_one_text(
     assert json.dumps(shuffled.to_json()) == text
 
 
-def test_a_position_of_the_future_is_refused_and_unknown_fields_are_not() -> None:
+def test_position_of_a_newer_release_is_refused() -> None:
     told = {"v": 1, "queues": {"t": {"a": {"0": 7}}}, "colour": "red"}
     assert Position.of_json(told) == Position({Queue("t", "a", 0): 7})
     with pytest.raises(ValueError, match="newer pyspark-rocketmq"):
         Position.of_json(told | {"v": 2})
-    with pytest.raises(ValueError, match="no offset of the rocketmq source"):
+    with pytest.raises(ValueError, match="not an offset of the rocketmq source"):
         Position.of_json({"queues": {}})

@@ -89,7 +89,7 @@ def test_a_bound_becomes_an_offset_for_each_queue(
 
 
 @pytest.mark.parametrize("stranger", [Queue("t", "c", 0), Queue("u", "a", 0)])
-def test_a_bound_that_names_a_stranger_is_refused(stranger: Queue) -> None:
+def test_bound_with_an_unknown_queue_is_refused(stranger: Queue) -> None:
     with pytest.raises(ValueError, match=f"queue {stranger} does not exist"):
         settle({stranger: 1}, HELD, EARLIEST)
 
@@ -100,16 +100,16 @@ def test_a_bound_that_names_a_stranger_is_refused(stranger: Queue) -> None:
         ({A0: 10, B0: 5}, {A0: 100, B0: 6}, [Range(A0, 10, 100), Range(B0, 5, 6)], []),
         ({A0: 50}, {A0: 50}, [], []),
         # Retention has overtaken, in part and altogether.
-        ({A0: 0}, {A0: 50}, [Range(A0, 10, 50)], ["asked for 0 to 50, the broker holds 10 to 100"]),
-        ({A0: 0}, {A0: 5}, [], ["asked for 0 to 5, the broker holds 10 to 100"]),
-        # The topic was made anew.
-        ({A0: 10}, {A0: 120}, [Range(A0, 10, 100)], ["asked for 10 to 120, the broker holds 10 to 100"]),
+        ({A0: 0}, {A0: 50}, [Range(A0, 10, 50)], ["requested 0 to 50, but the broker holds 10 to 100"]),
+        ({A0: 0}, {A0: 5}, [], ["requested 0 to 5, but the broker holds 10 to 100"]),
+        # The topic was recreated.
+        ({A0: 10}, {A0: 120}, [Range(A0, 10, 100)], ["requested 10 to 120, but the broker holds 10 to 100"]),
         # A queue has appeared, and has already lost something.
-        ({}, {B0: 6}, [Range(B0, 5, 6)], ["asked for 0 to 6, the broker holds 5 to 6"]),
+        ({}, {B0: 6}, [Range(B0, 5, 6)], ["requested 0 to 6, but the broker holds 5 to 6"]),
         ({}, {A1: 0}, [], []),
     ],
 )
-def test_what_the_broker_no_longer_holds_is_reported(
+def test_expired_offsets_are_reported(
     start: Mapping[Queue, int], end: Mapping[Queue, int], expected: list[Range], losses: list[str]
 ) -> None:
     ranges, told = ranges_between(start, end, HELD)
@@ -117,12 +117,12 @@ def test_what_the_broker_no_longer_holds_is_reported(
     assert [each.split(": ")[1] for each in told] == losses
 
 
-def test_a_queue_whose_broker_does_not_answer_is_left_to_its_task() -> None:
+def test_queue_of_an_unresponsive_broker_is_left_to_its_task() -> None:
     assert ranges_between({A0: 3}, {A0: 9}, {}) == ([Range(A0, 3, 9)], [])
 
 
 @given(st.dictionaries(queues, st.integers(0, 10**6)), st.integers(1, 10**5))
-def test_a_budget_is_kept_or_gives_one_row_to_each_queue(backlog: dict[Queue, int], rows_max: int) -> None:
+def test_budget_is_respected_or_gives_one_row_to_each_queue(backlog: dict[Queue, int], rows_max: int) -> None:
     taken = share(backlog, rows_max)
     busy = sum(1 for rows in backlog.values() if rows)
     assert taken.keys() == backlog.keys()
@@ -130,7 +130,7 @@ def test_a_budget_is_kept_or_gives_one_row_to_each_queue(backlog: dict[Queue, in
     assert all(min(1, backlog[queue]) <= rows <= backlog[queue] for queue, rows in taken.items())
 
 
-def test_a_budget_is_shared_in_proportion_to_what_waits() -> None:
+def test_budget_is_shared_in_proportion_to_pending_rows() -> None:
     assert share({A0: 900, A1: 100, B0: 0}, 100) == {A0: 90, A1: 10, B0: 0}
     assert share({A0: 9000, A1: 1, B0: 0}, 100) == {A0: 99, A1: 1, B0: 0}
     assert share({A0: 30, A1: 10, B0: 0}, 100) == {A0: 30, A1: 10, B0: 0}

@@ -27,20 +27,21 @@ def send(producer: rmqpy.Producer, topic: str, count: int, queue_id: int = 0) ->
 
 
 @pytest.fixture
-def start(spark: "SparkSession", server: Standalone, topic: str, tmp_path: Path) -> Iterator[Start]:
-    """`start(options, sink, availableNow=True)`: a query over the test's topic, stopped when the test ends."""
+def start(
+    spark: "SparkSession", server: Standalone, topic: str, run_available: Callable[[Any], Any], tmp_path: Path
+) -> Iterator[Start]:
+    """`start(sink, option=value, ...)`: a query over the test's topic, stopped when the test ends. With `is_bounded` it
+    ends after the messages that exist now."""
     running = []
 
-    def start(
-        sink: Callable[["DataFrame", int], None], trigger: dict[str, Any] | None = None, **options: str
-    ) -> Any:
+    def start(sink: Callable[["DataFrame", int], None], *, is_bounded: bool = False, **options: str) -> Any:
         reader = spark.readStream.format("rocketmq").options(
             **{"nameserver": server.namesrv, "subscribe": topic, "startingOffsets": "earliest"} | options
         )
         writer = (
             reader.load().writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "cp"))
         )
-        query = (writer.trigger(**trigger) if trigger else writer).start()
+        query = run_available(writer) if is_bounded else writer.start()
         running.append(query)
         return query
 
@@ -50,7 +51,7 @@ def start(spark: "SparkSession", server: Standalone, topic: str, tmp_path: Path)
 
 
 class Sink:
-    """Keeps what it got, batch by batch."""
+    """Keeps its rows, batch by batch."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -59,26 +60,22 @@ class Sink:
         self.batches.append(sorted(int(bytes(row.body)) for row in df.select("body").collect()))
 
 
-def test_available_now_takes_limited_batches_and_a_second_run_only_what_is_new(
+def test_available_now_reads_limited_batches_and_reruns_only_new_messages(
     start: Start, producer: rmqpy.Producer, topic: str
 ) -> None:
-    now = {"availableNow": True}
     send(producer, topic, 10)
     sink = Sink()
-    query = start(sink, now, maxOffsetsPerTrigger="4")
-    assert query.awaitTermination(60)
+    query = start(sink, is_bounded=True, maxOffsetsPerTrigger="4")
     assert sink.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     progress = query.recentProgress[-1].json
     assert json.loads(progress)["sources"][0]["latestOffset"]["queues"][topic]["broker-a"]["0"] == 10
     send(producer, topic, 3)
     sink = Sink()
-    assert start(sink, now, maxOffsetsPerTrigger="4").awaitTermination(60)
+    start(sink, is_bounded=True, maxOffsetsPerTrigger="4")
     assert sink.batches == [[0, 1, 2]]
 
 
-def test_a_running_query_gets_what_is_sent_while_it_runs(
-    start: Start, producer: rmqpy.Producer, topic: str
-) -> None:
+def test_running_query_receives_new_messages(start: Start, producer: rmqpy.Producer, topic: str) -> None:
     sink = Sink()
     query = start(sink)
     for queue_id in range(3):
@@ -99,5 +96,5 @@ def test_a_failed_batch_is_repeated_with_the_same_messages(
         start(failing).awaitTermination(60)
     send(producer, topic, 6)
     sink = Sink()
-    assert start(sink, {"availableNow": True}).awaitTermination(60)
+    start(sink, is_bounded=True)
     assert sink.batches == [[0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]

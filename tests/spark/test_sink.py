@@ -1,6 +1,7 @@
 """The sink of one task against a real broker, without a session: messages, their ids, and errors."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pyspark_rocketmq import sink
 from pyspark_rocketmq.sink import TopicWriter
 from pyspark_rocketmq.source import RocketMQSource
 from rmqpy.server import Standalone
+from waiting import until
 
 if TYPE_CHECKING:
     pass
@@ -37,7 +39,7 @@ def write(server: Standalone, columns: dict[str, Any], **options: str) -> TopicW
     return writer
 
 
-def test_every_column_becomes_what_it_means(server: Standalone, topic: str, received: Read) -> None:
+def test_columns_map_to_message_fields(server: Standalone, topic: str, received: Read) -> None:
     write(
         server,
         {
@@ -77,7 +79,7 @@ def test_columns_may_be_null(server: Standalone, topic: str, received: Read) -> 
     assert (message.body, message.tag, message.keys, message.sharding_key) == (b"x", None, (), None)
 
 
-def test_a_key_that_is_null_leaves_the_others(server: Standalone, topic: str, received: Read) -> None:
+def test_null_key_is_dropped_alone(server: Standalone, topic: str, received: Read) -> None:
     keys = pyarrow.array([["A-1", None, "B-2"], [None], None], pyarrow.list_(pyarrow.string()))
     write(server, {"body": [b"0", b"1", b"2"], "keys": keys}, topic=topic)
     found = {message.body: message.keys for message in received()}
@@ -132,21 +134,21 @@ def test_a_process_keeps_a_few_producers_and_closes_the_least_recently_used(
 @pytest.mark.parametrize(
     ("columns", "options", "complaint"),
     [
-        ({"tags": ["x"]}, {}, "there is no column 'body'"),
-        ({"body": [b"x"], "colour": ["red"]}, {}, "no use for column 'colour'"),
+        ({"tags": ["x"]}, {}, "column 'body' is missing"),
+        ({"body": [b"x"], "colour": ["red"]}, {}, "column 'colour' is not part of a message"),
         ({"body": [1]}, {}, r"column 'body' cannot be bigint; it can be binary or string.*cast\('binary'\)"),
-        ({"body": [b"x"], "value": [b"x"]}, {}, "columns 'body' and 'value' mean the same"),
-        ({"body": [b"x"]}, {"topic": None}, "there is no topic"),
+        ({"body": [b"x"], "value": [b"x"]}, {}, "columns 'body' and 'value' are the same"),
+        ({"body": [b"x"]}, {"topic": None}, "the topic is missing"),
         (
             {"body": [b"x"]},
             {"idempotencyKey": "userId"},
-            "'idempotencyKey' names 'userId', which is no column",
+            "'idempotencyKey' names 'userId', which is not a column",
         ),
         ({"body": [b"x"]}, {"queueSelector": "column"}, "needs a column 'queueId'"),
         ({"body": [b"x"]}, {"queueSelector": "hash"}, "needs a column 'shardingKey' or 'keys'"),
     ],
 )
-def test_what_cannot_be_written_is_refused_while_planning(
+def test_unwritable_rows_are_refused_while_planning(
     columns: dict[str, Any], options: dict[str, str | None], complaint: str, server: Standalone, topic: str
 ) -> None:
     given = {key: value for key, value in ({"topic": topic} | options).items() if value is not None}
@@ -189,7 +191,7 @@ def test_what_cannot_be_written_is_refused_while_planning(
         ({"body": [b"x"], "queueId": pyarrow.array([99], pyarrow.int32())}, {}, "has no queue 99"),
     ],
 )
-def test_a_row_that_no_broker_takes_is_named(
+def test_refused_row_is_named(
     columns: dict[str, Any], options: dict[str, str], complaint: str, server: Standalone, topic: str
 ) -> None:
     with pytest.raises(rmqpy.errors.ConfigError, match=complaint):
@@ -207,38 +209,32 @@ def test_a_topic_cannot_be_overwritten(server: Standalone, topic: str) -> None:
         source.writer(schema=StructType().add("body", "binary"), overwrite=True)
 
 
-def test_a_topic_is_made_on_request_only(server: Standalone, received: Read) -> None:
+def test_topic_is_created_only_on_request(server: Standalone, received: Read) -> None:
     with pytest.raises(rmqpy.errors.TopicNotFound, match=r"made-by-a-sink.*createTopic=true"):
         write(server, {"body": [b"x"], "topic": ["made-by-a-sink"]})
     write(server, {"body": [b"x"]}, topic="made-by-a-sink", createTopic="true")
-    until(lambda: len(received("made-by-a-sink")) == 1)
+
+    def count() -> int:
+        with suppress(rmqpy.errors.TopicNotFound):
+            return len(received("made-by-a-sink"))
+        return 0
+
+    until(count, wanted=lambda found: found == 1)
 
 
-def test_a_missing_topic_is_found_before_the_first_task(server: Standalone) -> None:
+def test_missing_topic_is_reported_before_the_first_task(server: Standalone) -> None:
     source = RocketMQSource({"nameserver": server.namesrv, "topic": "missing"})
     for made in (source.writer, source.streamWriter):
-        with pytest.raises(rmqpy.errors.TopicNotFound, match="'missing' does not exist; createTopic=true"):
+        with pytest.raises(
+            rmqpy.errors.TopicNotFound, match="'missing' does not exist; set createTopic=true"
+        ):
             made(schema=StructType().add("body", "binary"), overwrite=False)
     # Name servers that do not answer are for the tasks, which try again.
     nowhere = RocketMQSource({"nameserver": "127.0.0.1:1", "topic": "missing"})
     nowhere.writer(schema=StructType().add("body", "binary"), overwrite=False)
 
 
-def until(look: Callable[[], bool]) -> None:
-    import time
-
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            if look():
-                return
-        except rmqpy.errors.TopicNotFound:
-            pass
-        time.sleep(0.02)
-    pytest.fail("it did not come to be")
-
-
-def test_a_task_that_is_repeated_repeats_its_ids(server: Standalone, topic: str, received: Read) -> None:
+def test_repeated_task_repeats_its_ids(server: Standalone, topic: str, received: Read) -> None:
     table = pyarrow.table({"body": [b"a", b"b", b"c"]})
     options = {"nameserver": server.namesrv, "topic": topic}
     writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
@@ -247,14 +243,12 @@ def test_a_task_that_is_repeated_repeats_its_ids(server: Standalone, topic: str,
     ids = {(message.body, message.message_id) for message in received()}
     assert len(ids) == 3
     assert len(received()) == 6
-    # Another job has ids of its own.
+    # Another job has different ids.
     write(server, {"body": [b"a"]}, topic=topic)
     assert len({message.message_id for message in received()}) == 4
 
 
-def test_columns_can_identify_a_row_wherever_it_stands(
-    server: Standalone, topic: str, received: Read
-) -> None:
+def test_row_id_does_not_depend_on_its_position(server: Standalone, topic: str, received: Read) -> None:
     moment = pyarrow.array([datetime(2026, 1, 1, tzinfo=UTC)] * 3, pyarrow.timestamp("us", "UTC"))
     window = pyarrow.StructArray.from_arrays([moment, moment], ["start", "end"])
     columns = {"body": [b"1", b"2", b"3"], "window": window, "user": ["a", "b", None]}
@@ -267,7 +261,9 @@ def test_columns_can_identify_a_row_wherever_it_stands(
     assert len({message.message_id for message in received()}) == 3
 
 
-def test_ids_may_be_the_librarys_own(server: Standalone, topic: str, received: Read) -> None:
+def test_without_an_idempotency_key_every_write_has_new_ids(
+    server: Standalone, topic: str, received: Read
+) -> None:
     table = pyarrow.table({"body": [b"a"]})
     options = {"nameserver": server.namesrv, "topic": topic, "idempotencyKey": "none"}
     writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
@@ -325,7 +321,7 @@ def requests(server: Standalone, topic: str, bodies: list[bytes], **options: str
         ({"compressThreshold": "301"}, 300, 1),
     ],
 )
-def test_rows_travel_together(
+def test_rows_share_requests(
     options: dict[str, str], size: int, expected: int, server: Standalone, topic: str, received: Read
 ) -> None:
     assert requests(server, topic, [b"x" * size] * 100, **options) == expected
@@ -342,7 +338,7 @@ def test_rows_carry_their_origin_on_request(server: Standalone, topic: str, rece
     assert told == {b"x": None, b"y": "0"}
 
 
-def test_a_producer_is_made_as_the_options_say_and_kept(
+def test_producer_follows_the_options_and_is_reused(
     server: Standalone, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[tuple[float, dict[str, Any]]] = []
@@ -381,7 +377,7 @@ def test_a_send_that_fails_fails_the_task(server: Standalone, topic: str) -> Non
         writer.write(iter(table.to_batches()))
 
 
-def test_a_delayed_row_comes_after_its_delay(server: Standalone, topic: str, received: Read) -> None:
+def test_delayed_row_arrives_after_its_delay(server: Standalone, topic: str, received: Read) -> None:
     level = pyarrow.array([1, None], pyarrow.int32())
     write(server, {"body": [b"later", b"now"], "delayLevel": level}, topic=topic)
     until(lambda: len(received()) == 2)
@@ -390,7 +386,7 @@ def test_a_delayed_row_comes_after_its_delay(server: Standalone, topic: str, rec
     assert waited[b"later"] >= 0.9 + waited[b"now"]
 
 
-def test_a_row_for_a_moment_is_refused_by_a_broker_without_timers(server: Standalone, topic: str) -> None:
+def test_row_with_a_delivery_time_needs_a_broker_with_timers(server: Standalone, topic: str) -> None:
     for moment in (
         pyarrow.array([4_000_000_000_000]),
         pyarrow.array([4_000_000_000_000_000], pyarrow.timestamp("us", "UTC")),

@@ -11,7 +11,7 @@ from rmqpy.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Spark's, where notes lie."""
+    """The folder of Spark's notes."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
     return tmp_path
 
@@ -34,7 +34,7 @@ def test_writes_are_numbered_by_topic_and_attempt() -> None:
     assert [write("q", "9", "orders"), write("q", "9", "orders")] == [0, 1]
 
 
-def test_a_write_that_failed_is_not_counted() -> None:
+def test_failed_write_is_not_counted() -> None:
     assert number("q", "7", "orders") == number("q", "7", "orders") == 0
 
 
@@ -57,8 +57,8 @@ def test_notes_are_kept_for_the_last_attempts_only(folder: Path, monkeypatch: py
     assert number("4", "99", "orders") == 1
 
 
-def test_without_a_folder_writes_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_without_a_folder_cannot_be_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     assert number("q", "7", "orders") == 0
-    with pytest.raises(ConfigError, match="no local directory"):
+    with pytest.raises(ConfigError, match="SPARK_LOCAL_DIRS is not set"):
         write("q", "7", "orders")

@@ -31,13 +31,14 @@ def test_a_dataframe_is_written(
     assert counted(received()) == list(range(5_000))
 
 
-def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
+def test_stream_between_topics_keeps_ids_of_repeated_rows(
     spark: "SparkSession",
     server: Standalone,
     producer: rmqpy.Producer,
     topic: str,
     other_topic: str,
     received: Read,
+    run_available: Callable[[Any], Any],
     tmp_path: Path,
 ) -> None:
     for number in range(100):
@@ -62,9 +63,7 @@ def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
 
     def run() -> Any:
         writer = stream.writeStream.foreachBatch(put).option("checkpointLocation", str(tmp_path / "cp"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(120)
-        return query
+        return run_available(writer)
 
     with pytest.raises(StreamingQueryException, match="after the second batch was sent"):
         run()
@@ -75,7 +74,7 @@ def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
     assert sorted(map(int, by_id.values())) == list(range(100))
 
 
-def test_writes_of_one_micro_batch_have_ids_of_their_own_and_repeat_them(
+def test_writes_of_one_micro_batch_have_distinct_repeatable_ids(
     spark: "SparkSession",
     server: Standalone,
     producer: rmqpy.Producer,
@@ -83,6 +82,7 @@ def test_writes_of_one_micro_batch_have_ids_of_their_own_and_repeat_them(
     other_topic: str,
     third_topic: str,
     received: Read,
+    run_available: Callable[[Any], Any],
     tmp_path: Path,
 ) -> None:
     for number in range(60):
@@ -106,7 +106,7 @@ def test_writes_of_one_micro_batch_have_ids_of_their_own_and_repeat_them(
         writer = (
             stream.load().writeStream.foreachBatch(put).option("checkpointLocation", str(tmp_path / "cp"))
         )
-        assert writer.trigger(availableNow=True).start().awaitTermination(240)
+        run_available(writer)
 
     with pytest.raises(StreamingQueryException, match="after the second batch was sent"):
         run()
@@ -127,6 +127,7 @@ def test_an_aggregation_is_written_as_a_stream(
     topic: str,
     other_topic: str,
     received: Read,
+    run_available: Callable[[Any], Any],
     tmp_path: Path,
 ) -> None:
     for number in range(30):
@@ -135,16 +136,14 @@ def test_an_aggregation_is_written_as_a_stream(
         nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest"
     )
     counts = stream.load().groupBy("tags").count()
-    query = (
+    writer = (
         counts.select("tags", f.col("count").cast("string").alias("body"))
         .writeStream.format("rocketmq")
         .outputMode("complete")
         .options(nameserver=server.namesrv, topic=other_topic, idempotencyKey="tags,body")
         .option("checkpointLocation", str(tmp_path / "cp"))
-        .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
+    run_available(writer)
     assert sorted((each.tag, each.text()) for each in received(other_topic)) == [
         ("t0", "10"),
         ("t1", "10"),

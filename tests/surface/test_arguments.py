@@ -1,4 +1,4 @@
-"""An argument of a wrong type is refused by its name."""
+"""Arguments of wrong types: refused by name."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import rmqpy
 from rmqpy import testing
 
-#: An address where nobody is: what is refused asks nobody.
+#: An address without a server: refused calls contact none.
 NOBODY = "127.0.0.1:1"
 
 WRONG: dict[str, tuple[str, Callable[[Any], object]]] = {
@@ -133,27 +133,27 @@ def test_an_argument_of_a_wrong_type_is_named(case: str) -> None:
     argument, call = WRONG[case]
     with pytest.raises(TypeError) as refused:
         call(object())
-    # What a traceback shows: the native half says the name in a note.
+    # The text of a traceback: the native module adds the name as a note.
     text = "\n".join([str(refused.value), *getattr(refused.value, "__notes__", ())])
     assert argument in text
     assert "object" in text, "it says what it got"
 
 
-def test_a_text_is_no_list_of_queues() -> None:
+def test_text_is_refused_as_a_list_of_queues() -> None:
     with pytest.raises(TypeError, match="queues must be MessageQueue, not str"):
         reader().assign("orders")  # type: ignore[arg-type]
 
 
-def test_what_is_right_is_taken() -> None:
+def test_valid_arguments_are_accepted() -> None:
     assert producer().send("orders", b"x", keys=("A",), flag=3, timeout=2).ok
 
 
 @pytest.mark.parametrize("name", ["retries", "max_in_flight", "send_timeout", "linger"])
-def test_a_truth_is_no_number(name: str) -> None:
+def test_bool_is_refused_as_a_number(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} must be .*, not bool"):
         rmqpy.Producer(NOBODY, **{name: True})  # type: ignore[arg-type]
 
 
 def test_a_header_is_of_one_of_two_kinds() -> None:
-    with pytest.raises(rmqpy.errors.ConfigError, match="header is 'json' or 'binary', not 'xml'"):
+    with pytest.raises(rmqpy.errors.ConfigError, match="header must be 'json' or 'binary', not 'xml'"):
         rmqpy.ClientConfig(header="xml")  # type: ignore[arg-type]

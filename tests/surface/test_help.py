@@ -1,4 +1,4 @@
-"""`help` of the public classes: every member says what it is and what it takes, here and in the stub."""
+"""`help` of the public classes: every member has a description, here and in the stub."""
 
 import ast
 import doctest
@@ -29,7 +29,7 @@ def members(kind: type) -> Iterator[str]:
 
 
 def fields(kind: type) -> set[str]:
-    """Values of a tuple or record; what they are is said where the class is."""
+    """Fields of a tuple or record, which the class's docstring describes."""
     return {name for base in kind.__mro__ for name in getattr(base, "__annotations__", ())}
 
 
@@ -72,7 +72,7 @@ def test_every_member_of_a_public_class_has_a_docstring_and_a_signature(name: st
 
 
 @pytest.mark.parametrize(("kind", "member"), IN_STUB, ids=lambda part: part or "class")
-def test_the_stub_says_what_help_shows(kind: str, member: str) -> None:
+def test_stub_and_help_have_the_same_docstrings(kind: str, member: str) -> None:
     value = getattr(_native, kind)
     shown = inspect.getdoc(getattr(value, member) if member else value) or ""
     assert shown == IN_STUB[kind, member]

@@ -1,4 +1,4 @@
-"""Each number and time that a public method takes has a range, in one table, and is refused outside of it."""
+"""Ranges of numbers and times in public methods: all in one table, and refused beyond."""
 
 import asyncio
 import inspect
@@ -13,21 +13,25 @@ import rmqpy
 from rmqpy.config.arguments import RANGES, Range
 from rmqpy.errors import ConfigError
 
-#: An address where no server is: what is refused asks none.
+#: An address without a server: refused calls contact none.
 NOBODY: Final = "127.0.0.1:1"
 QUEUE: Final = rmqpy.MessageQueue("orders", "broker-a", 0)
 
-#: Values that the library makes, and what users implement.
+#: Values that the library creates, and classes that users implement.
 _NOT_CALLED: Final = {
     *("ConsumerStats", "SendAttempt", "SendResult", "MessageQueue", "OffsetStore", "QueueRange", "Catalog"),
     *("ReceivedMessage", "Message", "SendFuture"),
 }
-#: Arguments that stand before the number.
+#: Arguments before the number.
 _BEFORE: Final[dict[str, tuple[Any, ...]]] = {
     "PullConsumer": ("g", NOBODY),
     "AsyncPullConsumer": ("g", NOBODY),
     "PushConsumer": ("g", NOBODY),
     "AsyncPushConsumer": ("g", NOBODY),
+    "SimpleConsumer": ("g", NOBODY),
+    "AsyncSimpleConsumer": ("g", NOBODY),
+    "extend": (None,),
+    "nack": (None,),
     "Producer": (NOBODY,),
     "AsyncProducer": (NOBODY,),
     "Admin": (NOBODY,),
@@ -42,7 +46,7 @@ _BEFORE: Final[dict[str, tuple[Any, ...]]] = {
     "seek": (QUEUE,),
     "reply": (None, b"x"),
 }
-#: Methods whose `timeout` must be more than 0: without any time nothing is sent.
+#: Methods whose `timeout` must be positive: without time nothing is sent.
 _SENDS: Final = {"send", "submit", "send_batch", "request", "submit_request", "recall"}
 
 
@@ -103,7 +107,9 @@ async def _call(kind: str, method: str, parameter: str, value: float) -> None:
 def test_the_table_has_each_number_that_a_public_method_takes() -> None:
     assert len(NUMBERS) > 80
     assert not {parameter for _, _, parameter in NUMBERS} - RANGES.keys()
-    options = set(inspect.get_annotations(rmqpy.client.ranges.RangeOptions, eval_str=True)) & RANGES.keys()
+    options = (
+        set(inspect.get_annotations(rmqpy.client.pull.ranges.RangeOptions, eval_str=True)) & RANGES.keys()
+    )
     assert options == {"batch_rows", "batch_bytes", "pull_messages", "pull_timeout", "retries"}
 
 
@@ -115,7 +121,7 @@ def test_a_number_out_of_range_is_refused_by_its_name(kind: str, method: str, pa
         assert not isinstance(refused.value, TypeError) or math.isnan(value), value
 
 
-def test_the_ends_of_a_range_are_taken() -> None:
+def test_ends_of_a_range_are_accepted() -> None:
     for name, found in RANGES.items():
         if not found.is_above:
             assert found.fault(found.low) is None, name

@@ -1,4 +1,4 @@
-"""Type checkers find each mistake of a user's program, and complain of nothing else."""
+"""Type checkers: they find each mistake of a user's program, and report nothing else."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def marked() -> set[int]:
     return {number for number, line in enumerate(lines, 1) if "# wrong" in line}
 
 
-def test_the_program_is_wrong_in_as_many_ways_as_it_says() -> None:
+def test_program_has_as_many_mistakes_as_it_marks() -> None:
     assert len(marked()) == 14
 
 

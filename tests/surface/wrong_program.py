@@ -1,4 +1,4 @@
-"""A user's program that is wrong in fourteen ways. Each wrong line is marked, and no other may be complained of."""
+"""A user's program with fourteen mistakes, each marked. A checker must report these and nothing else."""
 
 import asyncio
 from datetime import timedelta

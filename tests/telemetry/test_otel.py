@@ -1,4 +1,4 @@
-"""OpenTelemetry: what clients tell it, in an exporter that keeps everything."""
+"""OpenTelemetry: the spans and metrics of clients, in an exporter that keeps everything."""
 
 import asyncio
 import subprocess
@@ -72,7 +72,7 @@ def server() -> Iterator[Standalone]:
 
 
 def consumed(group: str, topic: str, server: Standalone) -> tuple[rmqpy.PushConsumer, threading.Event]:
-    """A consumer that has not begun, and what tells that it has handled a message."""
+    """A consumer that has not started, and an event for its first handled message."""
     done = threading.Event()
     consumer = rmqpy.PushConsumer(group, server.namesrv, start_from="earliest")
     consumer.on(topic, handler=lambda message: done.set())
@@ -95,7 +95,7 @@ def test_one_trace_goes_from_a_producer_through_the_broker_and_a_consumer_to_a_s
             sent = producer.send("orders", b"hello", tag="paid", keys=["A-1"], sharding_key="customer-7")
         with billing, archive:
             assert archived.wait(WAIT_S)
-    # A message may come twice to a member that the machine kept waiting: each link is the first of its kind.
+    # A message may be repeated if the machine delays the member: each link is the first of its kind.
     chain: list[ReadableSpan] = []
     parent = checkout.get_span_context().span_id
     for name in ("send orders", "process orders", "send invoices", "process invoices"):
@@ -162,7 +162,7 @@ def test_event_loops_keep_the_context_of_each_message_apart(server: Standalone, 
     assert len(set(seen.values())) == 10
 
 
-def test_a_batch_links_to_what_it_is_made_of(server: Standalone, telemetry: Telemetry) -> None:
+def test_batch_span_links_to_its_messages(server: Standalone, telemetry: Telemetry) -> None:
     sizes: list[int] = []
     done = threading.Event()
     consumer = rmqpy.PushConsumer("batches", server.namesrv, start_from="earliest", batch_size=8)
@@ -184,7 +184,7 @@ def test_a_batch_links_to_what_it_is_made_of(server: Standalone, telemetry: Tele
     assert counts == sizes
 
 
-def test_a_poll_is_a_span_that_links_to_the_sends_and_belongs_to_whoever_polls(
+def test_poll_span_links_to_sends_and_has_the_callers_parent(
     server: Standalone, telemetry: Telemetry
 ) -> None:
     tracer = telemetry.tracers.get_tracer("the application")
@@ -219,7 +219,7 @@ def test_a_poll_is_a_span_that_links_to_the_sends_and_belongs_to_whoever_polls(
     assert (count.value, dict(count.attributes or {})) == (3, expected)
 
 
-def test_what_fails_is_an_error_with_its_type(server: Standalone, telemetry: Telemetry) -> None:
+def test_failure_is_an_error_with_its_type(server: Standalone, telemetry: Telemetry) -> None:
     with rmqpy.Producer(server.namesrv) as producer:
         with pytest.raises(errors.MessageTooLarge):
             producer.send("orders", b"x" * (5 << 20))
@@ -275,7 +275,7 @@ def test_metrics_have_the_conventions_names_labels_and_buckets(
     assert handled.value == len(calls)
 
 
-def test_notes_of_the_message_trace_have_no_spans_and_a_half_says_what_it_is(
+def test_trace_messages_have_no_spans_and_half_messages_are_marked(
     server: Standalone, telemetry: Telemetry
 ) -> None:
     with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
@@ -288,7 +288,7 @@ def test_notes_of_the_message_trace_have_no_spans_and_a_half_says_what_it_is(
     assert types == ["normal", "transaction"]
 
 
-def test_clients_made_while_it_is_off_tell_nothing(server: Standalone) -> None:
+def test_clients_created_without_telemetry_report_nothing(server: Standalone) -> None:
     telemetry = Telemetry()
     instrumentor = RocketMQInstrumentor()
     instrumentor.instrument(tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)

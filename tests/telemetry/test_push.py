@@ -1,4 +1,4 @@
-"""Metrics that a broker sends: to a collector of OpenTelemetry, and to its log."""
+"""Pushed metrics of a broker: to an OpenTelemetry collector, and to its log."""
 
 import gzip
 import logging
@@ -23,7 +23,7 @@ _UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 class Collector:
-    """Takes what is sent by OTLP over HTTP; `status` is its answer."""
+    """Receives OTLP over HTTP; `status` is its response."""
 
     def __init__(self) -> None:
         self.taken: Queue[ExportMetricsServiceRequest] = Queue()
@@ -40,7 +40,7 @@ class Collector:
                 collector.taken.put(ExportMetricsServiceRequest.FromString(unpack(body)))
 
             def log_message(self, *_: Any) -> None:
-                """Nobody reads it."""
+                """Discard the log line."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
@@ -76,7 +76,7 @@ def labels(point: Any) -> dict[str, str]:
     return {each.key: each.value.string_value for each in point.attributes}
 
 
-def test_a_collector_is_sent_what_a_scrape_would_bring(collector: Collector) -> None:
+def test_collector_receives_the_metrics_of_a_scrape(collector: Collector) -> None:
     with (
         broker(otlpEndpoint=collector.address, otlpIntervalMs=1000) as server,
         rmqpy.Producer(server.namesrv) as producer,
@@ -106,7 +106,7 @@ def test_a_collector_is_sent_what_a_scrape_would_bring(collector: Collector) -> 
     assert "le" not in labels(latency)
 
 
-def test_a_collector_that_takes_nothing_is_logged_once_and_the_broker_goes_on(
+def test_failing_collector_is_logged_once_and_the_broker_continues(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 400
@@ -120,11 +120,11 @@ def test_a_collector_that_takes_nothing_is_logged_once_and_the_broker_goes_on(
             assert producer.send("orders", b"hello").ok
     told = [each.getMessage() for each in caplog.records if each.name == "rmqpy.monitor.push"]
     assert told == [
-        f"metrics are not taken, and will be tried again: the collector at {collector.address} did not take them"
+        f"cannot export metrics, retrying: the collector at {collector.address} did not accept the metrics"
     ]
 
 
-def test_metrics_are_written_to_the_log_where_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_metrics_are_logged_if_configured(caplog: pytest.LogCaptureFixture) -> None:
     written = threading.Event()
 
     class Waiting(logging.Handler):

@@ -1,1 +1,1 @@
-"""Administration of a cluster: one module per noun, each request to as many servers as it concerns."""
+"""Administration of a cluster: one module per noun. Requests go to every server concerned."""

@@ -1,5 +1,5 @@
-"""Users and policies of the brokers of a cluster, and of name servers with access control: each has tables of its own,
-and a change goes to all of them."""
+"""Users and policies of brokers, and of name servers with access control. Each server has its own tables; a change
+goes to all of them."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
@@ -33,7 +33,7 @@ from rmqpy.protocol.requests.clients import UnregisterClient
 
 
 class UserState(NamedTuple):
-    """One user at one broker."""
+    """One user on one broker."""
 
     broker: str
     name: str
@@ -42,7 +42,7 @@ class UserState(NamedTuple):
 
 
 class AccessRule(NamedTuple):
-    """One entry of a user's policies at one broker."""
+    """One entry of a user's policies on one broker."""
 
     broker: str
     user: str
@@ -54,7 +54,7 @@ class AccessRule(NamedTuple):
 
 
 class AccessAnswer(NamedTuple):
-    """What a broker would say to a request, and by which entry."""
+    """Decision of a broker about a request, and the deciding entry."""
 
     broker: str
     is_allowed: bool
@@ -62,16 +62,15 @@ class AccessAnswer(NamedTuple):
 
 
 class Authentication(NamedTuple):
-    """Whether a broker takes our requests for those of somebody it knows."""
+    """Whether a broker accepts the user of our requests."""
 
     broker: str
-    #: Why it does not; None where it does, as a broker without access control does for everybody.
+    #: The reason for a refusal; None if accepted, as by every broker without access control.
     refusal: str | None
 
 
 class MigratedAccount(NamedTuple):
-    """An account of ACL 1.0 at one broker, and whether a user was made of it: not where there is one of its
-    name."""
+    """An account of ACL 1.0 on one broker, and whether it was converted to a user: not if the name exists."""
 
     broker: str
     user: str
@@ -84,11 +83,11 @@ class Access(Part):
     """Users and policies of one cluster."""
 
     async def authentication(self) -> list[Authentication]:
-        """Ask every master that answers whether it knows who we are; nothing needs to be allowed for that."""
+        """Ask every reachable master whether it accepts our user, which requires no permission."""
         found = []
         for name, address in await self._brokers(None):
             try:
-                # Of no group: there is nothing to leave, and nothing that would need a permission.
+                # Without a group: there is nothing to leave, so no permission is needed.
                 await self._cluster.ask(address, UnregisterClient(client_id="authentication"))
             except AuthError as error:
                 found.append(Authentication(name, str(error)))
@@ -99,17 +98,17 @@ class Access(Part):
         return found
 
     async def users(self, broker: str | None = None) -> list[UserState]:
-        """Every user, at one broker or at all."""
+        """List all users of one broker or all."""
         return [
             UserState(name, user.username or "", user.user_type == "Super", user.user_status == "enable")
-            for name, _, told in await self._cluster.ask_each(await self._of(broker), ListUsers())
-            for user in told.body or ()
+            for name, _, reply in await self._cluster.ask_each(await self._of(broker), ListUsers())
+            for user in reply.body or ()
         ]
 
     async def create_user(
         self, name: str, secret: str, *, is_super: bool = False, broker: str | None = None
     ) -> list[str]:
-        """Make a user at one broker or at all; their names."""
+        """Create a user on one broker or all. Returns their names."""
         user = UserInfo(username=name, password=secret, user_type="Super" if is_super else "Normal")
         return await self._each(broker, CreateUser(username=name, body=user))
 
@@ -122,7 +121,7 @@ class Access(Part):
         is_enabled: bool | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change what is given of a user, at one broker or at all; their names."""
+        """Change the given fields of a user on one broker or all. Returns their names."""
         user = UserInfo(
             username=name,
             password=secret,
@@ -132,15 +131,15 @@ class Access(Part):
         return await self._each(broker, UpdateUser(username=name, body=user))
 
     async def delete_user(self, name: str, *, broker: str | None = None) -> list[str]:
-        """Remove a user with its policies, at one broker or at all; their names."""
+        """Delete a user and its policies on one broker or all. Returns their names."""
         return await self._each(broker, DeleteUser(username=name))
 
     async def rules(self, broker: str | None = None) -> list[AccessRule]:
-        """Every entry of every user's policies, at one broker or at all."""
+        """List all entries of all policies on one broker or all."""
         return [
             rule
-            for name, _, told in await self._cluster.ask_each(await self._of(broker), ListAcls())
-            for acl in told.body or ()
+            for name, _, reply in await self._cluster.ask_each(await self._of(broker), ListAcls())
+            for acl in reply.body or ()
             for rule in _rules(name, acl)
         ]
 
@@ -155,7 +154,7 @@ class Access(Part):
         kind: str = PolicyType.Custom.name,
         broker: str | None = None,
     ) -> list[str]:
-        """Give a user this entry, in the place of the one on that resource, at one broker or at all; their names."""
+        """Set a user's entry for a resource, replacing the previous one, on one broker or all. Returns their names."""
         entry = PolicyEntry(
             resource=resource, actions=list(actions), source_ips=list(sources), decision=decision
         )
@@ -171,7 +170,7 @@ class Access(Part):
         kind: str = PolicyType.Custom.name,
         broker: str | None = None,
     ) -> list[str]:
-        """Take the entry on a resource, or all of them, from a user, at one broker or at all; their names."""
+        """Delete a user's entry for a resource, or all entries, on one broker or all. Returns their names."""
         return await self._each(
             broker, DeleteAcl(subject=f"User:{user}", policy_type=kind, resource=resource)
         )
@@ -179,7 +178,7 @@ class Access(Part):
     async def check(
         self, user: str, action: str, resource: str, source: str, *, broker: str | None = None
     ) -> list[AccessAnswer]:
-        """Whether a user may do that from an address, at one broker or at all, and by which entry."""
+        """Check whether a user may act from an address, on one broker or all, and by which entry."""
         kind, name = _asked(action, resource, source)
         answers = []
         for each, address in await self._brokers(broker):
@@ -199,8 +198,8 @@ class Access(Part):
     async def migrate(
         self, accounts: Iterable[PlainAccount], *, broker: str | None = None
     ) -> list[MigratedAccount]:
-        """Make users with policies of accounts of ACL 1.0, at one broker or at all, as
-        `rmqpy.protocol.plain_acl.read` finds them in a file. A user that is there stays as it is."""
+        """Convert accounts of ACL 1.0, as parsed by `rmqpy.protocol.plain_acl.read`, to users with policies on one
+        broker or all. Existing users stay unchanged."""
         found, accounts = [], list(accounts)
         for name, address in await self._of(broker, is_change=True):
             known = {user.username for user in (await self._cluster.ask(address, ListUsers())).body or ()}
@@ -224,12 +223,12 @@ class Access(Part):
         return sorted((await self._cluster.masters(is_change=is_change)).items())
 
     async def _of(self, broker: str | None, *, is_change: bool = False) -> list[tuple[str, str]]:
-        """Whoever has users, or one broker."""
+        """The servers with users, or one broker."""
         brokers = await self._brokers(broker, is_change=is_change)
         return brokers if broker is not None else brokers + await self._name_servers()
 
     async def _name_servers(self) -> list[tuple[str, str]]:
-        """Those with access control: they have tables of their own, too."""
+        """Name servers with access control, which have their own tables."""
         found = []
         for address in self._cluster.name_servers.addresses:
             name = f"namesrv {address}"
@@ -249,7 +248,7 @@ class Access(Part):
 
 
 def _asked(action: str, resource: str, source: str) -> tuple[str, str]:
-    """Kind and name of a resource that may be asked about. Raises `ConfigError` for a question that no server has."""
+    """Return kind and name of a resource. Raises `ConfigError` for an invalid question."""
     kind, _, name = resource.partition(":")
     actions, kinds = (list(map(str, each)) for each in (Action, ResourceKind))
     if action.lower() not in map(str.lower, actions):
@@ -262,7 +261,7 @@ def _asked(action: str, resource: str, source: str) -> tuple[str, str]:
     try:
         ip_address(source)
     except ValueError:
-        raise ConfigError(f"{source!r} is not an address", hint="one like 10.0.0.7") from None
+        raise ConfigError(f"{source!r} is not an address", hint="write an address like 10.0.0.7") from None
     return kind, name
 
 

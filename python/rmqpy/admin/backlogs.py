@@ -1,4 +1,4 @@
-"""Backlogs of all groups at once: what waits for each, in as few requests as there are brokers."""
+"""Backlogs of all groups, with one request per broker."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from rmqpy.protocol.requests.progress import (
 
 
 class GroupBacklog(NamedTuple):
-    """Messages that one group has before it at one broker."""
+    """Pending messages of a group on one broker."""
 
     group: str
     topic: str
@@ -24,12 +24,12 @@ class GroupBacklog(NamedTuple):
 
 
 class GroupSummary(NamedTuple):
-    """One group, all its queues together."""
+    """One group over all its queues."""
 
     group: str
-    #: Messages that wait in all its topics, retries included.
+    #: Pending messages of all its topics, retries included.
     lag: int
-    #: Its topics, but for that of its retries.
+    #: Its topics, without the retry topic.
     topics: int
     retry_max: int
     #: Whether its members may consume.
@@ -41,28 +41,28 @@ class Backlogs(Part):
     """The backlogs of one cluster."""
 
     async def of_broker(self, broker: str) -> list[GroupBacklog]:
-        """Progress of every group in every queue of one broker."""
+        """Return progress of every group in every queue of one broker."""
         address = await self._cluster.master_of(broker)
-        # Of ordered topics and of the others.
+        # For ordered topics and for the others.
         return _rows(await self._cluster.ask(address, GetBrokerConsumeStats(is_order=False)))
 
     async def groups(self, *, with_system: bool = False) -> list[GroupSummary]:
-        """Every group with its lag, by name; those of RocketMQ itself only if asked for."""
+        """List every group with its lag, by name; RocketMQ's own only on request."""
         found: dict[str, dict[str, GroupTotal]] = {}
         asked = GetBrokerConsumeStats(wants_group_totals=True)
         for broker, address, stats in await self._cluster.ask_masters(asked):
-            for name, told in (await self._totals(address, stats)).items():
+            for name, total in (await self._totals(address, stats)).items():
                 if with_system or not names.is_system_group(name):
-                    found.setdefault(name, {})[broker] = told
+                    found.setdefault(name, {})[broker] = total
         return [_together(name, found[name]) for name in sorted(found)]
 
-    async def _totals(self, address: str, told: BrokerConsumeStats) -> Mapping[str, GroupTotal]:
-        """Of every group at one broker: brokers of ours add up, the answers of others have all queues."""
-        if told.group_totals is not None:
-            return told.group_totals
+    async def _totals(self, address: str, stats: BrokerConsumeStats) -> Mapping[str, GroupTotal]:
+        """Every group on one broker: rmqpy's brokers return totals, others all queues."""
+        if stats.group_totals is not None:
+            return stats.group_totals
         lags: dict[str, int] = {}
         topics: dict[str, list[str]] = {}
-        for row in _rows(told):
+        for row in _rows(stats):
             lags[row.group] = lags.get(row.group, 0) + max(0, row.end - row.committed)
             if not names.is_derived(row.topic):
                 topics.setdefault(row.group, []).append(row.topic)
@@ -78,24 +78,24 @@ class Backlogs(Part):
         }
 
 
-def _rows(told: BrokerConsumeStats) -> list[GroupBacklog]:
+def _rows(stats: BrokerConsumeStats) -> list[GroupBacklog]:
     return sorted(
         GroupBacklog(group, queue.topic, queue.queue_id, held.consumer_offset, held.broker_offset)
-        for table in told.consume_stats_list
+        for table in stats.consume_stats_list
         for group, each in table.items()
         for stats in each
         for queue, held in stats.offset_table.items()
     )
 
 
-def _together(name: str, told: Mapping[str, GroupTotal]) -> GroupSummary:
-    """One group, as its brokers tell it."""
-    totals = told.values()
+def _together(name: str, by_broker: Mapping[str, GroupTotal]) -> GroupSummary:
+    """One group, as reported by its brokers."""
+    totals = by_broker.values()
     return GroupSummary(
         name,
         sum(each.lag for each in totals),
         len({topic for each in totals for topic in each.topics}),
         next(iter(totals)).retry_max,
         all(each.consume_enable for each in totals),
-        list(told),
+        list(by_broker),
     )

@@ -1,7 +1,7 @@
-"""Certificates of servers, as a client of the cluster is shown them: which expire soon.
+"""Certificates of servers that expire soon.
 
-Asks for the certificate and for nothing else: whether it is trusted, and for the right name, the requests of other
-checks find out. Blocks for the time of a handshake; meant for a worker thread.
+Only fetches the certificate; other checks find out whether it is trusted and has the right name. Blocks for the time
+of a handshake: use a worker thread.
 """
 
 import socket
@@ -14,15 +14,15 @@ from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 from rmqpy.remoting.certificates import ends_soon
 
-_ADVICE: Final = "replace the file of tls.server.certPath there: it is read without a restart"
+_ADVICE: Final = "replace the file of tls.server.certPath there; it is reloaded without a restart"
 
 
 def expiry(address: str, tls: TLS, timeout: float) -> CheckResult | None:
-    """What is to be said of the certificate at this address; None where nothing is, or none is shown."""
+    """Return a warning about the certificate at this address, or None."""
     try:
         found = ends_soon(ssl.DER_cert_to_PEM_cert(_shown(address, tls, timeout)).encode())
     except (OSError, ConfigError):
-        # Where it does not answer, or not with a certificate, is another check's to say.
+        # Other checks report servers that do not answer or have no certificate.
         return None
     if found is None:
         return None

@@ -1,9 +1,8 @@
-"""`Admin` and `AsyncAdmin`: everything an operator asks a cluster, for threads and for event loops.
+"""`Admin` and `AsyncAdmin`: all operations on a cluster, for threads and for event loops.
 
-Owns the native client, and the one table of operations. The work is written as coroutines in the parts (`Topics`,
-`Groups`, …), each imported when it is first used: a command needs one, and all take a while. `Admin` drives such a
-coroutine to its end in the caller's thread, `AsyncAdmin` hands it to the event loop. Threads: an `Admin` any, an
-`AsyncAdmin` the one of its loop.
+Owns the native client and the table of operations. The parts (`Topics`, `Groups`, …) are coroutines, each imported on
+first use to keep commands fast. `Admin` runs a coroutine to its end in the caller's thread, `AsyncAdmin` in the event
+loop. Threads: an `Admin` any, an `AsyncAdmin` the one of its loop.
 """
 
 import functools
@@ -26,7 +25,7 @@ R = TypeVar("R")
 
 
 class _Operation(Generic[P, R]):
-    """A coroutine of a part as a method of `Admin`, which blocks, and of `AsyncAdmin`, which is awaited."""
+    """A coroutine of a part as a method: blocking on `Admin`, awaitable on `AsyncAdmin`."""
 
     def __init__(self, work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]) -> None:
         self._work = work
@@ -42,7 +41,7 @@ class _Operation(Generic[P, R]):
 
 
 class _Search(Generic[P, R]):
-    """The same for an asynchronous iterator, which is an ordinary one of `Admin`."""
+    """The same for an asynchronous iterator, a plain iterator on `Admin`."""
 
     def __init__(self, work: Callable[Concatenate[T, P], AsyncIterator[R]]) -> None:
         self._work = work
@@ -58,7 +57,7 @@ class _Search(Generic[P, R]):
 
 
 def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callable[..., Any]:
-    """The operation, bound to an admin where there is one; `block` is what `Admin` does with its result."""
+    """The operation, bound to an admin if there is one; `block` converts its result for `Admin`."""
     assert isinstance(work, _Work), "parts are placeholders where no type checker reads"
     part = work.part.load()
     function = getattr(part, work.name)
@@ -73,7 +72,7 @@ def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callabl
 
 
 def iterate(found: AsyncIterator[R]) -> Iterator[R]:
-    """What a coroutine finds, one by one, driven in the caller's thread."""
+    """Items of an asynchronous iterator, run in the caller's thread."""
 
     async def following() -> R:
         return await anext(found)
@@ -86,7 +85,7 @@ def iterate(found: AsyncIterator[R]) -> Iterator[R]:
 
 
 class _Part:
-    """Placeholder of a part that is imported when it is first used."""
+    """Placeholder for a part that is imported on first use."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -112,9 +111,12 @@ if TYPE_CHECKING:
     from rmqpy.admin.backlogs import Backlogs
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
+    from rmqpy.admin.group_health import GroupHealth
     from rmqpy.admin.groups import Groups
     from rmqpy.admin.half_messages import HalfMessages
     from rmqpy.admin.health import Health
+    from rmqpy.admin.history import Histories
+    from rmqpy.admin.in_flight import InFlightTable
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.online import Online
     from rmqpy.admin.promotion import Promotion
@@ -132,9 +134,12 @@ else:
     Backlogs = _Part("backlogs", "Backlogs")
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
+    GroupHealth = _Part("group_health", "GroupHealth")
     Groups = _Part("groups", "Groups")
     HalfMessages = _Part("half_messages", "HalfMessages")
     Health = _Part("health", "Health")
+    Histories = _Part("history", "Histories")
+    InFlightTable = _Part("in_flight", "InFlightTable")
     Messages = _Part("messages", "Messages")
     Online = _Part("online", "Online")
     Queues = _Part("queues", "Queues")
@@ -150,10 +155,10 @@ else:
 
 
 class _Operations:
-    """The table of operations, over a native client and the connection to a cluster."""
+    """Table of operations, over a native client and the connection to a cluster."""
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
-        #: The way to the cluster.
+        #: The connection to the cluster.
         self.client_config = ClientConfig.of(namesrv)
         self._client = Client(
             connect_timeout_ms=round(self.client_config.connect_timeout * 1_000),
@@ -170,7 +175,7 @@ class _Operations:
         return self._opened
 
     def left_out(self) -> Finding | None:
-        """Brokers that were left out of what was asked so far, for they have no master."""
+        """Brokers skipped so far because they have no master."""
         names = self._opened.left_out if self._opened is not None else ()
         return headless(names) if names else None
 
@@ -208,6 +213,8 @@ class _Operations:
     skip_backlog = _Operation(Groups.skip)
     clone_offsets = _Operation(Groups.clone)
     group_readable = _Operation(Groups.readable)
+    in_flight = _Operation(InFlightTable.of)
+    show_now = _Operation(InFlightTable.show_now)
 
     message = _Operation(Messages.get)
     messages_by_key = _Operation(Messages.by_key)
@@ -234,8 +241,10 @@ class _Operations:
     promote = _Operation(Promotion.promote)
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
+    group_health = _Operation(GroupHealth.of)
     broker_health = _Operation(Health.broker)
 
+    history = _Operation(Histories.history)
     broker_runtime = _Operation(Upkeep.runtime)
     broker_statistic = _Operation(Upkeep.statistic)
     broker_backlogs = _Operation(Backlogs.of_broker)
@@ -266,7 +275,7 @@ class _Operations:
 
 
 class Admin(_Operations):
-    """Looks after a cluster: topics, groups, messages, brokers, settings.
+    """Administers a cluster: topics, groups, messages, brokers, settings.
 
     ::
 
@@ -275,8 +284,8 @@ class Admin(_Operations):
             for row in admin.progress("billing"):
                 print(row.topic, row.queue_id, row.lag)
 
-    Raises `NameServerUnreachable`, `ConnectError` and `RequestTimeout` for servers that are away, `TopicNotFound` and
-    `GroupNotFound`, `AuthError`, and `BrokerError` with the broker's words for everything it refuses. Any thread.
+    Raises `NameServerUnreachable`, `ConnectError` and `RequestTimeout` for unreachable servers, `TopicNotFound`,
+    `GroupNotFound`, `AuthError`, and `BrokerError` with the broker's text for other refusals. Any thread.
     """
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
@@ -296,7 +305,7 @@ class Admin(_Operations):
 
 
 class AsyncAdmin(_Operations):
-    """`Admin` with coroutines, for the event loop it is entered in.
+    """`Admin` with coroutines, for the event loop that enters it.
 
     ::
 
@@ -305,7 +314,7 @@ class AsyncAdmin(_Operations):
     """
 
     async def close(self) -> None:
-        """Close the connections; operations under way raise `ClosedError`. Idempotent."""
+        """Close the connections; operations in progress raise `ClosedError`. Idempotent."""
         if self._opened is not None:
             opened, self._opened = self._opened, None
             assert isinstance(opened.caller, LoopCaller), "made by __aenter__"

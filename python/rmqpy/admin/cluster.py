@@ -1,50 +1,53 @@
-"""Members of a cluster: its brokers with their state, and the clients that are connected to them."""
+"""Members of a cluster: brokers with their state, and connected clients."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.connection import Part
 from rmqpy.admin.groups import Groups
 from rmqpy.errors import ConnectError, RequestTimeout
-from rmqpy.findings import Trouble, no_room
+from rmqpy.findings import Finding, Trouble, gone, no_room
 from rmqpy.protocol import troubles
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo, StringTable
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
-from rmqpy.protocol.requests.routes import MASTER_ID
+from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, GoneBroker
 
-#: With less room a broker of ours takes no messages, whatever its settings say.
+#: With less free space a broker of rmqpy refuses messages, regardless of its settings.
 FREE_BYTES_MIN: Final = 64 << 20
 
 _FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
 
 class BrokerState(NamedTuple):
-    """One registered broker. Its own state is None where it did not answer."""
+    """One registered broker. Its state is None if it did not answer."""
 
     cluster: str
     broker: str
     broker_id: int
     address: str
     version: str | None
-    #: Messages in and out in each of the last seconds.
+    #: Messages in and out per second, averaged over recent seconds.
     in_per_second: float | None
     out_per_second: float | None
-    #: Used part of the disk that holds the log.
+    #: The used share of the disk of the log.
     disk_used: float | None
-    #: Why it did not answer, or what is wrong with it, as `doctor` says.
+    #: The reason for no answer, or the problem that `doctor` reports.
     fault: str | None
-    #: Whether it answers, and takes no messages.
+    #: Whether it answers but refuses messages.
     refuses: bool = False
+    #: When it left the name servers, if it did not come back.
+    gone_since: datetime | None = None
 
     @property
     def is_master(self) -> bool:
-        """Whether it leads the brokers of its name."""
         return self.broker_id == MASTER_ID
 
     @property
     def answers(self) -> bool:
-        """Whether it told its state."""
+        """Whether it reported its state."""
         return self.disk_used is not None or self.version is not None
 
 
@@ -61,10 +64,11 @@ class ClientState(NamedTuple):
 
 
 class Cluster(Part):
-    """The brokers that name servers know, and the clients connected to them."""
+    """Brokers known to the name servers, and clients connected to them."""
 
-    async def brokers(self) -> list[BrokerState]:
-        """Every registered broker, by cluster, name and id; one that does not answer is listed, too."""
+    async def brokers(self, *, with_gone: bool = False) -> list[BrokerState]:
+        """List every registered broker by cluster, name and id, including those that do not answer; on request also
+        those that left within a day, as far as the name server knows."""
         info = await self._cluster.cluster_info()
         places = [
             (cluster, name, broker_id, address)
@@ -73,14 +77,17 @@ class Cluster(Part):
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
         ]
         servers = ((name, address) for _, name, _, address in places)
-        told = await self._cluster.outcomes(servers, GetBrokerRuntimeInfo())
-        return [_state(place, outcome) for place, (_, _, outcome) in zip(places, told, strict=True)]
+        outcomes = await self._cluster.outcomes(servers, GetBrokerRuntimeInfo())
+        states = [_state(place, outcome) for place, (_, _, outcome) in zip(places, outcomes, strict=True)]
+        if with_gone:
+            states += map(_gone_state, info.gone_brokers or ())
+        return sorted(states, key=lambda each: (each.cluster, each.broker, each.broker_id))
 
     async def clients(self, group: str | None = None) -> list[ClientState]:
-        """Connected producers and consumers, by group; with `group` the members of that one.
+        """List connected producers and consumers by group, or only the members of `group`.
 
-        A client that is in several groups is in the list once for each. Masters of the original are asked about
-        every consumer group by itself.
+        A client in several groups appears once for each. Apache's masters are asked about each consumer group
+        separately.
         """
         found: dict[tuple[str, str, str], ClientState] = {}
 
@@ -91,14 +98,14 @@ class Cluster(Part):
                 client.client_id, role, name, address, client.language, client.version, brokers
             )
 
-        for broker, address, told in await self._cluster.ask_masters(
+        for broker, address, reply in await self._cluster.ask_masters(
             GetAllProducerInfo(wants_consumers=True)
         ):
-            for name, producers in told.data.items():
+            for name, producers in reply.data.items():
                 if group in (None, name):
                     for producer in producers:
                         note("producer", name, producer, producer.remote_ip, broker)
-            consumers: Mapping[str, Sequence[Connection]] | None = told.consumers
+            consumers: Mapping[str, Sequence[Connection]] | None = reply.consumers
             if consumers is None:
                 consumers = await self._consumers(address, group)
             for name, members in consumers.items():
@@ -108,22 +115,22 @@ class Cluster(Part):
         return sorted(found.values(), key=lambda client: (client.group, client.role, client.client_id))
 
     async def _consumers(self, address: str, group: str | None) -> Mapping[str, Sequence[Connection]]:
-        """Members of groups at a broker that does not tell them all together."""
+        """Members of groups on a broker that does not report them together."""
         groups = Groups(self._cluster)
         names = [group] if group is not None else await groups.names(with_system=True)
         return {name: await groups.online(address, name) for name in names}
 
 
 def _state(
-    place: tuple[str, str, int, str], told: StringTable | ConnectError | RequestTimeout
+    place: tuple[str, str, int, str], outcome: StringTable | ConnectError | RequestTimeout
 ) -> BrokerState:
-    if isinstance(told, ConnectError | RequestTimeout):
-        return BrokerState(*place, None, None, None, None, str(told))
-    table = told.table
+    if isinstance(outcome, ConnectError | RequestTimeout):
+        return BrokerState(*place, None, None, None, None, str(outcome))
+    table = outcome.table
     found = troubles.read(table)
     free = free_bytes(table)
     if not found and free is not None and free < FREE_BYTES_MIN:
-        # Another release's.
+        # From another release.
         found = [Trouble("", "bad", no_room(place[1], "its log", 100.0, free), refuses=True)]
     return BrokerState(
         *place,
@@ -136,8 +143,51 @@ def _state(
     )
 
 
+def gone_checks(views: Iterable[ClusterInfo]) -> Iterator[CheckResult]:
+    """Brokers that were lost, and that no name server knows any more. To stop one is an operator's decision."""
+    known = list(views)
+    live = {
+        (name, broker_id)
+        for view in known
+        for name, broker in view.broker_addr_table.items()
+        for broker_id in broker.broker_addrs
+    }
+    found: dict[tuple[str, int], GoneBroker] = {}
+    for view in known:
+        for each in view.gone_brokers or ():
+            place = (each.broker_name, each.broker_id)
+            # Name servers may have noticed at different times: the last one still had it.
+            if (
+                place not in live
+                and not each.is_stopped
+                and (place not in found or each.gone_millis < found[place].gone_millis)
+            ):
+                found[place] = each
+    for (name, broker_id), each in sorted(found.items()):
+        check = f"broker {name}" if broker_id == MASTER_ID else f"slave {broker_id} of {name}"
+        yield CheckResult(check, "bad", *_gone_finding(each))
+
+
+def _gone_state(each: GoneBroker) -> BrokerState:
+    return BrokerState(
+        *(each.cluster, each.broker_name, each.broker_id, each.broker_addr),
+        *(None, None, None, None),
+        fault=_gone_finding(each).found,
+        gone_since=_since(each),
+    )
+
+
+def _gone_finding(each: GoneBroker) -> Finding:
+    return gone(each.broker_addr, _since(each), is_stopped=each.is_stopped)
+
+
+def _since(each: GoneBroker) -> datetime:
+    """The name server reports a time span, since clocks differ."""
+    return datetime.now(UTC) - timedelta(milliseconds=each.gone_millis)
+
+
 def free_bytes(runtime: Mapping[str, str]) -> int | None:
-    """The room where a broker's log lies, of what it tells of itself."""
+    """The free space for a broker's log, from its runtime information."""
     found = _FREE.search(runtime.get("commitLogDirCapacity", ""))
     if found is None:
         return None

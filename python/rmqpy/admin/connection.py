@@ -1,7 +1,7 @@
-"""Connection of the administration to a cluster: one caller, its name servers, and the time one answer may take.
+"""Connection of the administration to a cluster: caller, name servers and timeout.
 
-Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `AdminConnection.ask`, the one place
-where an advertised address is replaced by the one to connect to. Threads: those of the caller.
+Owns nothing to close. Every request of `rmqpy.admin` goes through `AdminConnection.ask`, the only place that replaces
+advertised addresses. Threads: those of the caller.
 """
 
 import time
@@ -22,47 +22,47 @@ from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
 
-#: Where brokers may be missing: so long are those waited for that have not answered when others have.
+#: If brokers may be missing: how long to wait for the rest once some have answered.
 _LATE_AFTER_S: Final = 0.3
-#: So long is a broker that was found silent not asked again there.
+#: How long a silent broker is then not asked again.
 _SILENT_S: Final = 5.0
 
 
 class Missing(NamedTuple):
-    """A broker whose part of a list is missing, and why."""
+    """A broker without data in a list, and the reason."""
 
     broker: str
     fault: str
 
 
-#: Where it is set, a broker that is away is noted here and left out of lists; where it is not, it is an error.
+#: If set, unreachable brokers are recorded here and left out of lists; otherwise they are errors.
 MISSING: Final[ContextVar[list[Missing]]] = ContextVar("MISSING")
 
 
 def note_missing() -> list[Missing]:
-    """Leave out brokers that are away from what this task asks from now on; those that were."""
+    """Leave out unreachable brokers in this task from now on. Returns them."""
     missing: list[Missing] = []
     MISSING.set(missing)
     return missing
 
 
 class AdminConnection:
-    """A cluster, as far as it is needed to ask its servers."""
+    """The parts of a cluster needed to ask its servers."""
 
     def __init__(self, caller: Caller, config: ClientConfig) -> None:
         self.caller = caller
         self.timeout = config.request_timeout
-        #: How connections are encrypted; None where they are not.
+        #: TLS of the connections; None for plain ones.
         self.tls = config.tls
         self.name_servers = NameServers(config.namesrv, timeout=self.timeout, unit=config.unit)
         self._addresses = dict(config.address_map)
-        #: Names of brokers that were left out of what was asked, for they have no master.
+        #: Names of brokers that were skipped because they have no master.
         self.left_out: set[str] = set()
-        #: Brokers that were silent where they may be missing: address → until when that counts, and what it is.
+        #: Silent brokers while brokers may be missing: address → until when, and the broker.
         self._silent: dict[str, tuple[float, str]] = {}
 
     async def ask(self, address: str, ask: Request[R]) -> R:
-        """The reply of one server."""
+        """Return the reply of one server."""
         reachable = self.reachable(address)
         if (known := self._known_silent(reachable)) is not None:
             raise known
@@ -73,7 +73,7 @@ class AdminConnection:
             raise
 
     async def ask_unless(self, code: int, address: str, ask: Request[R]) -> R | None:
-        """The reply of one server, or None where it answers with this code."""
+        """Return the reply of one server, or None if it answers with this code."""
         try:
             return await self.ask(address, ask)
         except RocketMQError as error:
@@ -84,9 +84,10 @@ class AdminConnection:
     async def outcomes(
         self, servers: Iterable[tuple[str, str]], ask: Request[R]
     ) -> list[tuple[str, str, R | ConnectError | RequestTimeout]]:
-        """The reply of each of these servers, names and addresses, or that it is away; all are asked at once.
+        """Ask all these servers, names and addresses, concurrently. Returns each reply, or that the server is
+        unreachable.
 
-        Where brokers may be missing, the answers of the others do not wait long for one that is silent.
+        If brokers may be missing, the others do not wait long for a silent one.
         """
         began = time.monotonic()
         calls: list[tuple[str, str, str, Call | RequestTimeout]] = []
@@ -104,7 +105,7 @@ class AdminConnection:
             try:
                 if not call.done():
                     waited = time.monotonic() - began
-                    text = f"{reachable} did not answer in time: within {waited:.1f} s, as others did"
+                    text = f"{reachable} did not answer in time, within {waited:.1f} s as others did"
                     raise RequestTimeout(text, broker=reachable)
                 check_transport(call, reachable)
             except (ConnectError, RequestTimeout) as away:
@@ -116,23 +117,23 @@ class AdminConnection:
         return found
 
     async def notice_silent(self, servers: Iterable[tuple[str, str]]) -> None:
-        """Where brokers may be missing: finds those of these that are silent, before they are asked one by one."""
+        """If brokers may be missing, find the silent ones before they are asked one by one."""
         if MISSING.get(None) is not None:
             await self.outcomes(servers, GetBrokerRuntimeInfo())
 
     async def _wait(self, calls: list[Call], began: float) -> None:
-        """Until all have an outcome, or, where brokers may be missing, only those have none that are silent."""
+        """Wait for all, or, if brokers may be missing, until only silent ones are left."""
         if MISSING.get(None) is not None:
             until = began + _LATE_AFTER_S
             in_time = [await self.caller.wait(call, max(0.0, until - time.monotonic())) for call in calls]
             if any(in_time):
                 return
-            # Nobody is ahead of the others.
+            # None has answered yet.
         for call in calls:
             await self.caller.wait(call)
 
     def _known_silent(self, reachable: str) -> RequestTimeout | None:
-        """Where brokers may be missing: what is known of one that was silent a moment ago."""
+        """If brokers may be missing, return the known state of one that was silent recently."""
         if MISSING.get(None) is None:
             return None
         until, text = self._silent.get(reachable, (0.0, ""))
@@ -145,7 +146,7 @@ class AdminConnection:
             self._silent[reachable] = (now + _SILENT_S, str(silent.args[0]))
 
     async def ask_each(self, servers: Iterable[tuple[str, str]], ask: Request[R]) -> list[tuple[str, str, R]]:
-        """The reply of each of these servers. One that is away is an error, or missing: see `MISSING`."""
+        """Return the reply of each of these servers. An unreachable one is an error, or missing: see `MISSING`."""
         found = []
         for name, address, outcome in await self.outcomes(servers, ask):
             with self.may_miss(name):
@@ -156,7 +157,7 @@ class AdminConnection:
 
     @contextmanager
     def may_miss(self, name: str) -> Iterator[None]:
-        """Asks one server: where it is away, what is asked inside is missing, or an error; see `MISSING`."""
+        """Context of requests to one server, which is missing or an error if unreachable; see `MISSING`."""
         try:
             yield
         except (ConnectError, RequestTimeout) as away:
@@ -166,33 +167,33 @@ class AdminConnection:
             missing.append(Missing(name, str(away)))
 
     async def ask_masters(self, ask: Request[R]) -> list[tuple[str, str, R]]:
-        """The reply of each master, with its name and address, by name."""
+        """Return the reply of each master with its name and address, by name."""
         return await self.ask_each(sorted((await self.masters()).items()), ask)
 
     async def look_up(self, ask: Request[R]) -> R:
-        """The reply of any name server."""
+        """Return the reply of any name server."""
         return await self.name_servers.ask(self.caller, ask)
 
     def reachable(self, address: str) -> str:
-        """The address to connect to for an advertised one."""
+        """Return the address to connect to for an advertised one."""
         return self._addresses.get(address, address)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers, as some name server sees them."""
+        """Return all brokers, as one name server knows them."""
         return await self.look_up(GetClusterInfo())
 
     async def masters(
         self, cluster: str | None = None, *, is_change: bool = False, instead: str = ""
     ) -> dict[str, str]:
-        """Name to address of every master of the cluster; the cluster may be left out where there is only one.
+        """Return name → address of every master of the cluster, which may be omitted if there is only one.
 
-        A name without a master is left out, which is noted. A change is not made on half of the brokers: then this
-        raises `RocketMQError`, which also says what can be done `instead`.
+        A name without a master is skipped and recorded. A change must not reach only half of the brokers: then this
+        raises `RocketMQError`, which also offers what to do `instead`.
         """
         info = await self.cluster_info()
         if cluster is None:
             if len(info.cluster_addr_table) > 1:
-                raise ConfigError(f"name one of the clusters {', '.join(sorted(info.cluster_addr_table))}")
+                raise ConfigError(f"choose one of the clusters {', '.join(sorted(info.cluster_addr_table))}")
             cluster = next(iter(info.cluster_addr_table), "")
         found = {
             name: address
@@ -212,15 +213,15 @@ class AdminConnection:
         return found
 
     async def every_master(self) -> list[tuple[str, str]]:
-        """Name and address of the masters of all clusters, by name; those without one are left out."""
+        """Return name and address of the masters of all clusters, by name, without brokers that have none."""
         brokers = (await self.cluster_info()).broker_addr_table
         found = {name: address for name, data in brokers.items() if (address := master(data)) is not None}
         self._leave_out(brokers.keys() - found.keys(), is_change=False)
         return sorted(found.items())
 
     async def tell(self, brokers: Mapping[str, str], ask: Request[R], done: str) -> None:
-        """Have each of these brokers, name to address, change something. Where some fail, the others have changed: the
-        error says which have, in the words of `done`."""
+        """Send a change to each of these brokers, name → address. If some fail, the others have changed: the error
+        names them, in the words of `done`."""
         made, failed = [], {}
         for name, address in sorted(brokers.items()):
             try:
@@ -236,12 +237,12 @@ class AdminConnection:
                 f"{name}: {error.args[0] if error.args else error}" for name, error in failed.items()
             )
             raise RocketMQError(
-                f"{done} at {', '.join(made)}, and not at {reasons}",
-                hint="run it again with --if-not-exists when that is mended",
+                f"{done} on {', '.join(made)}, but not on {reasons}",
+                hint="fix the cause, then run it again with --if-not-exists",
             )
 
     def masters_in(self, route: TopicRoute, *, is_change: bool = False) -> dict[str, str]:
-        """The same of the brokers that have a topic, by name."""
+        """The same for the brokers that have a topic, by name."""
         found = masters(route)
         self._leave_out(
             {broker.broker_name for broker in route.broker_datas} - found.keys(), is_change=is_change
@@ -256,25 +257,25 @@ class AdminConnection:
             raise RocketMQError(f"{finding.found}: nothing was changed", hint=finding.advice + instead)
         self.left_out |= set(names)
         if (missing := MISSING.get(None)) is not None:
-            missing += [Missing(name, "no master of it is registered") for name in sorted(names)]
+            missing += [Missing(name, "it has no registered master") for name in sorted(names)]
 
     async def master_of(self, broker: str) -> str:
-        """The address of one broker's master. Raises `ConfigError` for a broker that is not known."""
+        """Return the address of one broker's master. Raises `ConfigError` for an unknown broker."""
         brokers = await self.masters()
         if broker not in brokers:
             raise ConfigError(
-                f"no broker {broker!r} has a master", hint=f"there are {', '.join(sorted(brokers))}"
+                f"no broker {broker!r} has a master", hint=f"known brokers: {', '.join(sorted(brokers))}"
             )
         return brokers[broker]
 
 
 def master(broker: BrokerData) -> str | None:
-    """The address of a group's master, when it has one."""
+    """Return the address of a group's master, if it has one."""
     return broker.broker_addrs.get(MASTER_ID)
 
 
 def masters(route: TopicRoute) -> dict[str, str]:
-    """Name to address of every master that has a topic."""
+    """Return name → address of every master that has a topic."""
     found = {broker.broker_name: master(broker) for broker in route.broker_datas}
     return {name: address for name, address in found.items() if address is not None}
 
@@ -282,8 +283,8 @@ def masters(route: TopicRoute) -> dict[str, str]:
 class Part:
     """One noun of the administration: coroutines over a connection.
 
-    `rmqpy.remoting.client.run` drives them in a thread, an event loop awaits them. What fails half-way leaves the
-    earlier servers changed; asking again is harmless.
+    `rmqpy.remoting.client.run` drives them in a thread, an event loop awaits them. A failure midway leaves earlier
+    servers changed; repeating the call is harmless.
     """
 
     def __init__(self, cluster: AdminConnection) -> None:

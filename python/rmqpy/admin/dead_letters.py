@@ -1,7 +1,7 @@
-"""Dead letters: messages whose group has used up its retries; listed, sent again, deleted.
+"""Dead letters: messages that exhausted the retries of their group; list, resend, delete.
 
-A dead-letter topic is an ordinary one: sending a message again leaves it there, for nothing in a log is ever changed.
-What is sent again is marked instead, and found by the id that it shares with its dead letter.
+A dead-letter topic is a normal topic: resending a message leaves it there, because logs are never modified. Resent
+copies are marked and found by the id that they share with the dead letter.
 """
 
 from collections.abc import AsyncIterator
@@ -18,9 +18,9 @@ from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
 
-#: Property with the id that a producer gives a message.
+#: The property with the producer's id of a message.
 UNIQUE_ID: Final = "UNIQ_KEY"
-#: Property of a message that was a dead letter: the broker's id of that.
+#: The property of a resent message with the broker's id of its dead letter.
 RESENT_FROM: Final = "DLQ_RESENT_FROM"
 
 
@@ -29,7 +29,7 @@ class DeadLetterCount(NamedTuple):
 
     group: str
     messages: int
-    #: When the last one came, in ms since the epoch; 0 when there is none.
+    #: Store time of the newest one, in ms since the epoch; 0 without any.
     last_ms: int
 
 
@@ -43,14 +43,14 @@ class DeadLetters(Part):
         self._messages = Messages(cluster)
 
     async def counts(self) -> list[DeadLetterCount]:
-        """Every group that has dead letters, by name."""
+        """List every group with dead letters, by name."""
         counts: dict[str, DeadLetterCount] = {}
         asked = GetBrokerConsumeStats(wants_dead_letter_totals=True)
-        for _, _, told in await self._cluster.ask_masters(asked):
-            if told.dead_letter_totals is None:
-                # A broker of the original: each group is asked about by itself, at all brokers.
+        for _, _, stats in await self._cluster.ask_masters(asked):
+            if stats.dead_letter_totals is None:
+                # A broker of Apache: each group is asked for separately, at all brokers.
                 return await self._counted()
-            for group, held in told.dead_letter_totals.items():
+            for group, held in stats.dead_letter_totals.items():
                 known = counts.get(group, DeadLetterCount(group, 0, 0))
                 last_ms = max(known.last_ms, held.last_timestamp)
                 counts[group] = DeadLetterCount(group, known.messages + held.messages, last_ms)
@@ -67,9 +67,9 @@ class DeadLetters(Part):
         return counts
 
     async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
-        """Dead letters of a group, oldest first within a queue. Raises `GroupNotFound`.
+        """Yield dead letters of a group, oldest first within a queue. Raises `GroupNotFound`.
 
-        A group that was deleted may have some; one that exists and never had any has no topic for them.
+        A deleted group may have some; a group that never had any has no topic for them.
         """
         topic = names.dead_letter_topic(group)
         for queue in await self._queues(group):
@@ -79,7 +79,7 @@ class DeadLetters(Part):
     async def get(
         self, group: str, broker: str, queue_id: int, offset: int
     ) -> tuple[QueueState, ReceivedMessage]:
-        """One dead letter of a group, by its place. Raises `GroupNotFound`, `MessageNotFound`."""
+        """Return one dead letter of a group, by its position. Raises `GroupNotFound`, `MessageNotFound`."""
         topic = names.dead_letter_topic(group)
         for queue in await self._queues(group):
             if (queue.broker, queue.queue_id) == (broker, queue_id) and queue.begin <= offset < queue.end:
@@ -96,14 +96,13 @@ class DeadLetters(Part):
         to_origin: bool = False,
         body: bytes | None = None,
     ) -> str:
-        """Send a dead letter again: to its group alone, or with `to_origin` to the topic it was sent to first, where
-        every group that subscribes gets it; with another `body` where one is given. Its count of attempts starts over.
-        The broker's id of the new message.
+        """Resend a dead letter to its group only, or with `to_origin` to its original topic for every subscribed group,
+        optionally with another `body`. Its attempts start over. Returns the broker's id of the new message.
 
-        The new message says in its property `DLQ_RESENT_FROM` which dead letter it was: see `resent`. A group that
-        consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
+        The property `DLQ_RESENT_FROM` of the new message names the dead letter: see `resent`. A group that consumes
+        in order or by POP does not read its retry topic: use `to_origin`.
         """
-        # Without an id of its producer it gets one: both are found by it.
+        # A message without a producer's id gets one: both are found by it.
         ids = {UNIQUE_ID: message.message_id, RESENT_FROM: message.offset_message_id}
         properties = properties_of(message) | ids
         origin = properties.get(ORIGIN)
@@ -113,9 +112,9 @@ class DeadLetters(Part):
         return await send_again(self._cluster, queue.address, topic, message, properties, body)
 
     async def resent(self, group: str, queue: QueueState, message: ReceivedMessage) -> list[ReceivedMessage]:
-        """What `resend` has sent of a dead letter, as far as its broker still has it; oldest first.
+        """Return what `resend` has sent of a dead letter, as far as its broker still has it; oldest first.
 
-        Found by the id that both have, so that the broker's index has to have taken it up, which it does at once.
+        Both share an id, which the broker's index finds shortly after the message is stored.
         """
         found: list[ReceivedMessage] = []
         for topic in {names.retry_topic(group), message.properties.get(ORIGIN, message.topic)}:
@@ -124,7 +123,7 @@ class DeadLetters(Part):
         return sorted(found, key=lambda each: each.stored_at)
 
     async def purge(self, group: str) -> int:
-        """Delete the dead-letter topic of a group: how many messages it held. The next dead letter makes a new one.
+        """Delete the dead-letter topic of a group and return its number of messages. The next dead letter recreates it.
 
         Raises `GroupNotFound`.
         """
@@ -134,7 +133,7 @@ class DeadLetters(Part):
         return sum(queue.end - queue.begin for queue in queues)
 
     async def _queues(self, group: str) -> list[QueueState]:
-        """The queues of its dead letters; none for a group that exists and never had any."""
+        """The queues of its dead letters; empty if the group never had any."""
         try:
             return await self._topics.describe(names.dead_letter_topic(group))
         except TopicNotFound:

@@ -1,4 +1,4 @@
-"""Exposure: who gets in at a server that others can connect to, and who may listen on the way. Pure; any thread."""
+"""Exposure: unauthenticated access to servers that others can reach, and unencrypted connections. Pure; any thread."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from rmqpy.config.addresses import is_loopback, parse
 
 
 class Exposure(NamedTuple):
-    """What strangers may do, and what to do about it."""
+    """What strangers can do, and the remedy."""
 
     found: str
     advice: str
 
 
 def of_broker(address: str, settings: Mapping[str, str]) -> Iterator[Exposure]:
-    """What strangers may do at a broker with these settings."""
+    """What strangers can do to a broker with these settings."""
     if _is_closed(address, settings):
         return
-    advice = "let it ask who they are: docs/security.md; or let it listen on loopback alone"
+    advice = "enable authentication: docs/security.md; or listen on loopback only"
     if (fault := _unknown_users(settings)) is not None:
         yield Exposure(fault, advice)
     yield from _listeners(settings)
 
 
 def of_name_server(address: str, settings: Mapping[str, str]) -> Iterator[Exposure]:
-    """What strangers may do at a name server with these settings."""
+    """What strangers can do to a name server with these settings."""
     if _is_closed(address, settings):
         return
     if not _asks(settings):
-        found = "whoever can connect may register and remove brokers: it has no access control"
-        yield Exposure(found, "let it ask who they are: docs/security.md; or let it listen on loopback alone")
+        found = "any client can register and remove brokers: access control is off"
+        yield Exposure(found, "enable authentication: docs/security.md; or listen on loopback only")
     elif settings.get("registrationAuthenticationEnabled") == "false":
-        found = "whoever can connect may register and remove brokers: registrationAuthenticationEnabled=false"
-        advice = "give brokers innerClientAuthenticationCredentials, and take the setting away"
+        found = "any client can register and remove brokers: registrationAuthenticationEnabled=false"
+        advice = "set innerClientAuthenticationCredentials on brokers, and remove the setting"
         yield Exposure(found, advice)
     yield from _listeners(settings)
 
@@ -55,21 +55,23 @@ def _unknown_users(settings: Mapping[str, str]) -> str | None:
         settings.get(key) == "true" for key in ("authenticationEnabled", "authorizationEnabled")
     )
     if not is_authenticated and not is_authorized:
-        return "whoever can connect may do everything: it has no access control"
+        return "any client can do everything: access control is off"
     if not is_authenticated:
-        return "users are not asked to prove who they are: authenticationEnabled is off"
-    return None if is_authorized else "whoever has a key may do everything: authorizationEnabled is off"
+        return "users are not verified: authenticationEnabled is off"
+    return None if is_authorized else "every user may do everything: authorizationEnabled is off"
 
 
 def _listeners(settings: Mapping[str, str]) -> Iterator[Exposure]:
-    """Signatures do not hide a request, nor keep it from being changed or sent again: encryption does."""
+    """Signatures do not hide a request or protect it against changes and replay: encryption does."""
     if not _asks(settings):
         return
     has_certificate = settings.get("tls.server.certPath") or settings.get("tls.test.mode.enable") == "true"
     mode = settings.get("tls.server.mode")
     if not has_certificate or mode == "disabled":
-        found = "requests are signed, but not encrypted: who is between can read, change and repeat them"
+        found = (
+            "requests are signed but not encrypted: attackers on the network can read, change and replay them"
+        )
         yield Exposure(found, "set tls.server.certPath and tls.server.keyPath: docs/tls.md")
     elif mode == "permissive":
-        found = "requests that are not encrypted are served, too: tls.server.mode=permissive"
+        found = "unencrypted requests are accepted: tls.server.mode=permissive"
         yield Exposure(found, "set tls.server.mode=enforcing, once all clients use TLS: docs/tls.md")

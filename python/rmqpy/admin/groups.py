@@ -1,6 +1,6 @@
-"""Consumer groups of a cluster: their settings, members, lag and offsets.
+"""Consumer groups of a cluster: settings, members, lag and offsets.
 
-A group lives on each master of its cluster.
+A group exists on each master of its cluster.
 """
 
 import dataclasses
@@ -45,17 +45,19 @@ class Progress(NamedTuple):
     queue_id: int
     offset: int
     end: int
-    #: How long ago the next message to consume was stored; 0 when there is none.
+    #: Age of the next message to consume; 0 without one.
     behind_ms: int
+    #: Messages delivered to members and not finished. Apache's broker does not count popped ones.
+    in_flight: int = 0
 
     @property
     def lag(self) -> int:
-        """Messages that wait, including those that a filter will skip."""
+        """Pending messages, including those that a filter will skip."""
         return max(0, self.end - self.offset)
 
 
 class Member(NamedTuple):
-    """One client of a group. Its subscriptions are None when it did not report them."""
+    """One client of a group. Its subscriptions are None if it did not report them."""
 
     client_id: str
     address: str
@@ -66,7 +68,7 @@ class Member(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One queue of a group that moves, or would."""
+    """One queue of a group that moves, or would move."""
 
     broker: str
     topic: str
@@ -76,7 +78,7 @@ class Move(NamedTuple):
 
 
 class _GroupQueue(NamedTuple):
-    """A queue, its broker, and where a group stands in it."""
+    """A queue, its broker, and the group's offset in it."""
 
     broker: str
     address: str
@@ -92,19 +94,19 @@ class Groups(Part):
         self._topics = Topics(cluster)
 
     async def names(self, *, with_system: bool = False) -> list[str]:
-        """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
+        """List all groups, sorted; RocketMQ's own only on request."""
         tables = await self.tables()
         every = {name for table in tables.values() for name in table}
         return sorted(name for name in every if with_system or not names.is_system_group(name))
 
     async def describe(self, name: str) -> dict[str, SubscriptionGroup]:
-        """The settings of a group on each broker. Raises `GroupNotFound`."""
+        """Return the settings of a group on each broker. Raises `GroupNotFound`."""
         tables = await self.tables()
         found = {broker: table[name] for broker, table in tables.items() if name in table}
         if not found:
             meant = nearest(name, {group for table in tables.values() for group in table})
-            hint = f"did you mean {meant!r}?" if meant else "rmqpy group list shows those there are"
-            raise GroupNotFound(f"there is no group {name!r}", hint=hint)
+            hint = f"did you mean {meant!r}?" if meant else "list groups with rmqpy group list"
+            raise GroupNotFound(f"group {name!r} does not exist", hint=hint)
         return found
 
     async def create(
@@ -118,12 +120,12 @@ class Groups(Part):
         cluster: str | None = None,
         exist_ok: bool = False,
     ) -> list[str]:
-        """Make the group on every master; the names of the brokers that did not have it.
+        """Create the group on every master. Returns the brokers that did not have it.
 
-        `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: of its retry
-        topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. What is not given is as
-        RocketMQ has it. A group that exists on any master raises `GroupExists`, and nothing is changed; with `exist_ok`
-        it stays as it is there. `update_group` changes one.
+        `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: queues of its retry
+        topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. Others default to
+        RocketMQ's values. If the group exists on any master, raises `GroupExists` and changes nothing; with
+        `exist_ok` it stays unchanged there. `update_group` changes one.
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
@@ -132,13 +134,13 @@ class Groups(Part):
         known = [broker for broker in brokers if name in tables.get(broker, ())]
         if known and not exist_ok:
             raise GroupExists(
-                f"group {name!r} exists ({', '.join(sorted(known))})",
-                hint=f"rmqpy group create {name} --if-not-exists leaves it, rmqpy group alter {name} changes it",
+                f"group {name!r} already exists ({', '.join(sorted(known))})",
+                hint=f"keep it with --if-not-exists, or change it with rmqpy group alter {name}",
             )
         brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
         ask = UpdateAndCreateSubscriptionGroup(body=body)
-        await self._cluster.tell(brokers, ask, f"group {name!r} was made")
+        await self._cluster.tell(brokers, ask, f"group {name!r} was created")
         return sorted(brokers)
 
     async def alter(
@@ -150,20 +152,20 @@ class Groups(Part):
         consume: bool | None = None,
         broadcast: bool | None = None,
     ) -> list[str]:
-        """Change some settings of a group where it exists. Raises `GroupNotFound`."""
+        """Change settings of a group on the brokers that have it. Raises `GroupNotFound`."""
         changes = _given(retry_max, retry_queues, consume, broadcast)
         if not changes:
             raise ConfigError("nothing to change: name a setting")
         brokers = await self._cluster.masters(is_change=True)
         known = await self.describe(name)
         for broker, group in known.items():
-            # Attributes in a request are changes, and nothing is to change there.
+            # Attributes in a request are changes, and there are none here.
             body = dataclasses.replace(group, attributes={}, **changes)
             await self._cluster.ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(known)
 
     async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
-        """Delete a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
+        """Delete a group, but not its retry and dead-letter topics: they may hold messages. Raises `GroupNotFound`."""
         brokers = await self._cluster.masters(is_change=True)
         known = await self.describe(name)
         for broker in known:
@@ -173,15 +175,15 @@ class Groups(Part):
         return sorted(known)
 
     async def progress(self, name: str, topic: str | None = None) -> list[Progress]:
-        """Progress of a group in every queue it consumes, by topic, broker and queue.
+        """Return progress of a group in every queue it consumes, by topic, broker and queue.
 
-        Raises `GroupNotFound`, and `TopicNotFound` for a topic that is named and does not exist.
+        Raises `GroupNotFound`, and `TopicNotFound` if the given topic does not exist.
         """
         await self._check_names(name, topic)
         return await self.known_progress(name, topic)
 
     async def known_progress(self, name: str, topic: str | None = None) -> list[Progress]:
-        """`progress` of a group that is known: brokers take another one for a group without progress."""
+        """`progress` of a group known to exist: brokers report no progress for unknown ones."""
         rows = []
         asked = GetConsumeStats(consumer_group=name, topic=topic)
         for broker, address, stats in await self._cluster.ask_masters(asked):
@@ -197,13 +199,14 @@ class Groups(Part):
                     held.consumer_offset,
                     held.broker_offset,
                     behind.get(queue, 0) if held.broker_offset > held.consumer_offset else 0,
+                    max(0, held.pull_offset - held.consumer_offset),
                 )
                 for queue, held in stats.offset_table.items()
             ]
         return sorted(rows, key=lambda row: (row.topic, row.broker, row.queue_id))
 
     async def members(self, name: str) -> list[Member]:
-        """The clients that are in the group now, with what each subscribes to, by client id."""
+        """Return the clients in the group with their subscriptions, by client id."""
         await self.describe(name)
         found: dict[str, Member] = {}
         for broker, address in (await self._cluster.masters()).items():
@@ -225,15 +228,15 @@ class Groups(Part):
         return sorted(found.values())
 
     async def online(self, address: str, name: str) -> Sequence[Connection]:
-        """The clients that one broker knows in a group."""
+        """The clients of a group that one broker knows."""
         ask = GetConsumerConnectionList(consumer_group=name)
         online = await self._cluster.ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, address, ask)
         return online.connection_set if online else ()
 
     async def stack(self, name: str, client_id: str) -> str:
-        """Stack of each thread of a member, as its language prints it. Raises `GroupNotFound`.
+        """Return the thread stacks of a member, in the format of its language. Raises `GroupNotFound`.
 
-        For a member that is offline or does not answer, raises the error of the broker that was asked last.
+        If the member is offline or does not answer, raises the error of the last broker asked.
         """
         await self.describe(name)
         ask = GetConsumerRunningInfo(consumer_group=name, client_id=client_id, jstack_enable=True)
@@ -259,17 +262,17 @@ class Groups(Part):
         offset: int | None = None,
         dry_run: bool = False,
     ) -> list[Move]:
-        """Reset the offsets of a group in a topic: to an end, to a time, or of one queue to an offset.
+        """Reset the offsets of a group in a topic: to an end, to a time, or one queue to an offset.
 
-        `broker` and `queue_id` name the queues that move, all otherwise; a queue that several brokers have needs its
-        broker. Takes effect at the next pull, whether members are online or not; messages they have already fetched
-        may still be handled. With `dry_run` nothing moves. Raises `GroupNotFound`, `TopicNotFound`, and `ConfigError`
-        for a queue that is not there and an offset outside of its queue; then nothing has moved.
+        `broker` and `queue_id` select queues, all by default; a queue id that several brokers have needs its broker.
+        Takes effect at the next pull, whether members are online or not; messages already fetched may still be
+        handled. With `dry_run` nothing moves. Raises `GroupNotFound`, `TopicNotFound`, and `ConfigError` for an
+        unknown queue or an offset outside it; then nothing has moved.
         """
         if isinstance(to, str) and (to := end_of(to) or to) not in ("begin", "end"):
             raise ConfigError(f"to={to!r} is neither 'begin', 'end' nor a time in ms")
         if offset is not None and queue_id is None:
-            raise ConfigError("an offset belongs to one queue: name it")
+            raise ConfigError("an offset belongs to one queue: give queue_id")
         await self._check_names(name, topic)
         if broker is None and not dry_run:
             await self._cluster.masters(is_change=True)
@@ -282,7 +285,7 @@ class Groups(Part):
         return await self._reset(name, found, to, offset, dry_run)
 
     async def skip(self, name: str, topic: str | None = None, *, dry_run: bool = False) -> list[Move]:
-        """Skip the backlog in one topic or in all: consumption continues with messages sent from now on.
+        """Skip the backlog in one topic or all: consumption continues with messages sent from now on.
 
         Raises `GroupNotFound` and `TopicNotFound`.
         """
@@ -293,7 +296,7 @@ class Groups(Part):
         return await self._reset(name, found, "end", None, dry_run)
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
-        """Copy the offsets of `source` to `target`, in one topic or in all; the names of the brokers."""
+        """Copy the offsets of `source` to `target`, in one topic or all. Returns the brokers."""
         brokers = await self._cluster.masters(is_change=True)
         known = await self.describe(source)
         for broker in known:
@@ -302,7 +305,7 @@ class Groups(Part):
         return sorted(known)
 
     async def _check_names(self, group: str, topic: str | None) -> None:
-        """Raise `GroupNotFound` or `TopicNotFound`: brokers take unknown names for no progress."""
+        """Raise `GroupNotFound` or `TopicNotFound`: brokers report no progress for unknown names."""
         await self.describe(group)
         if topic is not None:
             await self._topics.route(topic)
@@ -310,7 +313,7 @@ class Groups(Part):
     async def _queues(
         self, group: str, topic: str, broker: str | None = None, queue_id: int | None = None
     ) -> list[_GroupQueue]:
-        """The queues of a topic in which a group stands somewhere; one broker's, and of one number, where given."""
+        """The queues of a topic with an offset of the group, optionally of one broker and number."""
         found = []
         for master, address in (await self._cluster.masters()).items():
             if broker in (None, master):
@@ -323,7 +326,7 @@ class Groups(Part):
     async def _reset(
         self, group: str, queues: Sequence[_GroupQueue], to: Place, offset: int | None, dry_run: bool
     ) -> list[Move]:
-        """Move a group in these queues, once all targets are known to be there."""
+        """Move a group in these queues, once all targets are known to exist."""
         moves = []
         for each in queues:
             target = await self._target(each.address, each.queue, to, offset)
@@ -334,8 +337,8 @@ class Groups(Part):
         return moves
 
     async def readable(self, name: str, topic: str, readable: bool | None = None) -> dict[str, bool]:
-        """Whether the group may read the topic, by broker; `readable` allows or forbids it first. A member that reads
-        what was forbidden is refused with `AuthError`. Raises `GroupNotFound`."""
+        """Return whether the group may read the topic, by broker; `readable` sets it first. Reads of a forbidden
+        topic raise `AuthError`. Raises `GroupNotFound`."""
         brokers = await self._cluster.masters(is_change=readable is not None)
         known = await self.describe(name)
         found = {}
@@ -354,11 +357,11 @@ class Groups(Part):
         if offset is None:
             return begin if to == "begin" else end
         if not (begin <= offset <= end):
-            raise ConfigError(f"offset {offset} is not in queue {queue_id}: it has {begin} to {end}")
+            raise ConfigError(f"offset {offset} is outside queue {queue_id}, which has {begin} to {end}")
         return offset
 
     async def _move(self, address: str, group: str, move: Move, to: Place) -> None:
-        # Brokers that reset at their members know no offset; they go by the time.
+        # Brokers that reset offsets on members know only times.
         timestamp = {"begin": 0, "end": -1}.get(to, to) if isinstance(to, str) else to
         ask = InvokeBrokerToResetOffset(
             group=group,
@@ -382,17 +385,17 @@ class Groups(Part):
             return None
 
     async def tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
-        """The settings of every group, by broker."""
+        """Return the settings of every group, by broker."""
         return {
-            broker: told.body.subscription_group_table
-            for broker, _, told in await self._cluster.ask_masters(GetAllSubscriptionGroupConfig())
+            broker: reply.body.subscription_group_table
+            for broker, _, reply in await self._cluster.ask_masters(GetAllSubscriptionGroupConfig())
         }
 
 
 def _given(
     retry_max: int | None, retry_queues: int | None, consume: bool | None, broadcast: bool | None
 ) -> dict[str, Any]:
-    """The fields of `SubscriptionGroup` that are set."""
+    """The given fields of `SubscriptionGroup`."""
     settings = {
         "retry_max_times": retry_max,
         "retry_queue_nums": retry_queues,
@@ -403,8 +406,8 @@ def _given(
 
 
 def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]]]:
-    """Client ids by what they subscribe to, retries left out; more than one entry means that the group is set up wrong:
-    what it gets depends on which heartbeat came last.
+    """Client ids by subscription, without retries. More than one entry means that the group is misconfigured: its
+    messages depend on which heartbeat came last.
     """
     differing: list[tuple[list[str], dict[str, str]]] = []
     for member in members:

@@ -1,7 +1,7 @@
-"""Half messages that wait for their producers' decision, for an operator.
+"""Undecided half messages, for an operator.
 
-A half is decided where a record of the other topic names its offset; below the committed offset all are. Read from the
-two topics, as the broker itself reads them after a start, ours or the original's, and bounded.
+A half is decided if a record of the other topic names its offset; all below the committed offset are. Reads the two
+topics like a broker after a start, rmqpy's or Apache's, with a bound.
 """
 
 from typing import Final, NamedTuple
@@ -15,16 +15,16 @@ from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset
 
-#: The newest halves and the newest decisions of each queue that are looked at.
+#: Maximum half messages and decisions read from each queue, the newest first.
 HALVES_MAX: Final = 1_000
 _DECISIONS_MAX: Final = 10_000
 
 
 class OpenHalves(NamedTuple):
-    """Half messages that nobody has decided about, oldest first."""
+    """Undecided half messages, oldest first."""
 
     messages: list[ReceivedMessage]
-    #: Older ones that were not looked at, decided or not.
+    #: The number of older half messages that were not read, decided or not.
     unscanned: int
 
 
@@ -32,7 +32,7 @@ class HalfMessages(Part):
     """The half messages of one cluster."""
 
     async def open(self) -> OpenHalves:
-        """Those that are open at all brokers; more than a thousand wait seldom, and of these the newest are told."""
+        """List undecided half messages of all brokers; if there are more than a thousand, the newest."""
         found: list[ReceivedMessage] = []
         unscanned = 0
         for queue in await self._queues(names.HALF_TOPIC):
@@ -46,7 +46,7 @@ class HalfMessages(Part):
         return OpenHalves(sorted(found, key=lambda each: each.stored_at), unscanned)
 
     async def _decided(self, halves: QueueState) -> set[int]:
-        """Offsets of a queue of halves that the decisions beside it name."""
+        """Offsets in a queue of half messages that are named by decisions."""
         decided: set[int] = set()
         for queue in await self._queues(names.OP_HALF_TOPIC):
             if (queue.broker, queue.queue_id) != (halves.broker, halves.queue_id):
@@ -62,11 +62,11 @@ class HalfMessages(Part):
         ask = QueryConsumerOffset(
             consumer_group=names.TRANSACTION_GROUP, topic=topic, queue_id=queue.queue_id
         )
-        told = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, queue.address, ask)
-        return max(queue.begin, 0 if told is None else told.offset)
+        reply = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, queue.address, ask)
+        return max(queue.begin, 0 if reply is None else reply.offset)
 
     async def _queues(self, topic: str) -> list[QueueState]:
-        """Its queues; none at a broker that had no transaction yet."""
+        """Its queues; empty on a broker without transactions so far."""
         try:
             return await Topics(self._cluster).describe(topic)
         except TopicNotFound:

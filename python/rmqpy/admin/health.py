@@ -1,6 +1,6 @@
-"""Health checks of a cluster: one result for each check, and what to do where it is bad.
+"""Health checks of a cluster: one result per check, with advice for problems.
 
-Asks every name server and every broker itself, so that one that is away costs one timeout and hides no other fault.
+Asks every name server and every broker directly, so an unreachable one costs one timeout and hides no other problem.
 """
 
 import re
@@ -12,14 +12,15 @@ from ipaddress import ip_address
 from typing import Final
 
 from rmqpy.admin import certificates, exposure, machine
-from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
-from rmqpy.admin.cluster import free_bytes
+from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, REFUSES, CheckResult
+from rmqpy.admin.cluster import free_bytes, gone_checks
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
 from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, parse
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.listeners import Listeners, Member
 from rmqpy.config.replication import SLAVE
 from rmqpy.errors import (
     ConfigError,
@@ -29,15 +30,15 @@ from rmqpy.errors import (
     RocketMQError,
     TopicNotFound,
 )
-from rmqpy.findings import Trouble, duplicate, replaced
+from rmqpy.findings import Trouble, duplicate, not_writable, replaced
 from rmqpy.protocol import troubles
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.kv import GetNameServerConfig
 from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
-from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
+from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
 
-#: A broker's clock may differ from ours by so much. Delays, resets by time and retention go by it.
+#: The largest allowed difference of clocks. Delays, resets by time and retention depend on them.
 CLOCK_OFF_S_MAX: Final = 10.0
 
 _UNREACHABLE = (ConnectError, RequestTimeout)
@@ -48,7 +49,7 @@ class Health(Part):
     """Checks of one cluster, its topics and brokers."""
 
     async def cluster(self, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[CheckResult]:
-        """Check name servers, brokers, and that they agree."""
+        """Check name servers and brokers, and that they agree."""
         checks, views = await self._name_servers()
         if not views:
             return checks
@@ -56,6 +57,7 @@ class Health(Part):
         checks += await self._duplicates(views)
         checks += await self._acting(views)
         checks += await self._exposed_name_servers(views)
+        checks += await self._listeners(views)
         brokers = {
             (name, broker_id): address
             for view in views.values()
@@ -64,7 +66,7 @@ class Health(Part):
         }
         if not brokers:
             advice = "start one with these name servers: rmqpy broker -n …"
-            checks.append(CheckResult("brokers", "bad", "none is registered", advice))
+            checks.append(CheckResult("brokers", "bad", "no broker is registered", advice))
         await self._cluster.notice_silent((name, address) for (name, _), address in brokers.items())
         clusters: dict[str, dict[int, str]] = {}
         for (name, broker_id), address in sorted(brokers.items()):
@@ -75,10 +77,15 @@ class Health(Part):
         checks += _clusters(clusters)
         for each in await Replicas(self._cluster).survey():
             checks += _replica_checks(*each)
+        # A slave names its lost master better than the name server.
+        headless = {each.check.removeprefix("master of ") for each in checks if each.level != "ok"}
+        checks += [
+            each for each in gone_checks(views.values()) if each.check.removeprefix("broker ") not in headless
+        ]
         return [*_once(checks), *await self._certificates({*views, *brokers.values()})]
 
     async def _certificates(self, addresses: set[str]) -> list[CheckResult]:
-        """Certificates that expire soon."""
+        """Check for certificates that expire soon."""
         tls = self._cluster.tls
         if tls is None:
             return []
@@ -86,7 +93,7 @@ class Health(Part):
         with ThreadPoolExecutor(1, "rmqpy-certificates") as worker:
             for address in sorted(map(self._cluster.reachable, addresses)):
                 shown = worker.submit(certificates.expiry, address, tls, timeout)
-                # It has a timeout of its own, for each of its steps.
+                # Each of its steps has its own timeout.
                 while not await self._cluster.caller.until(shown, timeout):
                     pass
                 checks += [found] if (found := shown.result()) is not None else []
@@ -114,12 +121,12 @@ class Health(Part):
         for may, verb in ((writable, "sent to"), (readable, "consumed from")):
             if not may:
                 advice = (
-                    f"give it a permission: rmqpy topic alter {name} --perm RW; look at brokerPermission, too"
+                    f"give it a permission: rmqpy topic alter {name} --perm RW; check brokerPermission, too"
                 )
                 checks.append(CheckResult(check, "bad", f"no queue can be {verb}", advice))
         queues = sum(data.write_queue_nums for data in writable)
         return checks or [
-            CheckResult(check, "ok", f"{queues} queues at {len(writable)} brokers take messages")
+            CheckResult(check, "ok", f"{queues} queues on {len(writable)} brokers accept messages")
         ]
 
     async def broker(
@@ -147,7 +154,7 @@ class Health(Part):
                 advice = "start it, or correct -n and namesrvAddr: rmqpy namesrv"
                 checks.append(CheckResult(check, "bad", _line(error), advice))
             except RocketMQError as error:
-                advice = "something else listens there; is it a broker's address?"
+                advice = "another program listens there: check whether it is a broker's address"
                 checks.append(CheckResult(check, "bad", _line(error), advice))
             else:
                 count = len(views[address].broker_addr_table)
@@ -155,31 +162,65 @@ class Health(Part):
         return checks, views
 
     async def _duplicates(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
-        """Brokers that take each other's place; one that another has replaced is told apart by its epoch."""
+        """Conflicting brokers of one name; the epoch identifies one that was replaced."""
         places: dict[str, set[str]] = {}
         for view in views.values():
-            for name, told in (view.duplicate_broker_addrs or {}).items():
-                places.setdefault(name, set()).update(told)
+            for name, duplicates in (view.duplicate_broker_addrs or {}).items():
+                places.setdefault(name, set()).update(duplicates)
         checks = []
         for name, addresses in sorted(places.items()):
             epochs = {address: await self._epoch(address) for address in sorted(addresses)}
-            youngest, leader = max((epoch, address) for address, epoch in epochs.items())
-            stale = [address for address, epoch in epochs.items() if 0 < epoch < youngest]
-            found = [replaced(name, leader, youngest, address=address) for address in stale]
+            newest, leader = max((epoch, address) for address, epoch in epochs.items())
+            stale = [address for address, epoch in epochs.items() if 0 < epoch < newest]
+            found = [replaced(name, leader, newest, address=address) for address in stale]
             checks += [
                 CheckResult(f"broker {name}", "bad", *each) for each in found or [duplicate(name, addresses)]
             ]
         return checks
 
+    async def _listeners(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
+        """Broker addresses that clients of listeners receive, and whether this machine reaches them."""
+        checks = []
+        for address, view in sorted(views.items()):
+            try:
+                settings = properties.parse(await self._cluster.ask(address, GetNameServerConfig()))
+                listeners = Listeners.read(
+                    settings.get("listeners", ""), settings.get("advertisedAddresses", "")
+                )
+            except (RocketMQError, properties.PropertiesError):
+                continue
+            for name, listened in listeners.addresses.items():
+                # The view of that listener has the addresses already.
+                if listened.port == parse(address).port:
+                    continue
+                for data in view.broker_addr_table.values():
+                    for broker_id, known in data.broker_addrs.items():
+                        member = Member(data.cluster, data.broker_name, broker_id)
+                        seen = listeners.seen(name, known, member)
+                        checks.append(await self._seen(f"listener {name} at {address}", name, seen, member))
+        return checks
+
+    async def _seen(self, check: str, listener: str, address: str, member: Member) -> CheckResult:
+        role = "" if member.broker_id == MASTER_ID else f", slave {member.broker_id}"
+        found = f"clients of listener {listener} receive {address} for {member.broker}{role}"
+        try:
+            await self._cluster.ask(address, GetBrokerConfig())
+        except (*_UNREACHABLE, ConfigError) as error:
+            advice = "run rmqpy doctor on a machine of these clients, or correct advertisedAddresses"
+            return CheckResult(check, "warn", f"{found}: not reachable from here ({_line(error)})", advice)
+        except RocketMQError:
+            pass  # It answers.
+        return CheckResult(check, "ok", found)
+
     async def _epoch(self, address: str) -> int:
-        """The youngest epoch of a broker's log; 0 where it does not say."""
+        """The newest epoch of a broker's log; 0 if it does not report one."""
         try:
             return (await self._cluster.ask(address, GetBrokerEpochCache())).body.epoch
         except RocketMQError:
             return 0
 
     async def _acting(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
-        """Name servers that would not show consumers a slave that acts for its master."""
+        """Name servers that would not return an acting slave to consumers."""
         checks = []
         for address, view in sorted(views.items()):
             names = sorted(name for name, data in view.broker_addr_table.items() if data.enable_acting_master)
@@ -190,17 +231,15 @@ class Health(Part):
             except (RocketMQError, properties.PropertiesError):
                 continue
             if settings.get("supportActingMaster") != "true":
-                found = (
-                    f"supportActingMaster=false: consumers would not be shown a slave of {', '.join(names)}"
-                )
+                found = f"supportActingMaster=false: consumers would not find an acting slave of {', '.join(names)}"
                 advice = (
-                    "set supportActingMaster=true there, or enableSlaveActingMaster=false at these brokers"
+                    "set supportActingMaster=true there, or enableSlaveActingMaster=false on these brokers"
                 )
                 checks.append(CheckResult(f"acting masters at {address}", "warn", found, advice))
         return checks
 
     async def _exposed_name_servers(self, views: dict[str, ClusterInfo]) -> list[CheckResult]:
-        """Name servers at which strangers may do something."""
+        """Name servers that expose something to strangers."""
         checks = []
         for address in sorted(views):
             try:
@@ -208,13 +247,13 @@ class Health(Part):
             except (RocketMQError, properties.PropertiesError):
                 continue
             for found, advice in exposure.of_name_server(address, settings):
-                checks.append(CheckResult(f"door of name server {address}", "warn", found, advice))
+                checks.append(CheckResult(f"exposure of name server {address}", "warn", found, advice))
         return checks
 
     async def _broker(
         self, name: str, address: str, disk_free_min: int
     ) -> tuple[list[CheckResult], dict[str, str]]:
-        """What there is to say of a broker, and its settings where it tells them."""
+        """Checks of a broker, and its settings if it returns them."""
         check = f"broker {name} at {address}"
         if (fault := _address_fault(address, self._cluster.name_servers.addresses)) is not None:
             advice = f"set brokerIP1 of {name} to an address that clients can reach"
@@ -230,7 +269,7 @@ class Health(Part):
             )
             return [CheckResult(check, "bad", _line(error), advice)], {}
         except RocketMQError as error:
-            advice = "something else listens there, or it denies this request"
+            advice = "another program listens there, or it refuses this request"
             return [CheckResult(check, "bad", _line(error), advice)], {}
         found = _broker_checks(check, name, address, settings, runtime, asked_at, disk_free_min)
         return list(found), settings
@@ -250,10 +289,10 @@ def _broker_checks(
         advice = f"two brokers advertise one address: correct brokerIP1 or listenPort of {name}"
         yield CheckResult(check, "bad", f"{actual} answers there", advice)
         return
-    told = troubles.read(runtime)
-    refusal = next((each.finding for each in told if each.refuses), None)
+    reported = troubles.read(runtime)
+    refusal = next((each for each in reported if each.refuses), None)
     if refusal is not None and settings.get("brokerRole") != SLAVE:
-        yield CheckResult(check, "bad", "answers, and takes no messages", refusal.advice)
+        yield CheckResult(check, refusal.level, REFUSES, refusal.finding.advice)
     else:
         yield CheckResult(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
     if (now := _clock(runtime)) is not None and abs(off := now - asked_at) > CLOCK_OFF_S_MAX:
@@ -262,36 +301,35 @@ def _broker_checks(
         yield CheckResult(
             f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd"
         )
-    own = [each for each in told if each.check in (f"disk of {name}", f"store of {name}")]
+    own = [each for each in reported if each.check in (f"disk of {name}", f"store of {name}")]
     yield from map(_check, own)
-    yield from (_check(each) for each in told if each.check == f"waiting messages of {name}")
+    reported_here = (f"waiting messages of {name}", f"permission of {name}")
+    yield from (_check(each) for each in reported if each.check in reported_here)
     if not own and (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
-        advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
+        advice = "free space, or shorten retention: rmqpy config set … fileReservedTime=24"
         yield CheckResult(f"disk of {name}", "bad", fault, advice)
     for found, advice in exposure.of_broker(address, settings):
-        yield CheckResult(f"door of {name}", "warn", found, advice)
+        yield CheckResult(f"exposure of {name}", "warn", found, advice)
     permission = settings.get("brokerPermission", "6")
-    for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
-        if permission.isdigit() and not int(permission) & bit:
-            advice = f"if that is not meant: rmqpy config set {name} brokerPermission=6"
-            yield CheckResult(
-                f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice
-            )
+    is_reported = any(each.check == f"permission of {name}" for each in reported)
+    if not is_reported and permission.isdigit() and ~int(permission) & (Permission.READ | Permission.WRITE):
+        # From Apache's, or another release.
+        yield CheckResult(f"permission of {name}", "warn", *not_writable(name, int(permission)))
 
 
 def _clusters(known: dict[str, dict[int, str]]) -> Iterator[CheckResult]:
-    """Brokers of one name that are of several clusters: name servers go by the first or the last they heard."""
+    """Brokers of one name in several clusters: name servers use the first or the last registration."""
     for name, clusters in sorted(known.items()):
         if len(set(clusters.values())) > 1:
             found = ", ".join(f"{broker_id} in {cluster}" for broker_id, cluster in sorted(clusters.items()))
-            advice = "give them one brokerClusterName, or one of them another brokerName, and restart it"
+            advice = "set the same brokerClusterName, or another brokerName for one of them, and restart it"
             yield CheckResult(
-                f"cluster of {name}", "bad", f"brokers of one name say other clusters: {found}", advice
+                f"cluster of {name}", "bad", f"brokers of one name are in different clusters: {found}", advice
             )
 
 
 def _replica_checks(state: ReplicaState, troubles: list[Trouble]) -> Iterator[CheckResult]:
-    """Of a broker that answers: whether a master has its slaves, whether the log of a slave follows."""
+    """Checks of a reachable broker: whether a master has its slaves, whether a slave's log follows."""
     yield from map(_check, troubles)
     if troubles or state.log_end is None:
         return
@@ -300,11 +338,11 @@ def _replica_checks(state: ReplicaState, troubles: list[Trouble]) -> Iterator[Ch
             yield CheckResult(f"replicas of {state.broker}", "ok", f"{state.slaves} slaves are connected")
         return
     check = f"slave {state.broker_id} of {state.broker}"
-    behind = f"{state.behind_bytes} bytes behind" if state.behind_bytes is not None else "how far is unknown"
+    behind = f"{state.behind_bytes} bytes behind" if state.behind_bytes is not None else "unknown lag"
     if state.in_sync:
         yield CheckResult(check, "ok", f"in sync, {behind}")
     else:
-        yield CheckResult(check, "ok", "was just started, and connects to its master")
+        yield CheckResult(check, "ok", "was just started and is connecting to its master")
 
 
 def _check(trouble: Trouble) -> CheckResult:
@@ -312,7 +350,7 @@ def _check(trouble: Trouble) -> CheckResult:
 
 
 def _once(checks: list[CheckResult]) -> Iterator[CheckResult]:
-    """Each fault once: several brokers may speak of one."""
+    """Each fault once: several brokers may report the same."""
     seen = set()
     for each in checks:
         if each.level == "ok" or (each.check, each.found) not in seen:
@@ -321,17 +359,17 @@ def _once(checks: list[CheckResult]) -> Iterator[CheckResult]:
 
 
 def _running(config: BrokerConfig, address: str, running: dict[str, str]) -> CheckResult:
-    """Which broker was looked at: the one that runs there, or the file's, that could be started."""
+    """Name the checked broker: a running one, or the one of the file, which could be started."""
     check = f"broker {config.name} of this file"
     actual = running.get("brokerName")
     if actual is None:
-        return CheckResult(check, "ok", f"does not run: none answers at {address}")
+        return CheckResult(check, "ok", f"not running: no broker answers at {address}")
     if actual != config.name:
-        return CheckResult(check, "ok", f"does not run: {actual} answers at {address}")
+        return CheckResult(check, "ok", f"not running: {actual} answers at {address}")
     folder = running.get("storePathRootDir", config.store.folder)
     if folder != config.store.folder:
-        found = f"the one that runs at {address} has its store in {folder}, not in {config.store.folder}"
-        return CheckResult(check, "warn", found, "see that it was started with this file; restart it")
+        found = f"the broker at {address} has its store in {folder}, not in {config.store.folder}"
+        return CheckResult(check, "warn", found, "restart it with this file")
     return CheckResult(check, "ok", f"runs at {address}")
 
 
@@ -340,12 +378,12 @@ def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int
     used, full = runtime.get("commitLogDiskRatio", ""), settings.get("diskSpaceWarningLevelRatio", "100")
     try:
         if int(full) < 100 and float(used) * 100 >= int(full):
-            return f"{float(used):.0%} of it are in use: from {full} % on messages are refused"
+            return f"{float(used):.0%} in use: messages are refused from {full} %"
     except ValueError:
-        pass  # a server with another format there
+        pass  # A server with another format.
     free = free_bytes(runtime)
     if free is not None and free < free_min:
-        return f"{free >> 20} MiB are free where its log lies"
+        return f"{free >> 20} MiB are free on the disk of its log"
     return None
 
 
@@ -354,23 +392,23 @@ def _agreement(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
     every = {name for view in views.values() for name in view.broker_addr_table}
     for address, view in views.items():
         if missing := sorted(every - view.broker_addr_table.keys()):
-            advice = f"add {address} to namesrvAddr of these brokers, or look at its network"
+            advice = f"add {address} to namesrvAddr of these brokers, or check its network"
             yield CheckResult(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
 
 
 def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:
-    """The reason why clients, or those elsewhere, cannot connect to an advertised address; None where there is none."""
+    """The reason why remote or local clients cannot connect to an advertised address, or None."""
     try:
         host = parse(address).host
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except ConfigError:
-        return f"{address} is advertised, which is no address"
+        return f"the advertised {address} is not an address"
     except OSError:
         return f"the advertised name {host} cannot be resolved here"
     if all(ip_address(str(entry[4][0])).is_loopback for entry in found) and not all(
         _is_loopback(server) for server in name_servers
     ):
-        return f"{host} is advertised, which on every machine means the machine itself"
+        return f"the advertised {host} refers to each client's own machine"
     return None
 
 
@@ -383,7 +421,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _clock(runtime: dict[str, str]) -> float | None:
-    """The time at the broker, exact to a second: when it started, and for how long it has been running."""
+    """The time on the broker, to the second: its start time plus its uptime."""
     found = _DURATION.search(runtime.get("runtime", ""))
     booted = runtime.get("bootTimestamp", "")
     if found is None or not booted.isdigit():

@@ -1,7 +1,6 @@
-"""Health checks of a machine: could a broker with this configuration run on it? One result for each obstacle.
+"""Health checks of a machine for a broker with a given configuration: one result per obstacle.
 
-Looks and changes nothing: a port is bound and given back, a lock is asked about and not taken. Blocks for the time of a
-few system calls.
+Changes nothing: a port is bound and released, a lock is queried but not taken. Blocks for a few system calls.
 """
 
 import fcntl
@@ -10,15 +9,17 @@ import shutil
 import socket
 import struct
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Final, Literal
 
-from rmqpy import __version__, _native
+from rmqpy import __version__
 from rmqpy.admin.checks import CheckResult
 from rmqpy.config import broker as broker_config
 from rmqpy.config import home
 from rmqpy.config.addresses import HostPort
-from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.network import VIP_BELOW
 from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
 from rmqpy.findings import cannot_listen
@@ -29,20 +30,20 @@ _FLOCK: Final = "hhqqi"
 
 
 def versions() -> CheckResult:
-    """Check that both halves of the package are of one release."""
-    if _native.__version__ != __version__:
-        found = f"rmqpy {__version__} with a native half {_native.__version__}"
-        return CheckResult("versions", "bad", found, "install it again: pip install --force-reinstall rmqpy")
+    """Check that the Python package and its native module are of the same release."""
+    if (installed := metadata.version("rmqpy")) != __version__:
+        found = f"rmqpy {installed} with a native module {__version__}"
+        return CheckResult("versions", "bad", found, "reinstall it: pip install --force-reinstall rmqpy")
     return CheckResult("versions", "ok", f"rmqpy {__version__}")
 
 
 def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
-    """Check a broker.conf; the configuration, too, when a broker would start with it."""
+    """Check a broker.conf. Returns the configuration, too, if a broker would start with it."""
     check = f"configuration {path}"
     try:
         reading = broker_config.load(path)
     except ConfigError as error:
-        return [CheckResult(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
+        return [CheckResult(check, "bad", str(error), "correct it; docs/settings.md lists every key")], None
     checks = [
         CheckResult(check, "warn", warning, "remove the key or correct its name")
         for warning in reading.warnings
@@ -51,7 +52,7 @@ def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
 
 
 def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[CheckResult]:
-    """Check that a broker with this configuration could be started. One that runs has its port and folder already."""
+    """Check that a broker with this configuration could start. A running one already has its port and folder."""
     folders = {"storePathRootDir": Path(config.store.folder)} | {
         wire: Path(named)
         for wire, named in zip(FOLDER_KEYS, config.store.named_folders, strict=True)
@@ -71,23 +72,23 @@ def _folder(folder: Path, wire: str) -> Iterator[CheckResult]:
     check = f"store {folder}"
     existing = _existing(folder)
     if not existing.is_dir():
-        yield CheckResult(check, "bad", f"{existing} is no folder", f"correct {wire}")
+        yield CheckResult(check, "bad", f"{existing} is not a folder", f"correct {wire}")
     elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-        advice = f"let its user write there: chown -R USER {existing}"
-        yield CheckResult(check, "bad", f"user {os.geteuid()} may not write to {existing}", advice)
+        advice = f"make it writable for the broker's user: chown -R USER {existing}"
+        yield CheckResult(check, "bad", f"user {os.geteuid()} cannot write to {existing}", advice)
     elif _is_locked(folder / "lock"):
-        advice = "stop the other broker, or give this one a storePathRootDir of its own"
-        yield CheckResult(check, "bad", "another running broker has it", advice)
+        advice = "stop the other broker, or set another storePathRootDir"
+        yield CheckResult(check, "bad", "in use by another running broker", advice)
     else:
-        yield CheckResult(check, "ok", "can be written" if existing == folder else "will be made")
+        yield CheckResult(check, "ok", "is writable" if existing == folder else "will be created")
 
 
 def _disk(config: BrokerConfig, folder: Path, wire: str, free_min: int) -> Iterator[CheckResult]:
     full = config.store.full_percent
     disk = shutil.disk_usage(_existing(folder))
-    check, advice = f"disk of {folder}", f"make room, move {wire}, or lower fileReservedTime"
+    check, advice = f"disk of {folder}", f"free space, move {wire}, or lower fileReservedTime"
     if full < 100 and disk.used * 100 >= disk.total * full:
-        found = f"{disk.used / disk.total:.0%} of it are in use: from {full} % on messages are refused"
+        found = f"{disk.used / disk.total:.0%} in use: messages are refused from {full} %"
         yield CheckResult(check, "bad", found, advice)
     elif disk.free < free_min:
         yield CheckResult(check, "bad", f"{disk.free >> 20} MiB are free", advice)
@@ -128,10 +129,10 @@ def _advertised(config: BrokerConfig) -> Iterator[CheckResult]:
     try:
         _bind(str(found[0][4][0]), 0)
     except OSError:
-        advice = "fine when a router forwards it; otherwise set brokerIP1 to an address of this machine"
+        advice = "correct if a router forwards it; otherwise set brokerIP1 to an address of this machine"
         yield CheckResult(check, "warn", "is not an address of this machine", advice)
     else:
-        yield CheckResult(check, "ok", "is this machine's")
+        yield CheckResult(check, "ok", "is an address of this machine")
 
 
 def _certificates(config: BrokerConfig) -> Iterator[CheckResult]:
@@ -149,20 +150,20 @@ def _certificates(config: BrokerConfig) -> Iterator[CheckResult]:
             continue
         if found is not None:
             level: Literal["warn", "bad"] = "bad" if "has expired" in found else "warn"
-            yield CheckResult(check, level, found, "replace the file: it is read without a restart")
+            yield CheckResult(check, level, found, "replace the file; it is reloaded without a restart")
 
 
 def _bind(host: str, port: int) -> None:
-    """Raises `OSError` where no server could listen there."""
+    """Raises `OSError` if a server could not listen there."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        # As the server does: a connection that has just ended is no obstacle.
+        # As for the server itself, recently closed connections do not block the address.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         probe.listen(1)
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists."""
+    """The folder, or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
 
 

@@ -1,4 +1,4 @@
-"""Single messages for an operator: by id, by key, by time, the newest; sent once more to a group."""
+"""Single messages for an operator: by id, key or time, the newest; resent to a group."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -24,12 +24,12 @@ from rmqpy.protocol.requests.messages import QueryMessage, ViewMessageById
 from rmqpy.protocol.requests.offsets import SearchOffsetByTimestamp
 from rmqpy.protocol.requests.transactions import ResumeCheckHalfMessage
 
-#: Messages of one id that are looked at: each retry of a consumer makes one.
+#: The most messages of one id that are read: each retry of a consumer creates one.
 _SAME_ID_MAX: Final = 64
 _FOREVER_MS: Final = (1 << 63) - 1
-#: Bytes of a record before which its queue id stands: size, magic number, checksum.
+#: The bytes of a record before its queue id: size, magic number, checksum.
 _QUEUE_ID_AT: Final = 12
-#: How long the end of a topic is left alone before it is looked at again.
+#: The interval between reads at the end of a topic.
 _LOOK_AGAIN_S: Final = 0.25
 
 
@@ -41,9 +41,9 @@ class Messages(Part):
         self._topics = Topics(cluster)
 
     async def get(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
-        """One message: by the broker's id, or with its topic by the id its producer gave it.
+        """Return one message: by the broker's id, or with its topic by the producer's id.
 
-        The broker's id names an address, and that is where it is asked for. Raises `MessageNotFound`.
+        The broker's id contains the address that is asked. Raises `MessageNotFound`.
         """
         if topic is not None:
             for message in await self._query(topic, message_id, 1, 0, _FOREVER_MS, is_unique=True):
@@ -57,10 +57,10 @@ class Messages(Part):
                 return self._message(reply, "")
         elif topic is None:
             raise ConfigError(
-                f"{message_id!r} is no id of a broker",
-                hint="a producer's id is found with its topic: --topic NAME",
+                f"{message_id!r} is not a broker's id",
+                hint="for a producer's id give its topic: --topic NAME",
             )
-        raise MessageNotFound(f"there is no message {message_id!r}", topic=topic)
+        raise MessageNotFound(f"message {message_id!r} does not exist", topic=topic)
 
     async def by_key(
         self,
@@ -71,17 +71,17 @@ class Messages(Part):
         end: datetime | None = None,
         count: int = 32,
     ) -> list[ReceivedMessage]:
-        """Messages of a topic that carry a key, newest first, `count` of each broker at most.
+        """Return messages of a topic with a key, newest first, at most `count` of each broker.
 
         Raises `TopicNotFound`.
         """
         found = await self._query(topic, key, count, _ms(begin, 0), _ms(end, _FOREVER_MS))
-        # Brokers find by a hash of the key.
+        # Brokers search by a hash of the key.
         hits = [message for message in found if key in message.keys]
         return sorted(hits, key=lambda message: message.stored_at, reverse=True)
 
     async def by_tag(self, topic: str, tag: str, *, count: int = 32) -> list[ReceivedMessage]:
-        """Messages of a topic that carry a tag, newest first, `count` of each broker at most.
+        """Return messages of a topic with a tag, newest first, at most `count` of each broker.
 
         Raises `TopicNotFound`.
         """
@@ -92,7 +92,7 @@ class Messages(Part):
     async def between(
         self, topic: str, begin: datetime | None = None, end: datetime | None = None
     ) -> AsyncIterator[ReceivedMessage]:
-        """Messages of a topic stored from `begin` on and before `end`, queue by queue. Raises `TopicNotFound`."""
+        """Yield messages of a topic stored from `begin` until before `end`, queue by queue. Raises `TopicNotFound`."""
         for state in await self._topics.describe(topic):
             first, last = await self.range_between(topic, state, begin, end)
             async for message in read(self._cluster, topic, state, first, last):
@@ -101,7 +101,7 @@ class Messages(Part):
     async def range_between(
         self, topic: str, state: QueueState, begin: datetime | None, end: datetime | None
     ) -> tuple[int, int]:
-        """Offsets of a queue's messages that were stored from `begin` on and before `end`."""
+        """Offsets of a queue's messages stored from `begin` until before `end`."""
         first, last = state.begin, state.end
         if begin is not None:
             first = await self._offset(state.address, topic, state.queue_id, begin)
@@ -112,9 +112,9 @@ class Messages(Part):
     async def tail(
         self, topic: str, last: int = 10, *, follow: bool = False
     ) -> AsyncIterator[ReceivedMessage]:
-        """The `last` messages of a topic, oldest first; with `follow` those that come in from then on, for ever.
+        """Yield the `last` messages of a topic, oldest first; with `follow` also new ones, indefinitely.
 
-        Of one queue they come in their order, of several as they are found. Raises `TopicNotFound`.
+        Messages of one queue come in order, those of several as they are found. Raises `TopicNotFound`.
         """
         ends: dict[tuple[str, int], int] = {}
         newest: list[ReceivedMessage] = []
@@ -132,10 +132,10 @@ class Messages(Part):
                     yield message
 
     async def resend(self, message_id: str, group: str, topic: str | None = None) -> str:
-        """Send a message once more, to one group alone, through its retry topic; the broker's id of the new one.
+        """Resend a message to one group only, through its retry topic. Returns the broker's id of the new one.
 
-        A group that consumes in order, or broadcasts, takes nothing from there. Raises `MessageNotFound`, and
-        `GroupNotFound` for a group that no such consumer has been in.
+        Groups that broadcast, consume in order or by POP do not read their retry topic. Raises `MessageNotFound`, and
+        `GroupNotFound` for a group without one.
         """
         message = await self.get(message_id, topic)
         retry = names.retry_topic(group)
@@ -143,24 +143,24 @@ class Messages(Part):
             route = await self._topics.route(retry)
         except TopicNotFound as error:
             raise GroupNotFound(
-                f"group {group!r} has no retry topic: no consumer that retries has been in it yet",
+                f"group {group!r} has no retry topic: it never had a consumer that retries",
                 code=error.code,
                 topic=retry,
             ) from None
         addresses = masters(route)
         address = addresses.get(message.queue.broker) or next(iter(addresses.values()), None)
         if address is None:
-            raise RocketMQError(f"no broker that has {retry!r} takes messages", topic=retry)
+            raise RocketMQError(f"no broker with {retry!r} accepts messages", topic=retry)
         properties = properties_of(message)
         properties.setdefault(ORIGIN, self._cluster.caller.wire_name(message.topic))
         return await send_again(self._cluster, address, retry, message, properties)
 
     async def recheck(self, message_id: str) -> None:
-        """Have producers asked again about a half message that nobody decided about, and that its broker gave up: by
-        its id, or by that which the broker gave it in `TRANS_CHECK_MAX_TIME_TOPIC`. One that is open, by the broker's
-        id, is asked about as if it had not been yet.
+        """Ask producers again about a half message that its broker gave up without a decision: by its id, or by the
+        broker's id in `TRANS_CHECK_MAX_TIME_TOPIC`. For an open one, by the broker's id, the count of checks starts
+        over.
 
-        Raises `MessageNotFound`, and `BrokerError` where it was taken up again before, or its transaction has ended.
+        Raises `MessageNotFound`, and `BrokerError` if it was rechecked before or its transaction has ended.
         """
         place = ids.decode(message_id)
         if not isinstance(place, ids.OffsetId):
@@ -204,7 +204,7 @@ class Messages(Part):
         return found
 
     async def with_id(self, topic: str, message_id: str, broker: str, address: str) -> list[ReceivedMessage]:
-        """The messages of a topic at one broker that have an id of a producer: several, where it was sent again."""
+        """The messages of a topic on one broker with a producer's id: several if it was resent."""
         ask = QueryMessage(
             topic=topic,
             key=message_id,
@@ -228,7 +228,7 @@ class Messages(Part):
 
 
 def _records(body: bytes) -> Iterator[bytes]:
-    """The records that stand one behind the other, each beginning with its size."""
+    """Split consecutive records, each of which begins with its size."""
     at = 0
     while at < len(body):
         size = int.from_bytes(body[at : at + 4])

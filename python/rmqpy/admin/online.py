@@ -1,4 +1,4 @@
-"""Members of groups that are online, asked by way of a broker: their state, their positions, one message to handle."""
+"""Online members of groups, queried through a broker: state, positions, consumption of one message."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,39 +16,39 @@ from rmqpy.protocol.requests.introspection import (
 
 
 class DirectResult(NamedTuple):
-    """What became of a message that one member was made to handle."""
+    """Result of a message that a member was asked to handle."""
 
-    #: Java's word for it: `CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION`, …
+    #: Java's name of it: `CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION`, …
     result: str
-    #: What the handler raised, or another remark.
+    #: The exception of the handler, or another remark.
     remark: str | None
     seconds: float
 
 
 class Online(Part):
-    """The members of groups that are online."""
+    """The online members of groups."""
 
     async def running_info(self, group: str, client_id: str, *, with_stacks: bool = False) -> dict[str, Any]:
-        """What a member tells about itself: properties, subscriptions, queues, rates, as its language names them.
-        Raises the error of the broker that was asked last when it is offline or does not answer."""
+        """Return a member's report: properties, subscriptions, queues, rates, as its language names them. If it is
+        offline or does not answer, raises the error of the last broker asked."""
         ask = GetConsumerRunningInfo(consumer_group=group, client_id=client_id, jstack_enable=with_stacks)
         return _object(await self._first(ask))
 
     async def positions(
         self, group: str, topic: str, client_id: str | None = None
     ) -> dict[str, Mapping[MessageQueue, int]]:
-        """Where each member of a group, or one, stands in the queues of a topic, by client id; brokers know their own
-        members."""
+        """Return the position of each member of a group, or of one, in the queues of a topic, by client id. Brokers
+        know only their own members."""
         ask = InvokeBrokerToGetConsumerStatus(topic=topic, group=group, client_addr=client_id)
         found: dict[str, Mapping[MessageQueue, int]] = {}
         refused: RocketMQError | None = None
         for address in (await self._cluster.masters()).values():
             try:
-                told = (await self._cluster.ask(address, ask)).consumer_table
+                tables = (await self._cluster.ask(address, ask)).consumer_table
             except RocketMQError as error:
                 refused = error
             else:
-                for client, table in told.items():
+                for client, table in tables.items():
                     found[client] = {named.queue: offset for named, offset in table.items()}
         if refused is not None and not found:
             raise refused
@@ -57,7 +57,7 @@ class Online(Part):
     async def consume_directly(
         self, group: str, client_id: str, message_id: str, topic: str | None = None
     ) -> DirectResult:
-        """Have one member handle one message now, whatever its progress; nothing is committed for it.
+        """Let one member handle one message now, regardless of its progress; nothing is committed.
 
         `message_id` is the broker's, or with `topic` the producer's. Raises `MessageNotFound`, and the error of the
         member's broker.
@@ -69,7 +69,7 @@ class Online(Part):
         )  # fmt: skip
         address = (await self._cluster.masters()).get(message.queue.broker)
         if address is None:
-            raise GroupNotFound(f"broker {message.queue.broker}, which has the message, is away")
+            raise GroupNotFound(f"broker {message.queue.broker}, which has the message, is unreachable")
         answer = _object(await self._cluster.ask(address, ask))
         return DirectResult(
             str(answer.get("consumeResult")),
@@ -91,5 +91,5 @@ class Online(Part):
 def _object(answer: bytes) -> dict[str, Any]:
     found = fastjson.loads(answer)
     if not isinstance(found, dict):
-        raise DecodeError(f"a member answers with {answer[:64]!r}")
+        raise DecodeError(f"unreadable response of a member: {answer[:64]!r}")
     return found

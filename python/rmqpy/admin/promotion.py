@@ -1,8 +1,8 @@
-"""Promotion: a slave takes over from its master, by hand.
+"""Manual promotion of a slave to master.
 
-A master that answers is told first: it takes no more messages, the slave copies the rest of its log, and nothing is
-lost. One that does not answer is told by the new master when it comes back. Invariant: a slave that lacks what another
-replica has is not promoted unless the caller insists.
+A reachable master first stops accepting messages and the slave copies the rest of its log, so nothing is lost. An
+unreachable master is notified by the new one when it comes back. Invariant: a slave that lacks what another replica has
+is promoted only if the caller forces it.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from rmqpy.protocol.requests.leadership import (
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus
 from rmqpy.protocol.requests.routes import MASTER_ID
 
-#: A slave that lacks more than this of a master that answers is not promoted: messages would be refused for too long.
+#: The largest lag of a slave of a reachable master: catching up refuses messages meanwhile.
 BEHIND_BYTES_MAX = 16 << 20
 LOOK_SECONDS = 0.05
 
 
 class Promoted(NamedTuple):
-    """Who leads now."""
+    """The new master."""
 
     broker: str
     address: str
     epoch: int
-    #: End of its log when it began to lead.
+    #: The end of its log when it became master.
     log_end: int
-    #: The master that it has replaced, None where none is known, and whether that has been told.
+    #: The replaced master, None if unknown, and whether it was notified.
     replaced: str | None
     is_told: bool
-    #: Seconds in which nobody took messages, as far as it could be seen.
+    #: Seconds without a broker that accepts messages, as far as observed.
     seconds: float
-    #: Its role, and how many copies its answers promise; None where it did not say.
+    #: Its role, and the copies that its replies promise; None if it did not report them.
     role: str | None = None
     copies: int | None = None
-    #: What is not as it was, and what to do next.
+    #: Differences to before, and next steps.
     next_steps: tuple[Finding, ...] = ()
 
 
@@ -64,11 +64,11 @@ class Promotion(Part):
         wait: float = 30.0,
         force: bool = False,
     ) -> Promoted:
-        """Let the slave `broker_id` lead, in a `role` or in that of its master. `wait`: seconds for it to copy the rest
-        of the log, and then to begin.
+        """Promote slave `broker_id`, in a `role` or in that of its master. `wait`: seconds for copying the rest of
+        the log, and then for the start.
 
-        `force` promotes one that lacks what others have, or that is far behind: what it lacks is lost. Raises
-        `ConfigError` for what is no slave of this name, `RocketMQError` where it may not lead.
+        `force` promotes a slave that lags far behind or lacks data that others have; that data is lost. Raises
+        `ConfigError` for an unknown slave, `RocketMQError` if it may not lead.
         """
         addresses = await self._addresses(broker)
         slave = addresses.get(broker_id)
@@ -78,7 +78,7 @@ class Promotion(Part):
                 f"{broker} has no slave {broker_id}",
                 hint=f"its slaves are {', '.join(map(str, slaves))}"
                 if slaves
-                else "see rmqpy cluster replicas",
+                else "list replicas with rmqpy cluster replicas",
             )
         logs = {known: await self._log(address) for known, address in sorted(addresses.items())}
         own, master = logs[broker_id], addresses.get(MASTER_ID)
@@ -103,7 +103,7 @@ class Promotion(Part):
             is_told = True
             await self._caught_up(slave, ended, time.monotonic() + wait)
         log_end = own.max_offset
-        # It starts again, and may do so before its answer is there.
+        # It restarts, possibly before its response arrives.
         with contextlib.suppress(ConnectError, RequestTimeout):
             log_end = (await self._cluster.ask(slave, news)).log_end or log_end
         deadline = time.monotonic() + wait
@@ -114,35 +114,35 @@ class Promotion(Part):
         return await self._with_promise(promoted)
 
     async def _with_promise(self, promoted: Promoted) -> Promoted:
-        """With what it promises now, and what is left to do. It leads whether it says or not."""
+        """Add its current role and the remaining steps. It leads, whether it answers or not."""
         try:
             settings = properties.parse((await self._cluster.ask(promoted.address, GetBrokerConfig())).body)
-            told = await self._cluster.ask(promoted.address, GetBrokerHaStatus())
+            status = await self._cluster.ask(promoted.address, GetBrokerHaStatus())
         except (RocketMQError, properties.PropertiesError):
             return promoted
-        steps = [each.finding for each in of_master(promoted.broker, told)]
+        steps = [each.finding for each in of_master(promoted.broker, status)]
         return promoted._replace(
-            replaced=promoted.replaced or told.replaced,
+            replaced=promoted.replaced or status.replaced,
             role=settings.get("brokerRole"),
-            copies=told.copies_wanted,
+            copies=status.copies_wanted,
             next_steps=tuple(steps),
         )
 
     async def _addresses(self, broker: str) -> Mapping[int, str]:
         known = (await self._cluster.cluster_info()).broker_addr_table
         if broker not in known:
-            raise ConfigError(f"no broker is called {broker!r}", hint="see rmqpy cluster info")
+            raise ConfigError(f"no broker is called {broker!r}", hint="list brokers with rmqpy cluster info")
         return known[broker].broker_addrs
 
     async def _log(self, address: str) -> EpochCache | None:
-        """What a replica says of its log; None where it does not answer."""
+        """A replica's report of its log, or None if it does not answer."""
         try:
             return (await self._cluster.ask(address, GetBrokerEpochCache())).body
         except (ConnectError, RequestTimeout):
             return None
 
     async def _end(self, master: str, news: NotifyBrokerRoleChanged, deadline: float) -> int:
-        """Tell the master, which does the same when it is told again, until it has answered; the end of its log."""
+        """Notify the master until it has answered; repeated requests are harmless. Returns the end of its log."""
         while True:
             try:
                 return (await self._cluster.ask(master, news)).log_end or 0
@@ -156,8 +156,8 @@ class Promotion(Part):
             if time.monotonic() > deadline:
                 lacks = "does not answer" if log is None else f"lacks {end - log.max_offset} bytes"
                 raise RocketMQError(
-                    f"the slave at {slave} {lacks}, and the master takes no messages any more",
-                    hint="run it again, or with force: what the slave lacks is lost then",
+                    f"the slave at {slave} {lacks}, and the master no longer accepts messages",
+                    hint="run it again, or with force to lose what the slave lacks",
                 )
             await self._cluster.caller.sleep(LOOK_SECONDS)
 
@@ -167,11 +167,11 @@ class Promotion(Part):
             if log is not None and log.broker_id == MASTER_ID and log.epoch >= epoch:
                 return
             if time.monotonic() > deadline:
-                raise RocketMQError(f"{address} was told to lead and does not yet", hint="see its log")
+                raise RocketMQError(f"{address} was promoted but is not master yet", hint="check its log")
             await self._cluster.caller.sleep(LOOK_SECONDS)
 
     async def _is_known(self, broker: str, address: str, deadline: float) -> None:
-        """Wait until name servers tell clients of it; it leads whether they do or not."""
+        """Wait until name servers return it to clients; it leads in any case."""
         while time.monotonic() < deadline:
             known = (await self._cluster.cluster_info()).broker_addr_table.get(broker)
             if known is not None and known.broker_addrs.get(MASTER_ID) == address:
@@ -180,13 +180,13 @@ class Promotion(Part):
 
 
 def _refuse_loss(broker: str, broker_id: int, logs: Mapping[int, EpochCache]) -> None:
-    """Raises `RocketMQError` where another replica has what this one lacks."""
+    """Raises `RocketMQError` if another replica has what this one lacks."""
     own = logs[broker_id]
     master = logs.get(MASTER_ID)
     if master is not None and master.max_offset - own.max_offset > BEHIND_BYTES_MAX:
         raise RocketMQError(
             f"slave {broker_id} of {broker} is {master.max_offset - own.max_offset} bytes behind its master",
-            hint="wait until it has caught up: rmqpy cluster replicas",
+            hint="wait until it is in sync: rmqpy cluster replicas",
         )
     longer = [
         (log.epoch, log.max_offset, known)

@@ -1,4 +1,4 @@
-"""Queues, one at a time: what they hold, from when, and the entries as they are."""
+"""Single queues: contents, store times, raw entries."""
 
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -24,7 +24,7 @@ class QueueEntry(NamedTuple):
     """One entry of a queue."""
 
     offset: int
-    #: Where its record lies in the log of its broker, and how many bytes it has.
+    #: The position of its record in the broker's log, and its size.
     log_offset: int
     log_bytes: int
     #: Java's hash of the tag.
@@ -35,25 +35,25 @@ class Queues(Part):
     """The queues of one cluster."""
 
     async def earliest_store_time(self, queue: MessageQueue) -> datetime | None:
-        """When the oldest message of a queue was stored, in UTC; `None` while there is none. Raises `TopicNotFound`."""
+        """Return the store time of the oldest message of a queue, in UTC; `None` if empty. Raises `TopicNotFound`."""
         ask = GetEarliestMsgStoreTime(topic=queue.topic, queue_id=queue.queue_id)
         stored_ms = (await self._ask(queue, ask)).timestamp
         return None if stored_ms < 0 else date_of(stored_ms)
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """Offset of the first message of a queue, and the one after its last. Raises `TopicNotFound`."""
+        """Return the offset of the first message of a queue, and the one after its last. Raises `TopicNotFound`."""
         topic, queue_id = queue.topic, queue.queue_id
         begin = await self._ask(queue, GetMinOffset(topic=topic, queue_id=queue_id))
         return begin.offset, (await self._ask(queue, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
 
     async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
-        """Offset of the first message that was stored at or after a time; the end, where none is that new."""
+        """Return the offset of the first message stored at or after a time, or the end."""
         moment = round(when.timestamp() * 1000)
         ask = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=moment)
         return (await self._ask(queue, ask)).offset
 
     async def entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[QueueEntry]:
-        """Up to `count` entries from an offset on. Raises `TopicNotFound`."""
+        """Return up to `count` entries from an offset. Raises `TopicNotFound`."""
         ask = QueryConsumeQueue(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count)
         units = (await self._ask(queue, ask)).queue_data
         return [

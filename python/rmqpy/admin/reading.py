@@ -1,4 +1,4 @@
-"""Reading a piece of one queue for an operator: nothing is committed, and no group has to exist."""
+"""Reads from one queue for an operator, without commits and without a group."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -9,7 +9,7 @@ from rmqpy.admin.topics import QueueState
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
 
-#: A group that every broker has for tools; nothing is committed for it.
+#: A group for tools that every broker has; nothing is committed for it.
 TOOLS: Final = "TOOLS_CONSUMER"
 _PULL_MESSAGES: Final = 32
 
@@ -17,7 +17,7 @@ _PULL_MESSAGES: Final = 32
 async def read(
     cluster: AdminConnection, topic: str, state: QueueState, begin: int, end: int
 ) -> AsyncIterator[ReceivedMessage]:
-    """The messages of a queue with offsets in [begin, end), as far as its broker holds them."""
+    """Yield the messages of a queue with offsets in [begin, end), as far as its broker has them."""
     queue, address = MessageQueue(topic, state.broker, state.queue_id), cluster.reachable(state.address)
     offset = begin
     while offset < end:

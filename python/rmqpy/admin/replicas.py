@@ -1,4 +1,4 @@
-"""Replicas: the master and the slaves of each name, and how far each slave is behind."""
+"""Replicas: master and slaves of each name, and the lag of each slave."""
 
 from typing import NamedTuple
 
@@ -6,46 +6,50 @@ from rmqpy.admin.connection import Part
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
 from rmqpy.findings import Trouble, diverged
 from rmqpy.protocol.replica_findings import is_in_sync, is_starting, of_master, of_slave, silence
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.protocol.requests.routes import MASTER_ID
+from rmqpy.protocol.troubles import read as read_troubles
 
 
 class ReplicaState(NamedTuple):
-    """One broker of a name. What it or its master did not say is None."""
+    """One broker of a name. Unreported values are None."""
 
     cluster: str
     broker: str
     broker_id: int
     address: str
-    #: End of its log.
+    #: The end of its log.
     log_end: int | None
-    #: Of a slave: what it lacks of its master's log, and for how long that has been there.
+    #: Slave: its lag behind the master's log in bytes, and how long it has lasted.
     behind_bytes: int | None
     behind_seconds: float | None
-    #: Of a slave: whether it hears its master and lacks less than 256 MiB. Of a master whose answers promise copies:
-    #: whether as many are in sync.
+    #: Slave: whether it is connected and lags less than 256 MiB. Master whose replies promise copies: whether enough
+    #: are in sync.
     in_sync: bool | None
-    #: Of a slave: seconds since it heard its master.
+    #: Slave: seconds since its last contact with the master.
     silent_seconds: float | None
-    #: Of a master: slaves that are connected.
+    #: Master: connected slaves.
     slaves: int | None
-    #: Of a slave: whether it acts for its master. Apache's does not say.
+    #: Slave: whether it acts for its master. Not reported by Apache's.
     acting: bool | None
-    #: Why it did not answer, or what is wrong with it, as `doctor` says.
+    #: The reason for no answer, or the problem that `doctor` reports.
     fault: str | None
-    #: Of a slave, or of one that its master has refused: whether the two logs do not fit together.
+    #: Slave, or one refused by its master: whether the two logs diverge.
     is_diverged: bool = False
-    #: Of a slave: whether it was just started, and connects to its master.
+    #: Slave: whether it was just started and is connecting to its master.
     is_starting: bool = False
+    #: Master: whether it refuses messages.
+    refuses: bool = False
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes messages."""
+        """Whether it accepts messages."""
         return self.broker_id == MASTER_ID
 
 
 class Found(NamedTuple):
-    """One broker of a name, and what is wrong with it."""
+    """One broker of a name, and its problems."""
 
     state: ReplicaState
     troubles: list[Trouble]
@@ -55,11 +59,11 @@ class Replicas(Part):
     """The brokers of each name."""
 
     async def states(self, broker: str | None = None) -> list[ReplicaState]:
-        """Every master with its slaves, by cluster, name and id; with `broker` those of that name."""
+        """List every master with its slaves by cluster, name and id, or those of the name `broker`."""
         return [each.state for each in await self.survey(broker)]
 
     async def survey(self, broker: str | None = None) -> list[Found]:
-        """The same with what is wrong with each."""
+        """The same with the problems of each."""
         info = await self._cluster.cluster_info()
         found: list[Found] = []
         for cluster, names in sorted(info.cluster_addr_table.items()):
@@ -69,46 +73,65 @@ class Replicas(Part):
         return found
 
     async def _of(self, cluster: str, name: str, addresses: dict[int, str]) -> list[Found]:
-        told: dict[int, HaStatus | str] = {}
-        # The master last: its log is no shorter than when a slave was asked.
+        status: dict[int, HaStatus | str] = {}
+        # The master last: its log is then at least as long as when a slave was asked.
         for broker_id, address in sorted(addresses.items(), reverse=True):
             try:
-                told[broker_id] = await self._cluster.ask(address, GetBrokerHaStatus())
+                status[broker_id] = await self._cluster.ask(address, GetBrokerHaStatus())
             except RocketMQError as error:
                 is_away = isinstance(error, ConnectError | RequestTimeout)
-                told[broker_id] = str(error) if is_away else f"it does not say: {error}"
-        master = told.get(MASTER_ID)
+                status[broker_id] = str(error) if is_away else f"it does not report its state: {error}"
+        master = status.get(MASTER_ID)
         master_end = master.master_commit_log_max_offset if isinstance(master, HaStatus) else None
-        is_gone = master_end is None and not any(_follows(each) for each in told.values())
+        is_gone = master_end is None and not any(_follows(each) for each in status.values())
         found = [
-            _found((cluster, name, broker_id, address), told[broker_id], master_end, is_gone=is_gone)
+            _found((cluster, name, broker_id, address), status[broker_id], master_end, is_gone=is_gone)
             for broker_id, address in sorted(addresses.items())
         ]
-        return _with_strays(_with_successor(found))
+        return _with_strays(_with_successor([await self._with_refusal(each) for each in found]))
+
+    async def _with_refusal(self, found: Found) -> Found:
+        """Add what else makes a master refuse messages, such as a full disk."""
+        state = found.state
+        if not state.is_master or state.log_end is None or any(each.refuses for each in found.troubles):
+            return found
+        try:
+            table = (await self._cluster.ask(state.address, GetBrokerRuntimeInfo())).table
+        except RocketMQError:
+            return found
+        refusals = [each for each in read_troubles(table) if each.refuses]
+        if not refusals:
+            return found
+        every = [*refusals, *found.troubles]
+        return Found(state._replace(fault=_fault(every), refuses=True), every)
 
 
-def _follows(told: HaStatus | str) -> bool:
+def _follows(status: HaStatus | str) -> bool:
     """Whether a slave follows a master."""
-    return isinstance(told, HaStatus) and not told.master and bool(told.ha_client_runtime_info.is_connected)
+    return (
+        isinstance(status, HaStatus)
+        and not status.master
+        and bool(status.ha_client_runtime_info.is_connected)
+    )
 
 
 def _found(
-    place: tuple[str, str, int, str], told: HaStatus | str, master_end: int | None, *, is_gone: bool
+    place: tuple[str, str, int, str], status: HaStatus | str, master_end: int | None, *, is_gone: bool
 ) -> Found:
     _, name, broker_id, _ = place
-    if isinstance(told, str):
-        return Found(ReplicaState(*place, None, None, None, None, None, None, None, told), [])
-    if told.master:
-        troubles = list(of_master(name, told))
-        replicas, wanted = 1 + told.in_sync_slave_nums, told.copies_wanted or 1
+    if isinstance(status, str):
+        return Found(ReplicaState(*place, None, None, None, None, None, None, None, status), [])
+    if status.master:
+        troubles = list(of_master(name, status))
+        replicas, wanted = 1 + status.in_sync_slave_nums, status.copies_wanted or 1
         in_sync = replicas >= wanted if wanted > 1 else None
-        end, slaves = told.master_commit_log_max_offset, len(told.ha_connection_info)
-        is_diverged = any(not slave.lacks_ticket for slave in told.refused_slaves or ())
+        end, slaves = status.master_commit_log_max_offset, len(status.ha_connection_info)
+        is_diverged = any(not slave.lacks_ticket for slave in status.refused_slaves or ())
         state = ReplicaState(*place, end, None, None, in_sync, None, slaves, None, None, is_diverged)
         return Found(state._replace(fault=_fault(troubles)), troubles)
-    own = told.ha_client_runtime_info
+    own = status.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
-    troubles = list(of_slave(name, broker_id, told, behind_bytes=behind, is_gone=is_gone))
+    troubles = list(of_slave(name, broker_id, status, behind_bytes=behind, is_gone=is_gone))
     state = ReplicaState(
         *place,
         own.max_offset,
@@ -117,7 +140,7 @@ def _found(
         None if behind is None else is_in_sync(own, behind),
         silence(own),
         None,
-        told.is_acting,
+        status.is_acting,
         _fault(troubles),
         bool(own.is_diverged),
         is_starting(own),
@@ -130,7 +153,7 @@ def _fault(troubles: list[Trouble]) -> str | None:
 
 
 def _with_successor(found: list[Found]) -> list[Found]:
-    """Of several slaves that lack their master, the one with the most of its log is to lead: it speaks for all."""
+    """Of several slaves without a master, the one with the longest log should lead: it speaks for all."""
     lost = [
         each for each in found if any(it.check == f"master of {each.state.broker}" for it in each.troubles)
     ]
@@ -144,9 +167,9 @@ def _with_successor(found: list[Found]) -> list[Found]:
 
 
 def _with_strays(found: list[Found]) -> list[Found]:
-    """Slaves that follow a log which is not that of their master: this has fewer connections than slaves say."""
+    """Slaves that follow another master's log: their master has fewer connections than slaves that follow."""
     states = [each.state for each in found]
-    # Ours alone say whether they are connected now.
+    # Only rmqpy's report whether they are connected now.
     following = [state for state in states if state.in_sync and state.acting is not None]
     slaves = next((state.slaves for state in states if state.is_master), None)
     if slaves is None or slaves >= len(following):

@@ -1,6 +1,6 @@
-"""Search of a topic's messages by time and text, within a bound: how many are looked at, and which were not.
+"""Bounded search of a topic's messages by time and text, with the ranges that were not searched.
 
-The newest messages of every queue are looked at first, each queue's in its turn; memory is bounded by what is found.
+Reads the newest messages of every queue first, queues in turn. Memory is bounded by the results.
 """
 
 from datetime import datetime
@@ -13,17 +13,17 @@ from rmqpy.admin.reading import read
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import ConfigError, DecodeError
 
-#: Messages that one search looks at, and that it hands back, at most.
+#: The most messages that one search reads, and returns.
 SCAN_MAX: Final = 100_000
 FOUND_MAX: Final = 1_000
-#: Bytes of the messages that it hands back, at most.
+#: The most bytes of returned messages.
 _FOUND_BYTES_MAX: Final = 32 << 20
-#: A queue is read backwards in pieces of so many.
+#: Queues are read backwards in pieces of this many.
 _PIECE: Final = 256
 
 
 class Unscanned(NamedTuple):
-    """Messages of one queue, within the times asked for, that were not looked at."""
+    """Messages of one queue within the given times that were not searched."""
 
     broker: str
     queue_id: int
@@ -32,16 +32,16 @@ class Unscanned(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found, newest first, and how far it looked."""
+    """Results of a search, newest first, and its range."""
 
     messages: list[ReceivedMessage]
     scanned: int
-    #: Empty where everything was looked at.
+    #: Empty if everything was searched.
     unscanned: list[Unscanned]
 
 
 class _Piece(NamedTuple):
-    """Offsets of a queue that are left to look at."""
+    """Offsets of a queue that are left to search."""
 
     state: QueueState
     begin: int
@@ -62,10 +62,10 @@ class Search(Part):
         scan_max: int = 10_000,
         found_max: int = 100,
     ) -> Found:
-        """Messages stored from `begin` on and before `end` whose body, keys or properties have `text`, and that have
-        the tag; newest first of each queue. Capitals and small letters are the same.
+        """Find messages stored from `begin` until before `end` whose body, keys or properties contain `text`, and
+        that have the tag; newest first in each queue. Case-insensitive.
 
-        Looks at `scan_max` messages and hands back `found_max`, at most. Raises `TopicNotFound`.
+        Reads at most `scan_max` messages and returns at most `found_max`. Raises `TopicNotFound`.
         """
         for name, given, most in (("scan_max", scan_max, SCAN_MAX), ("found_max", found_max, FOUND_MAX)):
             if not 1 <= given <= most:
@@ -75,7 +75,7 @@ class Search(Part):
         found: list[ReceivedMessage] = []
         scanned = size = 0
         while left and scanned < scan_max and len(found) < found_max and size < _FOUND_BYTES_MAX:
-            # Queues take turns: the newest of all come before the older ones of any.
+            # Queues in turn: the newest messages of all come before older ones of any.
             piece = left.pop(0)
             first = max(piece.begin, piece.end - min(_PIECE, scan_max - scanned))
             newest_first = [each async for each in read(self._cluster, topic, piece.state, first, piece.end)][
@@ -85,7 +85,7 @@ class Search(Part):
             for message in newest_first:
                 if (tag is None or message.tag == tag) and (wanted is None or has_text(message, wanted)):
                     if len(found) == found_max or size >= _FOUND_BYTES_MAX:
-                        # From here on this queue was not looked at.
+                        # Older messages of this queue were not searched.
                         scanned -= message.queue_offset + 1 - first
                         first = message.queue_offset + 1
                         break
@@ -108,7 +108,7 @@ class Search(Part):
 
 
 def has_text(message: ReceivedMessage, wanted: str) -> bool:
-    """Whether the message has this text, in small letters, in its body, its keys or its properties."""
+    """Whether the message contains this lower-case text in its body, keys or properties."""
     for name, value in message.properties.items():
         if wanted in name.casefold() or wanted in value.casefold():
             return True

@@ -1,4 +1,4 @@
-"""A message sent once more, by an operator: to one group, or to its topic."""
+"""Resending of a message, to one group or to its topic."""
 
 import time
 from typing import Final
@@ -10,7 +10,7 @@ from rmqpy.protocol import names
 from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.messages import SendMessage
 
-#: Properties of its former destination, those that brokers add by themselves, and why it was given up.
+#: Properties that are dropped: its former destination, those that brokers add, and the cause of the failure.
 _LEFT_BEHIND: Final = frozenset(
     {
         *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
@@ -18,12 +18,12 @@ _LEFT_BEHIND: Final = frozenset(
         names.CONSUME_ERROR,
     }
 )
-#: First topic of a message in a retry topic: the one its consumer sees.
+#: The original topic of a message in a retry topic: the one its consumer sees.
 ORIGIN: Final = "RETRY_TOPIC"
 
 
 def properties_of(message: ReceivedMessage) -> dict[str, str]:
-    """The properties that go with a message wherever it is sent."""
+    """The properties that are kept wherever a message is sent."""
     return {name: text for name, text in message.properties.items() if name not in _LEFT_BEHIND}
 
 
@@ -35,8 +35,8 @@ async def send_again(
     properties: dict[str, str],
     body: bytes | None = None,
 ) -> str:
-    """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over.
-    Another `body` takes the place of its own."""
+    """Send the message to any queue of `topic` on this broker, with an optional new `body`, and attempts starting over.
+    Returns the broker's id."""
     ask = SendMessage(
         producer_group=TOOLS,
         topic=topic,

@@ -1,4 +1,4 @@
-"""Timed messages that wait, for an operator: by topic, and by when they are due."""
+"""Pending timed messages for an operator: by topic and due time."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from rmqpy.protocol.requests.timers import DUE_WITHIN_S, GetTimerMetrics
 
 
 class PendingTimers(NamedTuple):
-    """Timed messages of a topic that wait at all brokers."""
+    """Pending timed messages of a topic over all brokers."""
 
     topic: str
     waiting: int
-    #: Seconds from now to how many are due within them, and not within the next smaller number; None: later.
+    #: Seconds from now → messages due within them, but not within the next smaller number; None: later.
     due_within: dict[int | None, int]
 
 
@@ -20,8 +20,8 @@ class Timers(Part):
     """The timed messages of one cluster."""
 
     async def pending(self, topic: str | None = None) -> list[PendingTimers]:
-        """What waits, of one topic or of all, by topic. A message that takes another one back counts against it;
-        brokers of the original do not say when messages are due."""
+        """Count pending messages of one topic or all, by topic. A recall counts against its message; Apache's brokers
+        do not report due times."""
         counts: Counter[str] = Counter()
         due: dict[str, Counter[int | None]] = {}
         for _, _, table in await self._cluster.ask_masters(GetTimerMetrics(is_distributed=True)):

@@ -1,6 +1,6 @@
-"""Topics of a cluster: their names, queues, routes and settings; creating, changing and deleting them.
+"""Topics of a cluster: names, queues, routes and settings; create, change, delete.
 
-A topic lives on each master of its cluster.
+A topic exists on each master of its cluster.
 """
 
 import dataclasses
@@ -46,18 +46,18 @@ from rmqpy.protocol.requests.topics import (
 from rmqpy.protocol.topics import Permission, TopicConfig
 from rmqpy.remoting.backoff import Backoff
 
-#: What clients may do with a topic: read, write, both.
+#: Permissions of clients: read, write, both.
 Perm = Literal["RW", "R", "W"]
-#: What a topic is for. RocketMQ's proxy holds senders to it, a broker of rmqpy does with `enableTopicMessageTypeCheck`.
+#: Message types. RocketMQ's proxy enforces them, a broker of rmqpy does with `enableTopicMessageTypeCheck`.
 TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 
-#: Between looks whether name servers show a new topic.
+#: Interval between checks whether name servers know a new topic.
 _LOOK_AGAIN: Final = Backoff(0.02, 0.5)
 _TYPE: Final = "message.type"
 
 
 class QueueState(NamedTuple):
-    """One queue of a topic: what it holds and what is allowed."""
+    """One queue of a topic: contents and permissions."""
 
     broker: str
     address: str
@@ -65,28 +65,28 @@ class QueueState(NamedTuple):
     permission: str
     begin: int
     end: int
-    #: When the last message came, in ms since the epoch; 0 when there is none.
+    #: The time of the last message in ms since the epoch; 0 without one.
     stored_at_ms: int
 
 
 class TopicSummary(NamedTuple):
-    """One topic, all its brokers together."""
+    """One topic over all its brokers."""
 
     name: str
     type: str
-    #: Of all brokers.
+    #: Sum over all brokers.
     read_queues: int
     write_queues: int
-    #: The least that is allowed at any broker.
+    #: The fewest permissions on any broker.
     permission: str
     brokers: list[str]
 
 
 class Topics(Part):
-    """The topics of one cluster, seen through its name servers."""
+    """The topics of one cluster, found through its name servers."""
 
     async def names(self, *, with_system: bool = False) -> list[str]:
-        """Names of all topics, sorted; system topics only if asked for."""
+        """List all topics, sorted; system topics only on request."""
         found = (await self._cluster.look_up(GetAllTopics())).topic_list
         if with_system:
             return sorted(found)
@@ -94,21 +94,21 @@ class Topics(Part):
         return sorted(name for name in found if name not in system and not names.is_derived(name))
 
     async def types(self, *, with_system: bool = False) -> dict[str, str]:
-        """What each topic is for, by name: `NORMAL` unless it was said; system topics only if asked for."""
+        """Return the message type of each topic, `NORMAL` by default; system topics only on request."""
         return {each.name: each.type for each in await self.summaries(with_system=with_system)}
 
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
-        """Every topic with its settings, by name; system topics only if asked for."""
+        """Return every topic with its settings, by name; system topics only on request."""
         found: dict[str, dict[str, TopicConfig]] = {}
         servers = await self._cluster.every_master()
-        for broker, _, told in await self._cluster.ask_each(servers, GetAllTopicConfig()):
-            for name, topic in told.body.topic_config_table.items():
+        for broker, _, reply in await self._cluster.ask_each(servers, GetAllTopicConfig()):
+            for name, topic in reply.body.topic_config_table.items():
                 found.setdefault(name, {})[broker] = topic
         wanted = await self.names(with_system=with_system)
         return [_summary(name, found[name]) for name in wanted if name in found]
 
     async def describe(self, name: str) -> list[QueueState]:
-        """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
+        """List every readable queue with the offsets of its broker. Raises `TopicNotFound`."""
         route = await self.route(name)
         queues = {data.broker_name: data for data in route.queue_datas}
         known = self._cluster.masters_in(route)
@@ -129,7 +129,7 @@ class Topics(Part):
         ]
 
     async def settings(self, name: str) -> dict[str, TopicConfig]:
-        """The settings of a topic on each broker. Raises `TopicNotFound`."""
+        """Return the settings of a topic on each broker. Raises `TopicNotFound`."""
         # A broker that has just lost the topic is still in the route.
         found = await self._settings_at(name, await self._masters_of(name))
         if not found:
@@ -137,7 +137,7 @@ class Topics(Part):
         return found
 
     async def route(self, name: str) -> TopicRoute:
-        """The route of a topic, as name servers give it to clients. Raises `TopicNotFound`."""
+        """Return the route of a topic from a name server. Raises `TopicNotFound`."""
         try:
             return (await self._cluster.look_up(_route(name))).body
         except RocketMQError as error:
@@ -146,11 +146,11 @@ class Topics(Part):
             raise
 
     async def _absent(self, name: str, code: int | None = None) -> RocketMQError:
-        """The reason why name servers know no route of a topic."""
+        """The error for a topic without a route."""
         if (await self._cluster.cluster_info()).broker_addr_table:
             return _missing(name, code)
         return NoBrokerRegistered(
-            f"no broker is registered: whether topic {name!r} exists is not known", code=code, topic=name
+            f"no broker is registered, so topic {name!r} may exist", code=code, topic=name
         )
 
     async def create(
@@ -166,20 +166,20 @@ class Topics(Part):
         exist_ok: bool = False,
         partial: bool = False,
     ) -> list[str]:
-        """Make the topic on every master; the names of the brokers that did not have it. Where one is gone, nothing is
-        done, and `RocketMQError` is raised; with `partial` it is made on the others.
+        """Create the topic on every master. Returns the brokers that did not have it. If a broker has no master, raises
+        `RocketMQError` and does nothing; with `partial` creates it on the others.
 
-        A topic that exists on any of them raises `TopicExists`, and nothing is changed. With `exist_ok` it stays as
-        it is where it exists, and is made on the others. `update_topic` changes one. Returns when the name servers
-        show the topic there, or after the timeout: brokers register it on their own.
+        If the topic exists on any of them, raises `TopicExists` and changes nothing. With `exist_ok` it stays unchanged
+        there and is created on the others. `update_topic` changes one. Returns once name servers know the topic
+        there, or after the timeout: brokers register it themselves.
 
-        The queues of an order topic are listed at every name server, in `ORDER_TOPIC_CONFIG`. Where one does not
-        answer, its error is raised at the end; the same call with `exist_ok` then finishes what is left.
+        The queues of an order topic are listed on every name server, in `ORDER_TOPIC_CONFIG`. If one does not answer,
+        its error is raised at the end; repeat the call with `exist_ok` to finish.
         """
         if wrong := names.topic_fault(name):
             raise ConfigError(f"topic {name!r}: {wrong}")
         brokers = await self._cluster.masters(
-            cluster, is_change=not partial, instead="; or make it on the others alone: --partial"
+            cluster, is_change=not partial, instead="; or create it only on the others with --partial"
         )
         if known := await self._settings_at(name, brokers):
             if not exist_ok:
@@ -193,7 +193,7 @@ class Topics(Part):
             order=order,
             attributes=None if message_type == "NORMAL" else f"+{_TYPE}={message_type}",
         )
-        await self._cluster.tell(brokers, ask, f"topic {name!r} was made")
+        await self._cluster.tell(brokers, ask, f"topic {name!r} was created")
         if order:
             listed = {broker: topic.write_queue_nums for broker, topic in known.items() if topic.order}
             await self._list_queues(name, listed | dict.fromkeys(brokers, write_queues))
@@ -220,10 +220,10 @@ class Topics(Part):
         order: bool | None = None,
         message_type: TopicType | None = None,
     ) -> list[str]:
-        """Change some settings of a topic where it exists; the names of these brokers. Raises `TopicNotFound`.
+        """Change settings of a topic on the brokers that have it. Returns their names. Raises `TopicNotFound`.
 
-        Fewer queues hide what the others hold: lower `write_queues` first, `read_queues` when they are consumed. The
-        name servers' list of an order topic's queues follows; without `order` there is none.
+        With fewer queues the messages of the others are hidden: lower `write_queues` first, and `read_queues` when
+        they are consumed. The name servers' list of an order topic's queues is updated; without `order` it is removed.
         """
         given: dict[str, Any] = {
             "read_queue_nums": read_queues,
@@ -237,7 +237,7 @@ class Topics(Part):
         addresses = await self._masters_of(name, is_change=True)
         known = await self.settings(name)
         if order is False:
-            # First: what is listed a broker makes an order topic again when it registers.
+            # First: when a broker registers, it makes listed topics order topics again.
             for name_server in self._cluster.name_servers.addresses:
                 await self._cluster.ask(name_server, self._unlisting(name))
         for broker, topic in known.items():
@@ -263,18 +263,18 @@ class Topics(Part):
         return sorted(known)
 
     async def delete(self, name: str) -> list[str]:
-        """Remove the topic from its brokers, then from every name server; the names of these brokers.
+        """Delete the topic from its brokers, then from every name server. Returns the brokers.
 
-        Its messages cannot be read any more. Raises `TopicNotFound` when there is none. A server that does not answer
-        is left out and its error raised at the end; asking again then finishes what is left, wherever that is.
+        Its messages become unreadable. Raises `TopicNotFound` if it does not exist. A server that does not answer is
+        skipped and its error raised at the end; repeat the call to finish.
         """
         failures: list[RocketMQError] = []
         found: dict[str, set[str]] = {}
-        # Each name server keeps its own table: what one forgot, another may still have.
+        # Each name server has its own table: another may still have the topic.
         for name_server in self._cluster.name_servers.addresses:
             with suppress(TopicNotFound), _noting(failures):
                 for broker in (await self._cluster.ask(name_server, _route(name))).body.broker_datas:
-                    # Slaves have it from their master.
+                    # Slaves copy it from their master.
                     address = master(broker)
                     found.setdefault(broker.broker_name, set()).update([address] if address else ())
         without = [broker for broker, addresses in found.items() if not addresses]
@@ -288,7 +288,7 @@ class Topics(Part):
         is_complete = not without
         for address in sorted({address for addresses in found.values() for address in addresses}):
             is_complete &= await self._forget(address, DeleteTopicInBroker(topic=name), failures)
-        # A broker that still has the topic has to be found again: its routes stay.
+        # A broker that still has the topic must be found again: its routes stay.
         for name_server in self._cluster.name_servers.addresses if is_complete else ():
             await self._forget(name_server, DeleteTopic(topic=name), failures)
             await self._forget(name_server, self._unlisting(name), failures)
@@ -297,7 +297,7 @@ class Topics(Part):
         return sorted(found)
 
     async def _list_queues(self, name: str, queues: Mapping[str, int]) -> None:
-        """Tell every name server how many queues an order topic has at these brokers."""
+        """Set the number of queues of an order topic for these brokers on every name server."""
         if not queues:
             return
         known: KvFound | None = None
@@ -313,7 +313,7 @@ class Topics(Part):
         return DeleteKv(namespace=ORDER_TOPICS, key=self._cluster.caller.wire_name(name))
 
     async def _forget(self, address: str, ask: Request[None], failures: list[RocketMQError]) -> bool:
-        """Tell one server that a topic is gone, which it may have forgotten already. Whether it knows now."""
+        """Notify one server that a topic was deleted, which it may know already. Returns whether it knows now."""
         before = len(failures)
         with suppress(TopicNotFound), _noting(failures):
             await self._cluster.ask(address, ask)
@@ -323,7 +323,7 @@ class Topics(Part):
         return self._cluster.masters_in(await self.route(name), is_change=is_change)
 
     async def _settings_at(self, name: str, brokers: Mapping[str, str]) -> dict[str, TopicConfig]:
-        """The settings of a topic at those of these brokers, name to address, that have it."""
+        """Return the settings of a topic on those of these brokers, name → address, that have it."""
         found = {}
         await self._cluster.notice_silent(brokers.items())
         for broker, address in brokers.items():
@@ -335,14 +335,14 @@ class Topics(Part):
         try:
             return await self._cluster.ask(address, GetTopicConfig(topic=name))
         except Unsupported:
-            # A broker of 4.x, which tells about all topics or none.
+            # A broker of 4.x, which returns all topics or none.
             table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
             if name not in table:
                 raise _missing(name, None) from None
             return table[name]
 
     async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
-        """Whether a name server shows the topic at all of these brokers; one that is away need not."""
+        """Whether name servers have the topic on all of these brokers; unreachable ones do not count."""
         try:
             route = (await self._cluster.ask(name_server, _route(name))).body
         except TopicNotFound:
@@ -352,8 +352,8 @@ class Topics(Part):
         return brokers <= {data.broker_name for data in route.queue_datas}
 
     async def _system_names(self) -> set[str]:
-        """Topics the servers keep for themselves: name servers know those named as clusters and brokers, a broker
-        knows the others."""
+        """Return topics reserved by servers: name servers know those named like clusters and brokers, a broker the
+        others."""
         known = await self._cluster.look_up(GetSystemTopics())
         found = set(known.topic_list)
         if known.broker_addr:
@@ -365,7 +365,7 @@ class Topics(Part):
 
 @contextmanager
 def _noting(failures: list[RocketMQError]) -> Iterator[None]:
-    """Go on behind a server that does not answer, and keep its error."""
+    """Skip a server that does not answer, and keep its error."""
     try:
         yield
     except (ConnectError, RequestTimeout) as error:
@@ -373,8 +373,8 @@ def _noting(failures: list[RocketMQError]) -> Iterator[None]:
 
 
 def _unfinished(failures: list[RocketMQError]) -> RocketMQError:
-    """The first error of a deletion, which says what is left."""
-    failures[0].hint = "the other servers have forgotten the topic; delete it again when this one answers"
+    """The first error of a deletion, with advice to finish it."""
+    failures[0].hint = "it was deleted from the other servers; delete it again when this one answers"
     return failures[0]
 
 
@@ -391,12 +391,11 @@ def _summary(name: str, topics: Mapping[str, TopicConfig]) -> TopicSummary:
 
 
 def message_type(topic: TopicConfig) -> str:
-    """What a topic is for."""
     return topic.attributes.get(_TYPE, "NORMAL")
 
 
 def permission(bits: int) -> str:
-    """Permission bits as text.
+    """Format permission bits.
 
     >>> permission(6), permission(4)
     ('RW', 'R-')
@@ -414,14 +413,14 @@ def _route(name: str) -> GetRoute:
 
 def _missing(name: str, code: int | None) -> TopicNotFound:
     return TopicNotFound(
-        f"there is no topic {name!r}", code=code, topic=name, hint=f"rmqpy topic create {name}"
+        f"topic {name!r} does not exist", code=code, topic=name, hint=f"create it: rmqpy topic create {name}"
     )
 
 
 def _exists(name: str, known: Mapping[str, TopicConfig]) -> TopicExists:
     queues = ", ".join(f"{broker}: {topic.read_queue_nums} queues" for broker, topic in sorted(known.items()))
     return TopicExists(
-        f"topic {name!r} exists ({queues})",
+        f"topic {name!r} already exists ({queues})",
         topic=name,
-        hint=f"rmqpy topic create {name} --if-not-exists leaves it, rmqpy topic alter {name} changes it",
+        hint=f"keep it with --if-not-exists, or change it with rmqpy topic alter {name}",
     )

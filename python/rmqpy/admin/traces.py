@@ -1,4 +1,4 @@
-"""Traces: what producers and consumers have recorded about a message."""
+"""Traces of messages, recorded by producers and consumers."""
 
 from typing import Final, NamedTuple
 
@@ -8,7 +8,7 @@ from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol.names import TRACE_TOPIC
 from rmqpy.protocol.traces import joined, notes
 
-#: Bodies of notes that one broker is asked for: each has those of one client, of ten messages or so.
+#: The most record bodies read from one broker; each has those of one client, of about ten messages.
 _BODIES_MAX: Final = 64
 
 
@@ -17,18 +17,18 @@ class Step(NamedTuple):
 
     #: send, consume, end transaction, recall.
     what: str
-    #: When it began, in ms since the epoch; None where the client does not report it.
+    #: Its start in ms since the epoch; None if the client does not report it.
     at_ms: int | None
     group: str | None
     #: `ip:port` of the client.
     client: str
     topic: str | None
-    #: Address of the broker; of sends.
+    #: The address of the broker, for sends.
     broker: str | None
-    #: Which delivery, the first one being 1; of consumption.
+    #: The number of the delivery, from 1, for consumption.
     attempt: int | None
     took_ms: int | None
-    #: success, failed, timeout, exception, no result; committed, rolled back, unknown. None while it has not ended.
+    #: success, failed, timeout, exception, no result; committed, rolled back, unknown. None until it has ended.
     outcome: str | None
 
 
@@ -36,20 +36,23 @@ class Traces(Part):
     """The traces of one cluster."""
 
     async def of(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Step]:
-        """Steps of the message that its producer gave this id, in order of time.
+        """Return the steps of the message with this producer's id, in order of time.
 
-        Clients trace where it is enabled, and write some seconds later. Raises `MessageNotFound` where no client has
-        traced the message, `TopicNotFound` for a cluster without a topic of traces.
+        Only clients with tracing record them, some seconds later. Raises `MessageNotFound` without traces of the
+        message, `TopicNotFound` without a trace topic.
         """
         try:
             bodies = await Messages(self._cluster).by_key(trace_topic, message_id, count=_BODIES_MAX)
         except TopicNotFound as error:
             hint = (
-                "the first trace of a client makes it where autoCreateTopicEnable=true; a broker with "
-                "traceTopicEnable=true has it"
+                "with autoCreateTopicEnable=true the first trace creates it; otherwise set "
+                "traceTopicEnable=true"
             )
             raise TopicNotFound(
-                f"there is no topic of traces {trace_topic!r}", code=error.code, topic=trace_topic, hint=hint
+                f"the trace topic {trace_topic!r} does not exist",
+                code=error.code,
+                topic=trace_topic,
+                hint=hint,
             ) from None
         hosts = {}
         found = []
@@ -60,9 +63,9 @@ class Traces(Part):
                     hosts[note.what, note.request, note.group] = body.born_host
         if not found:
             raise MessageNotFound(
-                f"there is no trace of {message_id!r}",
+                f"no trace of {message_id!r} was found",
                 topic=trace_topic,
-                hint="clients trace where it is enabled, under the producer's id, and write some seconds later",
+                hint="only clients with tracing record them, by the producer's id, some seconds later",
             )
         return [
             Step(

@@ -1,4 +1,4 @@
-"""Traffic of a topic: messages sent to it, messages each group consumed, and the lag of each group."""
+"""Traffic of a topic: messages in, messages out to each group, and the lag of each group."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,15 +15,15 @@ from rmqpy.protocol.requests.offsets import (
 
 
 class Flow(NamedTuple):
-    """Messages that came into a topic, or that one group took out of it."""
+    """Messages sent to a topic, or consumed by one group."""
 
-    #: The group; None for what came in.
+    #: The group; None for messages in.
     group: str | None
-    #: Over the last minute.
+    #: The rate over the last minute.
     per_second: float
     last_hour: int
     last_day: int
-    #: Messages that wait for the group; None for what came in.
+    #: Pending messages of the group; None for messages in.
     lag: int | None
 
 
@@ -31,26 +31,26 @@ class Traffic(Part):
     """The traffic of one cluster."""
 
     async def of(self, topic: str) -> list[Flow]:
-        """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
+        """Return messages sent to a topic, then messages consumed by each of its groups. Raises `TopicNotFound`."""
         servers = list(self._cluster.masters_in(await Topics(self._cluster).route(topic)).items())
-        told = await self._cluster.ask_each(servers, QueryTopicConsumeByWho(topic=topic))
-        # Where one may be missing, it is not asked again.
-        addresses = [address for _, address, _ in told]
+        replies = await self._cluster.ask_each(servers, QueryTopicConsumeByWho(topic=topic))
+        # If brokers may be missing, a silent one is not asked again.
+        addresses = [address for _, address, _ in replies]
         wire_name = self._cluster.caller.wire_name
         flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", wire_name(topic))]
-        for group in sorted({group for _, _, names in told for group in names.group_list}):
+        for group in sorted({group for _, _, names in replies for group in names.group_list}):
             taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{wire_name(topic)}@{wire_name(group)}")
             flows.append(taken._replace(group=group, lag=await self._lag(addresses, topic, group)))
         return flows
 
     async def groups(self, topic: str) -> list[str]:
-        """Groups that subscribe to a topic or have offsets in it, sorted. Raises `TopicNotFound`."""
+        """List groups with a subscription to a topic or offsets in it. Raises `TopicNotFound`."""
         return await self._groups(
             self._cluster.masters_in(await Topics(self._cluster).route(topic)).values(), topic
         )
 
     async def topics(self, group: str) -> list[str]:
-        """Topics that a group has offsets in, sorted."""
+        """List topics in which a group has offsets."""
         found: set[str] = set()
         for address in (await self._cluster.masters()).values():
             found.update((await self._cluster.ask(address, QueryTopicsByConsumer(group=group))).topic_list)
@@ -78,7 +78,7 @@ class Traffic(Part):
         lag = 0
         for address in addresses:
             ask = GetConsumeStats(consumer_group=group, topic=topic)
-            # With this code the group has offsets of the topic, and none of its consumers is online.
+            # With this code the group has offsets of the topic but no consumer online.
             stats = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, ask)
             held = stats.offset_table.values() if stats is not None else ()
             lag += sum(max(0, each.broker_offset - each.consumer_offset) for each in held)
@@ -86,5 +86,5 @@ class Traffic(Part):
 
 
 def _sum(window: StatsWindow, *shorter: StatsWindow) -> int:
-    """Count of a window. Apache's are filled every ten minutes or hour, so that a shorter one may have more."""
+    """The count of a window. Apache's are updated every ten minutes or hour, so a shorter window may have more."""
     return max(window.sum, *(each.sum for each in shorter))

@@ -1,4 +1,4 @@
-"""Upkeep of servers: what they count, what may be deleted, where clients may send, and the values name servers keep."""
+"""Maintenance of servers: statistics, deletions, write permissions, and key-value pairs of name servers."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from rmqpy.protocol.requests.topics import CleanUnusedTopic
 
 
 class Statistic(NamedTuple):
-    """One of a broker's statistics over its last minute, hour and day."""
+    """One statistic of a broker over its last minute, hour and day."""
 
     minute: StatsWindow
     hour: StatsWindow
@@ -26,38 +26,38 @@ class Statistic(NamedTuple):
 
 
 class Upkeep(Part):
-    """Upkeep of one cluster."""
+    """Maintenance of one cluster."""
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """Counters, rates and disk use of a broker's master, by the names RocketMQ has for them."""
+        """Return counters, rates and disk use of a broker's master, with RocketMQ's names."""
         return dict(
             (await self._cluster.ask(await self._cluster.master_of(broker), GetBrokerRuntimeInfo())).table
         )
 
     async def statistic(self, broker: str, name: str, key: str) -> Statistic | None:
-        """`name`: `TOPIC_PUT_NUMS` with a topic as key, `GROUP_GET_SIZE` with `topic@group`, and others; `None` for
-        what the broker has not counted."""
+        """`name`: `TOPIC_PUT_NUMS` with a topic as key, `GROUP_GET_SIZE` with `topic@group`, and others. Returns
+        `None` if the broker has not counted it."""
         ask = ViewBrokerStatsData(stats_name=name, stats_key=key)
-        told = await self._cluster.ask_unless(
+        reply = await self._cluster.ask_unless(
             ResponseCode.SYSTEM_ERROR, await self._cluster.master_of(broker), ask
         )
-        return None if told is None else Statistic(told.stats_minute, told.stats_hour, told.stats_day)
+        return None if reply is None else Statistic(reply.stats_minute, reply.stats_hour, reply.stats_day)
 
     async def delete_expired_log(self, broker: str | None = None) -> list[str]:
-        """Delete expired files of the log now, whatever the hour, at one broker or at all; their names."""
+        """Delete expired log files now, at any hour, on one broker or all. Returns their names."""
         return await self._each(broker, DeleteExpiredCommitLog())
 
     async def clean_queues(self, broker: str | None = None) -> list[str]:
-        """Delete files of queues whose messages are all gone, at one broker or at all; their names."""
+        """Delete queue files without remaining messages, on one broker or all. Returns their names."""
         return await self._each(broker, CleanExpiredConsumeQueue())
 
     async def clean_topics(self, broker: str | None = None) -> list[str]:
-        """Delete queues of topics that do not exist any more, at one broker or at all; their names."""
+        """Delete queues of topics that no longer exist, on one broker or all. Returns their names."""
         return await self._each(broker, CleanUnusedTopic())
 
     async def set_writable(self, broker: str, writable: bool) -> int:
-        """Have every name server tell clients that they may, or may not, send to a broker; the topics concerned, at the
-        name server that changed most."""
+        """Allow or forbid clients to send to a broker, on every name server. Returns the most topics that one of them
+        changed."""
         counts = []
         for address in self._cluster.name_servers.addresses:
             if writable:
@@ -69,21 +69,21 @@ class Upkeep(Part):
         return max(counts)
 
     async def cluster_topics(self, cluster: str) -> list[str]:
-        """Topics that have a queue in one cluster, sorted."""
+        """List topics that have a queue in one cluster."""
         return sorted((await self._cluster.look_up(GetTopicsByCluster(cluster=cluster))).topic_list)
 
     async def values(self, namespace: str) -> dict[str, str]:
-        """The key-value pairs of a namespace, such as `ORDER_TOPIC_CONFIG`, as any name server has them."""
+        """Return the key-value pairs of a namespace, such as `ORDER_TOPIC_CONFIG`, from any name server."""
         for address in self._cluster.name_servers.addresses:
-            told = await self._cluster.ask_unless(
+            reply = await self._cluster.ask_unless(
                 ResponseCode.QUERY_NOT_FOUND, address, GetKvList(namespace=namespace)
             )
-            if told is not None:
-                return dict(told.table)
+            if reply is not None:
+                return dict(reply.table)
         return {}
 
     async def set_value(self, namespace: str, key: str, value: str | None) -> None:
-        """Set one value at every name server; `None` deletes it."""
+        """Set one value on every name server; `None` deletes it."""
         ask: Request[None] = DeleteKv(namespace=namespace, key=key)
         if value is not None:
             ask = PutKv(namespace=namespace, key=key, value=value)

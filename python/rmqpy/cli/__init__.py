@@ -1,8 +1,8 @@
-"""The command line: one family of commands per file, imported when it is named.
+"""Command line: one module per command family, imported when the command runs.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot connect or timed
-out, 4 not found, 5 denied, 130 interrupted, 141 when the reader of its output has gone, 143 terminated. Nothing of the
-client or the servers is imported before a command needs it: `rmqpy --version` costs click and little else.
+out, 4 not found, 5 denied, 130 interrupted, 141 broken output pipe, 143 terminated. The client and the servers are
+imported only by commands that need them: `rmqpy --version` loads little more than click.
 """
 
 import sys
@@ -12,43 +12,42 @@ from typing import NoReturn
 
 import click
 
-from rmqpy import __version__
 from rmqpy.cli.options import flag, global_options
 
-#: What a shell says of a program that a closed pipe has ended, 128 and the number of SIGPIPE.
+#: The exit code for a broken pipe: 128 and the number of SIGPIPE, as shells report it.
 READER_GONE = 141
 
-#: Command → the line `rmqpy --help` shows. Each lives in a module of its name, as a click command called `command`.
+#: Command → its line in `rmqpy --help`. Each is a click command called `command` in a module of that name.
 COMMANDS = {
-    "standalone": "Name server and broker in one process: all it takes to send a message.",
-    "namesrv": "A name server.",
-    "broker": "A broker, configured as Apache's: broker.conf and key=value.",
-    "dashboard": "The console of a cluster, rmqpy's or Apache's, for a browser.",
-    "produce": "Send messages: an argument, standard input, or the lines of a file.",
+    "standalone": "Run a name server and a broker in one process.",
+    "namesrv": "Run a name server.",
+    "broker": "Run a broker, configured like Apache's: broker.conf and KEY=VALUE.",
+    "dashboard": "Serve the web console of a cluster, rmqpy's or Apache's.",
+    "produce": "Send messages from an argument, standard input or a file.",
     "consume": "Print the messages of a topic.",
     "topic": "Topics: list, describe, traffic, settings; create, change, delete.",
     "group": "Consumer groups: settings, members, lag; watch, reset, skip, clone.",
-    "message": "Single messages: by id, by key, by time; traces; decoded ids.",
-    "dlq": "Dead letters: list, show, export, send again, delete.",
+    "message": "Messages: get by id, find by key or time, trace, resend, export.",
+    "dlq": "Dead letters: list, show, export, resend, purge.",
     "cluster": "The brokers of a cluster: state and health.",
-    "client": "Connected producers and consumers; stacks of their threads.",
-    "acl": "Users and what they may do: list, create, update, delete, check.",
-    "config": "Settings of running servers and of files: get, set, compare, validate.",
-    "doctor": "Health checks of cluster and machine, with advice.",
-    "store": "A stopped store, Apache's or rmqpy's: verify, dump, count, copy it, rebuild its index.",
+    "client": "Connected producers and consumers: list, thread stacks.",
+    "acl": "Users and policies: list, create, update, delete, check.",
+    "config": "Settings of running servers and files: get, set, diff, validate.",
+    "doctor": "Check the health of the cluster and this machine, with advice.",
+    "store": "A stopped store, Apache's or rmqpy's: verify, dump, stats, compare, copy.",
     "bench": "Measure a broker: throughput, latency, processor time.",
-    "profile": "Names for the clusters you work with.",
-    "completion": "Let a shell complete commands, topics and groups.",
-    "version": "Version of rmqpy and of what it runs on.",
+    "profile": "List the profiles of your clusters.",
+    "completion": "Print the shell completion script.",
+    "version": "Show the versions of rmqpy and its platform.",
 }
 
 
-#: Commands that serve, and print little.
+#: Commands that run a server and print little.
 _SERVERS = frozenset({"standalone", "namesrv", "broker", "dashboard"})
 
 
 class _Lazy(click.Group):
-    """A group that imports a command when it is run or asked for help, not to list its name."""
+    """A group that imports a command when it is run or asked for help, not to list it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,7 +75,7 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @global_options
-@click.version_option(__version__, prog_name="rmqpy")
+@click.version_option(package_name="rmqpy", prog_name="rmqpy")
 @click.pass_context
 def root(context: click.Context) -> None:
     """RocketMQ without the JVM.
@@ -85,7 +84,7 @@ def root(context: click.Context) -> None:
     rmqpy topic list -n 10.0.0.1:9876
     rmqpy -n 10.0.0.1:9876 -o json topic list
 
-    All options but -q, -v and --no-color may stand behind a command that has a use for them as well, and win there.
+    All options except -q, -v and --no-color may also follow the command, where they take precedence.
     """
     if context.invoked_subcommand in _SERVERS:
         from rmqpy.cli.process import discard_output
@@ -103,12 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of `rmqpy`; its exit code."""
+    """Run one `rmqpy` command and return its exit code."""
     return run_command(root, "rmqpy", arguments)
 
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
-    """Run a command; its exit code. Errors are printed in one line each, never as a traceback."""
+    """Run a command and return its exit code. Errors are printed in one line, never as a traceback."""
     from rmqpy.cli.process import flush_output, open_streams
 
     with open_streams():
@@ -140,7 +139,7 @@ def _run(command: click.Command, name: str, arguments: Sequence[str] | None) -> 
         click.echo("terminated" if is_terminated else "interrupted", err=True)
         return TERMINATED if is_terminated else 130
     except SystemExit:
-        # Of click, which puts another stream in its place when the reader has gone: `| head` has what it wants.
+        # Raised by click, which replaces stdout on a broken pipe: `| head` has read enough.
         if sys.stdout is not stdout:
             return READER_GONE
         raise
@@ -150,7 +149,7 @@ def _run(command: click.Command, name: str, arguments: Sequence[str] | None) -> 
 
 
 def _failed(error: Exception) -> int:
-    """Print an error in one line; its exit code. A fault of our own is raised again."""
+    """Print an error in one line and return its exit code. An unexpected error is raised again."""
     from rmqpy.cli.exits import error_line, exit_code
 
     if (code := exit_code(error)) is None:

@@ -28,12 +28,12 @@ rule = click.Group("rule", help="Policies: list, set, delete.")
 command.add_command(user)
 command.add_command(rule)
 
-_BROKER = click.option("-b", "--broker", shell_complete=complete_brokers, help="Only at this broker.")
+_BROKER = click.option("-b", "--broker", shell_complete=complete_brokers, help="Only on this broker.")
 _SECRET = click.option(
     "--secret",
     envvar="RMQPY_NEW_SECRET",
     show_envvar=True,
-    help="Asked for on a terminal where it is missing.",
+    help="Prompted for on a terminal if missing.",
 )
 
 
@@ -66,9 +66,9 @@ def init(admin: "Admin", name: str, secret: str | None) -> Rows:
 @cluster_command
 @columns("broker", "user", "is_super", "entries", "is_made")
 def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows:
-    """Make users with policies of the accounts in FILES: plain_acl.yml, and those of conf/acl.
+    """Create users and policies from the accounts in FILES: plain_acl.yml and files of conf/acl.
 
-    A user that is there stays as it is. White lists of addresses have no counterpart: their requests must be signed.
+    Existing users stay unchanged. Address white lists have no counterpart: requests from there must be signed.
 
     \b
     rmqpy acl migrate conf/plain_acl.yml
@@ -92,7 +92,7 @@ def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows
         for remark in found.remarks:
             click.echo(f"{path}: {remark}", err=True)
     if lists:
-        click.echo(f"not migrated, sign requests from there: {', '.join(lists)}", err=True)
+        click.echo(f"white list not migrated, sign requests from: {', '.join(lists)}", err=True)
     return [each._asdict() for each in admin.migrate_accounts(accounts, broker=broker)]
 
 
@@ -101,7 +101,7 @@ def migrate(admin: "Admin", files: tuple[Path, ...], broker: str | None) -> Rows
 @cluster_command
 @columns("broker", "user", "super", "enabled")
 def list_users(admin: "Admin", broker: str | None) -> Rows:
-    """Users of the brokers; secrets are shown to nobody.
+    """List the users of the brokers, without their secrets.
 
     \b
     rmqpy acl user list
@@ -119,7 +119,7 @@ def list_users(admin: "Admin", broker: str | None) -> Rows:
 @_BROKER
 @cluster_command
 def create_user(admin: "Admin", name: str, secret: str | None, is_super: bool, broker: str | None) -> Rows:
-    """Make a user.
+    """Create a user.
 
     \b
     rmqpy acl user create carol
@@ -129,9 +129,9 @@ def create_user(admin: "Admin", name: str, secret: str | None, is_super: bool, b
 
 @user.command("update")
 @click.argument("name")
-@click.option("--new-secret", is_flag=True, help="Ask for a new secret, or take that of --secret.")
+@click.option("--new-secret", is_flag=True, help="Prompt for a new secret, or take --secret.")
 @_SECRET
-@click.option("--enable/--disable", "is_enabled", default=None, help="Whether it may do anything.")
+@click.option("--enable/--disable", "is_enabled", default=None, help="Enable or disable the user.")
 @_BROKER
 @yes_option
 @cluster_command
@@ -144,7 +144,7 @@ def update_user(
     broker: str | None,
     yes: bool,
 ) -> Rows:
-    """Change a user; open connections see it immediately. Asks before it disables one.
+    """Change a user. Open connections see it immediately. Asks before disabling one.
 
     \b
     rmqpy acl user update alice --disable --yes
@@ -162,7 +162,7 @@ def update_user(
 @confirmed
 @cluster_command
 def delete_user(admin: "Admin", name: str, broker: str | None) -> Rows:
-    """Remove a user and its policies.
+    """Delete a user and its policies.
 
     \b
     rmqpy acl user delete alice --yes
@@ -175,7 +175,7 @@ def delete_user(admin: "Admin", name: str, broker: str | None) -> Rows:
 @cluster_command
 @columns("broker", "user", "kind", "resource", "actions", "sources", "decision")
 def list_rules(admin: "Admin", broker: str | None) -> Rows:
-    """Entries of all policies.
+    """List the entries of all policies.
 
     \b
     rmqpy acl rule list
@@ -187,7 +187,7 @@ def list_rules(admin: "Admin", broker: str | None) -> Rows:
 @click.argument("name", metavar="USER")
 @click.argument("resource")
 @click.argument("actions", nargs=-1, required=True)
-@click.option("--deny", is_flag=True, help="Deny it; otherwise it is allowed.")
+@click.option("--deny", is_flag=True, help="Deny instead of allow.")
 @click.option("--from", "sources", multiple=True, metavar="ADDRESS", help="Only from this address or block.")
 @_BROKER
 @cluster_command
@@ -200,7 +200,7 @@ def set_rule(
     sources: tuple[str, ...],
     broker: str | None,
 ) -> Rows:
-    """Allow or deny ACTIONS on RESOURCE, in the place of an earlier entry on it.
+    """Allow or deny ACTIONS on RESOURCE, replacing an earlier entry on it.
 
     \b
     rmqpy acl rule set alice 'Topic:ord*' Pub
@@ -216,7 +216,7 @@ def set_rule(
 @yes_option
 @cluster_command
 def delete_rule(admin: "Admin", name: str, resource: str | None, broker: str | None, yes: bool) -> Rows:
-    """Remove the entry on RESOURCE, or all of USER.
+    """Delete the entry on RESOURCE, or all entries of USER.
 
     \b
     rmqpy acl rule delete alice 'Topic:ord*' --yes
@@ -236,7 +236,7 @@ def delete_rule(admin: "Admin", name: str, resource: str | None, broker: str | N
 @_BROKER
 @cluster_command
 def check(admin: "Admin", name: str, action: str, resource: str, source: str, broker: str | None) -> Result:
-    """May USER do ACTION on RESOURCE, and by which entry? Exit code 1 where not.
+    """Check whether USER may do ACTION on RESOURCE, and by which entry. Exit code 1 if not.
 
     \b
     rmqpy acl check alice Pub Topic:orders --from 10.0.0.7

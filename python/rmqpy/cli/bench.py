@@ -1,4 +1,4 @@
-"""`rmqpy bench`: load for a broker, and its throughput and latency."""
+"""`rmqpy bench`: load generator that reports throughput and latency."""
 
 import json
 import sys
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_TOPIC = "rmqpy-bench"
-#: A group that every broker has: reading needs one, and this commits nothing.
+#: A group that every broker has. Reading needs one; nothing is committed to it.
 GROUP = "TOOLS_CONSUMER"
+#: The default group of pops, whose progress is committed.
+POP_GROUP = "rmqpy-bench"
 PROGRESS_S = 0.5
 #: Messages of `bench timer`.
 _TIMERS = 100_000
@@ -31,15 +33,15 @@ _TIMERS = 100_000
 
 @click.group()
 def command() -> None:
-    """Measure a broker, ours or Apache's: throughput, latency, processor time.
+    """Measure a broker, rmqpy's or Apache's: throughput, latency, processor time.
 
-    Without --rate the load is a closed loop: each connection keeps --window requests under way, as fast as answers
-    come. With --rate messages are due at fixed times, and latency counts from the time a message was due, so that a
-    broker that stalls is charged for everything it holds up.
+    Without --rate the load is a closed loop: each connection keeps --window requests in flight. With --rate messages
+    are due at fixed times, and latency counts from the due time, so a broker that stalls is charged for every message
+    it delays.
     """
 
 
-#: Options of every load.
+#: Options of every load, above its own.
 load_options = options(
     click.argument("topic", default=DEFAULT_TOPIC),
     number("-c", "--connections", low=1, high=10_000, default=4),
@@ -49,9 +51,9 @@ load_options = options(
         low=1,
         high=65_536,
         default=64,
-        help="Requests under way on each connection, at most.",
+        help="Maximum requests in flight on each connection.",
     ),
-    number("--threads", low=1, high=64, default=1, help="Of the load generator."),
+    number("--threads", low=1, high=64, default=1, help="Threads of the load generator."),
     click.option(
         "--header", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Encoding."
     ),
@@ -62,7 +64,7 @@ load_options = options(
         default=10.0,
         show_default=True,
         metavar="SECONDS",
-        help="Of the measured interval.",
+        help="Length of the measured interval.",
     ),
     click.option(
         "--warm-up",
@@ -70,28 +72,29 @@ load_options = options(
         default=1.0,
         show_default=True,
         metavar="SECONDS",
-        help="Load before anything is measured.",
+        help="Warm-up before the measured interval.",
     ),
-    number("--count", low=1, help="End after so many messages, warm-up included."),
+    number("--count", low=1, help="Stop after this many messages, warm-up included."),
     number(
         "--pid",
         "pids",
         low=1,
         multiple=True,
-        help="The broker's process, to report its processor time; found by its port where it runs on this machine.",
+        help="Process of the broker, to report its processor time; found by its port on this machine.",
     ),
     click.option(
         "--plot",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         help="Write latency by percentile as an SVG file.",
     ),
-    cluster_options,
-    output_option,
 )
 
-_body_bytes = number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Of one message.")
+#: Options of the cluster and the output, below those of a load.
+place_options = options(cluster_options, output_option)
+
+_body_bytes = number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Size of one message body.")
 _queues = number(
-    "--queues", low=1, high=65_536, default=4, help="On each broker, of a topic that is made for this."
+    "--queues", low=1, high=65_536, default=4, help="Queues on each broker, if the topic is created."
 )
 
 #: Options of loads that send.
@@ -102,7 +105,7 @@ sending_options = options(
         low=1,
         high=32_768,
         default=1,
-        help="Messages in one request; more than one makes client batches.",
+        help="Messages in one request; more than one sends batches.",
     ),
     _queues,
 )
@@ -117,7 +120,7 @@ def rate_option(default: float | None) -> Callable[[_Command], _Command]:
         default=default,
         show_default=default is not None,
         metavar="MSG/S",
-        help="Open loop: messages due each second, all connections together.",
+        help="Open loop: messages due each second over all connections.",
     )
 
 
@@ -129,10 +132,11 @@ def rate_option(default: float | None) -> Callable[[_Command], _Command]:
     "--due-in",
     type=POSITIVE,
     metavar="SECONDS",
-    help="Timed messages, all due within the second that is so far away.",
+    help="Send timed messages, all due within one second, this far ahead.",
 )
+@place_options
 def produce(body_bytes: int, batch: int, queues: int, due_in: float | None, **settings: Any) -> None:
-    """Send to TOPIC, which is made if it does not exist.
+    """Send to TOPIC, which is created if it does not exist.
 
     \b
     rmqpy bench produce -c 64 -w 1                    # 64 producers, each waiting for its answer
@@ -143,7 +147,7 @@ def produce(body_bytes: int, batch: int, queues: int, due_in: float | None, **se
     what: dict[str, Any] = {"messages_each": batch, "body_bytes": body_bytes}
     if due_in is not None:
         if batch > 1:
-            raise click.UsageError("--due-in: the messages of a batch cannot be timed")
+            raise click.UsageError("--due-in cannot be combined with --batch: batches cannot be timed")
         what["due_ms"] = round((time.time() + due_in) * 1_000)
     _send("produce", what, queues, settings)
 
@@ -152,8 +156,9 @@ def produce(body_bytes: int, batch: int, queues: int, due_in: float | None, **se
 @load_options
 @sending_options
 @rate_option(1000.0)
+@place_options
 def latency(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
-    """Send to TOPIC at a steady rate; how long after it was due each message was accepted.
+    """Send to TOPIC at a steady rate and report the time from due to accepted.
 
     \b
     rmqpy bench latency --rate 30000 -d 120 --plot latency.svg
@@ -166,11 +171,12 @@ def latency(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
 @_body_bytes
 @_queues
 @rate_option(None)
+@place_options
 def transaction(body_bytes: int, queues: int, **settings: Any) -> None:
-    """Send half messages to TOPIC, and commit each as soon as it is stored.
+    """Send half messages to TOPIC and commit each as soon as it is stored.
 
-    A message is counted, and its latency ends, when its commit is answered: two requests, one after the other. The
-    half messages are in the group TOOLS_CONSUMER.
+    A message counts, and its latency ends, when its commit is acknowledged: two requests in sequence. The half messages
+    belong to the group TOOLS_CONSUMER.
 
     \b
     rmqpy bench transaction -c 64 -w 1
@@ -190,13 +196,14 @@ def transaction(body_bytes: int, queues: int, **settings: Any) -> None:
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="From the first send to the second in which all messages are due.",
+    help="Time from the first send to the second in which all messages are due.",
 )
+@place_options
 def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
-    """Send timed messages to TOPIC that are all due within one second, and see them delivered.
+    """Send timed messages to TOPIC, all due within one second, and measure their delivery.
 
-    There are --count of them, 100000 unless that is given. Both are reported: how fast they were accepted, and how fast
-    they were delivered once they were due. Nobody else should write to the topic.
+    Sends --count messages, 100000 by default, and reports how fast they were accepted and how fast they were delivered
+    once due. No other client should write to the topic.
 
     \b
     rmqpy bench timer --count 500000 -c 8 -w 256 --lead 30
@@ -217,7 +224,7 @@ def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
         if result["messages_total"] < settings["count"] or time.time() >= due_s:
             raise ConfigError(
                 f"{settings['count']:,} messages were not accepted within {lead:g} s",
-                hint="take a longer --lead, or a smaller --count",
+                hint="use a longer --lead or a smaller --count",
             )
         found = burst.delivered(
             result["messages_total"], due_s, [watched["pid"] for watched in result["watched"]]
@@ -235,11 +242,12 @@ def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
     low=1,
     high=32_768,
     default=32,
-    help="One pull may bring. Apache's broker gives 32 at most, unless configured otherwise.",
+    help="Maximum messages in one pull. Apache's broker returns at most 32 by default.",
 )
 @rate_option(None)
+@place_options
 def consume(max_messages: int, **settings: Any) -> None:
-    """Pull what TOPIC holds, from the begin; readers that come to the end start again.
+    """Pull the messages of TOPIC from the beginning. Readers that reach the end start again.
 
     \b
     rmqpy bench consume -c 16 -w 1
@@ -251,6 +259,30 @@ def consume(max_messages: int, **settings: Any) -> None:
     _measure("consume", targets, {"messages_each": max_messages}, settings)
 
 
+@command.command()
+@load_options
+@click.option("-g", "--group", default=POP_GROUP, show_default=True, help="Group that pops.")
+@number("-m", "--max-messages", low=1, high=32, default=1, help="Maximum messages in one pop.")
+@rate_option(None)
+@place_options
+def pop(group: str, max_messages: int, **settings: Any) -> None:
+    """Pop the messages of TOPIC that the group has not received yet, and acknowledge each.
+
+    The messages of one answer are acknowledged by one request. A message counts, and its latency ends, when its
+    acknowledgement is accepted. Send messages first; a pop that finds none waits a second.
+
+    \b
+    rmqpy bench produce --count 1000000 -w 256
+    rmqpy bench pop -c 64 -w 1
+    rmqpy bench pop -c 16 -w 1 -m 32
+    """
+    from rmqpy.load.targets import readable
+
+    settings["topic"] = _wire_name(settings["topic"])
+    targets = readable(_config(settings), settings["topic"])
+    _measure("pop", targets, {"messages_each": max_messages}, settings, group=_wire_name(group))
+
+
 def _send(work: str, what: Mapping[str, Any], queues: int, settings: dict[str, Any]) -> None:
     from rmqpy.load.targets import writable
 
@@ -260,12 +292,12 @@ def _send(work: str, what: Mapping[str, Any], queues: int, settings: dict[str, A
 
 
 def _config(settings: Mapping[str, Any]) -> "ClientConfig":
-    """The way to the cluster, for a load that names topics as brokers do."""
+    """The connection to the cluster, for a load that names topics as brokers do."""
     return replace(client_config(settings["namesrv"], settings["timeout"]), namespace="")
 
 
 def _wire_name(topic: str) -> str:
-    """The topic as brokers know it: a load is no client."""
+    """The topic as brokers know it: a load has no client to add the namespace."""
     return topic if (space := namespace()) is None else space.wrap(topic)
 
 
@@ -275,8 +307,10 @@ def _measure(
     what: Mapping[str, Any],
     settings: Mapping[str, Any],
     go_on: Callable[[dict[str, Any]], None] = lambda result: None,
+    *,
+    group: str = GROUP,
 ) -> None:
-    """Run a load and show its results, with what `go_on` adds to them."""
+    """Run a load and show its results, extended by `go_on`."""
     from rmqpy.load import machine, report
     from rmqpy.load.plot import percentiles
 
@@ -288,7 +322,7 @@ def _measure(
         **{name: settings[name] for name in ("connections", "window", "threads", "rate", "warm_up", "count")},
         "duration_s": settings["duration"],
     }
-    measured = _run(work, settings["topic"], targets, plan, _config(settings), pids)
+    measured = _run(work, settings["topic"], group, targets, plan, _config(settings), pids)
     result = {
         "command": {"work": work, "topic": settings["topic"], **plan},
         "machine": machine.facts(),
@@ -306,24 +340,28 @@ def _measure(
 def _run(
     work: Any,
     topic: str,
+    group: str,
     targets: "Sequence[Target]",
     plan: Mapping[str, Any],
     config: "ClientConfig",
     pids: Sequence[int],
 ) -> dict[str, Any]:
-    """The load, with a line of progress on a terminal."""
+    """The load, with a progress line on a terminal."""
     from rmqpy._native import Load
+    from rmqpy.load.plan import LoadPlan
 
     load = Load(
-        work,
-        topic,
-        GROUP,
-        targets,
-        timeout=config.request_timeout,
-        pids=pids,
-        credentials=config.signing,
-        tls=config.tls.native() if config.tls else None,
-        **plan,
+        LoadPlan(
+            work,
+            topic,
+            group,
+            targets,
+            timeout=config.request_timeout,
+            pids=pids,
+            credentials=config.signing,
+            tls=config.tls.native() if config.tls else None,
+            **plan,
+        )
     )
     before = 0
     try:

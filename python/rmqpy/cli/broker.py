@@ -17,7 +17,7 @@ from rmqpy.cli.settings import (
     settings_argument,
 )
 
-#: Settings that the original prints with -m, as far as there are any of this name.
+#: Settings that Apache's broker prints with -m and that exist here.
 IMPORTANT = frozenset(
     {
         *("brokerClusterName", "brokerName", "brokerId", "brokerIP1", "brokerRole", "namesrvAddr"),
@@ -47,9 +47,7 @@ IMPORTANT = frozenset(
     help="Name servers; the same as namesrvAddr=…",
 )
 @print_option
-@click.option(
-    "-m", "is_printing_important", is_flag=True, help="Print the most important settings, and start nothing."
-)
+@click.option("-m", "is_printing_important", is_flag=True, help="Print the most important settings and exit.")
 @log_options
 def command(
     settings: dict[str, str],
@@ -58,9 +56,9 @@ def command(
     is_printing: bool,
     is_printing_important: bool,
 ) -> None:
-    """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
+    """Run a broker until Ctrl-C. Reads broker.conf as Apache's broker does; KEY=VALUE wins over the file.
 
-    Name servers are those of -n or KEY=VALUE, of the file, of $NAMESRV_ADDR, in this order.
+    Name servers come from -n or KEY=VALUE, the file, or $NAMESRV_ADDR, in this order.
 
     \b
     rmqpy broker -c broker.conf
@@ -80,7 +78,7 @@ def command(
     if not reading.config.namesrv:
         log_warnings(
             [
-                "the broker registers nowhere and clients do not find it: no name server is set (namesrvAddr, -n)"
+                "no name server is set (namesrvAddr, -n): the broker does not register, so clients cannot find it"
             ]
         )
     server = Broker(reading.config, path=config, progress=note_printer())

@@ -1,4 +1,4 @@
-"""Results of health checks on the command line, and the exit code they come to."""
+"""Results of health checks on the command line, and their exit code."""
 
 from typing import TYPE_CHECKING
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from rmqpy.admin.checks import CheckResult
 
 disk_free_option = number(
-    "--disk-free-min", low=0, default=1024, metavar="MIB", help="A disk with less room is bad."
+    "--disk-free-min", low=0, default=1024, metavar="MIB", help="Report disks with less free space as bad."
 )
 
 
 def report(checks: "list[CheckResult]") -> Result:
-    """A line for each check; exit code 1 when one is bad."""
+    """Return a row for each check, and exit code 1 when one is bad."""
     rows = [
         {"level": each.level, "check": each.check, "found": each.found, "advice": each.advice}
         for each in checks

@@ -21,7 +21,7 @@ command = click.Group("client", help=COMMANDS["client"])
 @cluster_command
 @columns("group", "role", "client", "address", "language", "version", "brokers")
 def list_(admin: "Admin", group: str | None) -> Rows:
-    """Clients connected to the brokers, a line for each group of a client.
+    """List the clients connected to the brokers, a row for each group of a client.
 
     \b
     rmqpy client list
@@ -47,7 +47,7 @@ def list_(admin: "Admin", group: str | None) -> Rows:
 @with_admin
 @output_option
 def stack(admin: "Admin", group: str, client: str, output: Format) -> None:
-    """Stacks of the threads of CLIENT, a consumer in GROUP. `client list` shows client ids.
+    """Show the thread stacks of CLIENT, a consumer in GROUP. `client list` shows client ids.
 
     \b
     rmqpy client stack shipping $CLIENT_ID

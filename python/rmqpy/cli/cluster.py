@@ -25,12 +25,12 @@ command = click.Group("cluster", help=COMMANDS["cluster"])
     "cluster", "broker", "id", "address", "version", "in_per_second", "out_per_second", "disk_used", "fault"
 )
 def info(admin: "Admin") -> Rows:
-    """Every registered broker: address, version, messages a second, disk.
+    """List brokers: address, version, messages a second, disk, and the fault of those that are gone.
 
     \b
     rmqpy cluster info
     """
-    return [_row(state) for state in admin.brokers()]
+    return [_row(state) for state in admin.brokers(with_gone=True)]
 
 
 @command.command()
@@ -41,7 +41,7 @@ def info(admin: "Admin") -> Rows:
     *("behind_seconds", "in_sync", "silent_seconds", "slaves", "acting", "fault"),
 )
 def replicas(admin: "Admin", broker: str | None) -> Rows:
-    """Masters and slaves: how far each slave is behind, whether it is in sync, and when it heard its master.
+    """List masters and slaves: lag of each slave, whether it is in sync, and its last contact with the master.
 
     \b
     rmqpy cluster replicas
@@ -49,7 +49,7 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
     """
     states = admin.replicas(broker)
     if broker is not None and not states:
-        raise ConfigError(f"no broker is called {broker!r}", hint="see rmqpy cluster info")
+        raise ConfigError(f"no broker is called {broker!r}", hint="list brokers with rmqpy cluster info")
     return [
         {
             "cluster": state.cluster,
@@ -76,20 +76,20 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
     "--sync/--async",
     "sync",
     default=None,
-    help="It leads as SYNC_MASTER, whose replies wait for slaves, or as ASYNC_MASTER. By default in its master's role.",
+    help="Role of the new master: SYNC_MASTER waits for slaves, ASYNC_MASTER does not. Default: the old master's role.",
 )
-@click.option("--force", is_flag=True, help="Even if it lacks messages that others have: these are lost.")
+@click.option("--force", is_flag=True, help="Promote even if messages that the slave lacks are lost.")
 @yes_option
 @cluster_command
 def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, force: bool, yes: bool) -> Rows:
-    """Let a slave lead in place of its master.
+    """Promote a slave to master.
 
     \b
     rmqpy cluster promote broker-a --id 1
 
-    A master that answers takes no more messages first, the slave copies what it lacks, and nothing is lost; it may then
-    be stopped, and started as a slave. A master that is gone refuses to start as one when it comes back. Its messages
-    that the slave did not have are given up when it follows.
+    A reachable master first stops taking messages, and the slave copies the rest: nothing is lost. The old master may
+    then be stopped and started as a slave. An unreachable master refuses to start as a master later. When it
+    follows the new one, it loses the messages that the slave did not have.
     """
     if force and not yes:
         confirm(broker=broker, broker_id=broker_id)
@@ -114,20 +114,20 @@ def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, forc
 @watch_options
 @with_admin
 def watch(admin: "Admin", every: float, rounds: int | None, output: Literal["table", "jsonl"]) -> None:
-    """The same again and again, until Ctrl-C.
+    """Repeat `cluster info` until Ctrl-C.
 
     \b
     rmqpy cluster watch --every 5
     """
     for _ in looks(every, rounds):
-        show_again([_row(state) for state in admin.brokers()], output)
+        show_again([_row(state) for state in admin.brokers(with_gone=True)], output)
 
 
 @command.command()
 @disk_free_option
 @cluster_command
 def health(admin: "Admin", disk_free_min: int) -> Result:
-    """Check every name server and broker; exit code 1 when one is bad.
+    """Check every name server and broker. Exit code 1 when one is bad.
 
     \b
     rmqpy cluster health

@@ -1,8 +1,8 @@
-"""Plumbing of the commands: decorators that declare shared options, open what a command works with, print its result.
+"""Decorators of commands: shared options, the open cluster, printed results.
 
-`cluster_command` is what most need: an `Admin` goes in, rows come out. `with_admin` and `printed` are its halves, for
-commands that print by themselves or ask no cluster. What is opened is closed when the command returns; errors become
-exit codes in one place, `rmqpy.cli.run`.
+Most commands need `cluster_command`: it passes an `Admin` and prints the returned rows. `with_admin` and `printed` are
+its halves, for commands that print by themselves or need no cluster. What a decorator opens it closes when the command
+returns. `rmqpy.cli.run` maps errors to exit codes.
 """
 
 import functools
@@ -24,16 +24,16 @@ _COLUMNS: Final = "rmqpy_columns"
 
 
 class Result(NamedTuple):
-    """Rows to print, and an exit code that may be another than 0."""
+    """Rows to print, and an exit code other than 0 where needed."""
 
     rows: Rows
     exit_code: int
-    #: The keys of rows, where there may be none.
+    #: The keys of the rows, needed when there are none.
     columns: Sequence[str] = ()
 
 
 def with_admin(command: Callable[..., _R]) -> Callable[..., _R]:
-    """Add the options of a cluster, and hand an open `admin` to the command in their place."""
+    """Add the options of a cluster, and pass an open `admin` to the command instead."""
 
     @cluster_options
     @functools.wraps(command)
@@ -43,13 +43,13 @@ def with_admin(command: Callable[..., _R]) -> Callable[..., _R]:
                 return command(admin=admin, **given)
             finally:
                 if (missing := admin.left_out()) is not None:
-                    note(f"not everything is here: {missing}")
+                    note(f"the result is incomplete: {missing}")
 
     return run
 
 
 def printed(command: Callable[..., Rows | Result]) -> Callable[..., int]:
-    """Add `-o/--output`, and print in that format what the command returns."""
+    """Add `-o/--output`, and print the returned rows in that format."""
 
     @output_option
     @functools.wraps(command)
@@ -64,7 +64,7 @@ def printed(command: Callable[..., Rows | Result]) -> Callable[..., int]:
 
 
 def columns(*names: str) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
-    """Name the keys of the rows that a command returns, for formats with headings: there may be no rows."""
+    """Name the keys of the rows that a command returns, for formats with headings."""
 
     def decorate(command: Callable[..., _R]) -> Callable[..., _R]:
         setattr(command, _COLUMNS, names)
@@ -74,12 +74,12 @@ def columns(*names: str) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
 
 
 def cluster_command(command: Callable[..., Rows | Result]) -> Callable[..., int]:
-    """A command that asks a cluster through `admin` and returns what is to be printed."""
+    """A command that gets an open `admin` and returns rows to print."""
     return with_admin(printed(command))
 
 
 def check_given(settings: Mapping[str, object]) -> None:
-    """Refuse a change without a single setting."""
+    """Refuse a change that names no setting."""
     if all(value is None for value in settings.values()):
         raise click.UsageError("nothing to change: name a setting")
 
@@ -88,7 +88,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirmed(command: Callable[..., _R]) -> Callable[..., _R]:
-    """Add `--yes`; without it the command's question, filled in with its parameters, has to be answered first."""
+    """Add `--yes`; without it the user must confirm the command's question first."""
 
     @yes_option
     @functools.wraps(command)
@@ -101,14 +101,14 @@ def confirmed(command: Callable[..., _R]) -> Callable[..., _R]:
 
 
 class _Unanswered(click.ClickException):
-    """Wrong usage, of which the lines about options would say nothing."""
+    """A usage error to which usage lines would add nothing."""
 
     exit_code = USAGE
 
 
 def confirm(**facts: object) -> None:
-    """Ask the question of this command on standard error. No ends the command with exit code 1; where no answer can be
-    given, it is a usage error."""
+    """Ask the question of this command on standard error. "No" exits with code 1; without a terminal it is a usage
+    error."""
     _, _, path = click.get_current_context().command_path.partition(" ")
     question = QUESTIONS[path].format_map(facts)
     try:
@@ -116,7 +116,7 @@ def confirm(**facts: object) -> None:
     except click.Abort as abort:
         if isinstance(abort.__context__, EOFError):
             click.echo(err=True)
-            raise _Unanswered("no answer was given: give --yes") from None
+            raise _Unanswered("no confirmation possible without a terminal: give --yes") from None
         raise
     if not is_confirmed:
-        raise click.ClickException("nothing was done: the answer was no")
+        raise click.ClickException("cancelled")

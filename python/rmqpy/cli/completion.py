@@ -1,4 +1,4 @@
-"""`rmqpy completion`: the line that lets a shell complete commands, topics and groups."""
+"""`rmqpy completion`: the script for shell completion of commands, topics and groups."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print what SHELL has to read. Topics, groups and brokers complete from the cluster of $NAMESRV_ADDR.
+    """Print the completion script of SHELL. Topics, groups and brokers come from the cluster of $NAMESRV_ADDR.
 
     \b
     rmqpy completion bash

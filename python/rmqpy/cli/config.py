@@ -25,7 +25,7 @@ command = click.Group("config", help=COMMANDS["config"])
 @click.argument("keys", nargs=-1)
 @cluster_command
 def get(admin: "Admin", server: str, keys: tuple[str, ...]) -> Rows:
-    """Settings of a running broker, or of the name servers; only KEYS where some are named.
+    """Show the settings of a running broker or of the name servers: all, or only KEYS.
 
     \b
     rmqpy config get broker-a flushDiskType brokerPermission
@@ -42,7 +42,7 @@ def get(admin: "Admin", server: str, keys: tuple[str, ...]) -> Rows:
 @settings_argument(required=True, metavar="KEY=VALUE...")
 @cluster_command
 def set_(admin: "Admin", server: str, settings: dict[str, str]) -> Rows:
-    """Change settings of a running broker, or of every name server. They are written to its file, too.
+    """Change settings of a running broker or of every name server, also in its file.
 
     \b
     rmqpy config set broker-a brokerPermission=6
@@ -60,7 +60,7 @@ def set_(admin: "Admin", server: str, settings: dict[str, str]) -> Rows:
 @click.argument("other", metavar="BROKER|FILE")
 @cluster_command
 def diff(admin: "Admin", server: str, other: str) -> Result:
-    """Settings in which a running server differs from another, or from a file; exit code 1 when there are some.
+    """Compare the settings of a running server with another or with a file. Exit code 1 if any differ.
 
     \b
     rmqpy config diff broker-a broker-b
@@ -71,7 +71,7 @@ def diff(admin: "Admin", server: str, other: str) -> Result:
     left = _settings(admin, server)
     if Path(other).is_file():
         right = read_file(other)
-        # A file names what it changes; the other keys have their defaults on both sides.
+        # A file names only what it changes: other keys have their defaults on both sides.
         left = {key: value for key, value in left.items() if key in right}
     else:
         right = _settings(admin, other)
@@ -85,10 +85,10 @@ def diff(admin: "Admin", server: str, other: str) -> Result:
 
 @command.command()
 @click.argument("file", type=EXISTING_FILE)
-@click.option("--namesrv", "is_name_server", is_flag=True, help="A file of a name server.")
+@click.option("--namesrv", "is_name_server", is_flag=True, help="FILE configures a name server.")
 @printed
 def validate(file: Path, is_name_server: bool) -> Rows:
-    """Check that a server would start with FILE, and its keys. Asks no server.
+    """Check that a server would start with FILE. Contacts no server.
 
     \b
     rmqpy config validate broker.conf
@@ -103,5 +103,5 @@ def validate(file: Path, is_name_server: bool) -> Rows:
 def _settings(admin: "Admin", server: str) -> dict[str, str]:
     if server != _NAME_SERVERS:
         return admin.broker_config(server)
-    # Of several, the first: they are meant to be set alike.
+    # All name servers should have the same settings: the first one answers for them.
     return next(iter(admin.namesrv_config().values()))

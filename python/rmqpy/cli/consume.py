@@ -1,4 +1,4 @@
-"""`rmqpy consume`: the messages of a topic, one line each."""
+"""`rmqpy consume`: prints the messages of a topic, one a line."""
 
 import time
 from collections.abc import Mapping
@@ -13,17 +13,20 @@ from rmqpy.cli.output import Format, message_printer, messages_option
 from rmqpy.cli.values import QueueName, place, queue_option
 
 if TYPE_CHECKING:
-    from rmqpy.client.consumer import PullConsumer
     from rmqpy.client.group.rebalance import Rebalance
+    from rmqpy.client.pull.consumer import PullConsumer
+    from rmqpy.client.simple.consumer import SimpleConsumer
     from rmqpy.message import Filter, MessageQueue
 
-#: The group that reads are made under when none is named: every broker has it. Nothing is committed to it.
+#: The default group of reads: every broker has it, and nothing is committed to it.
 READER = "TOOLS_CONSUMER"
-#: Messages taken at a time: few enough that a committed position follows the printed one closely.
+#: Messages fetched at a time: few, so that the committed position stays close to the printed one.
 BURST = 32
-#: Interval at which `--follow` looks for queues that have appeared.
+#: Interval at which `--follow` checks for new queues.
 NEW_QUEUES_S = 1.0
-#: Time to wait for a topic that no name server knows yet.
+#: Time for which a pop waits for a message.
+NEW_MESSAGE_S = 1.0
+#: Time to wait for a topic that name servers do not know yet.
 NEW_TOPIC_S = 1.0
 
 
@@ -33,14 +36,14 @@ NEW_TOPIC_S = 1.0
     "-g",
     "--group",
     shell_complete=complete_groups,
-    help="Go on where this group stopped, and commit what was printed.",
+    help="Continue where this group stopped, and commit printed messages.",
 )
 @click.option(
     "--from",
     "start",
     type=place,
     metavar="begin|end|OFFSET|TIME|AGE",
-    help="Where to begin; default: begin, or where the group stopped.",
+    help="Where to begin. Default: begin, or where the group stopped.",
 )
 @click.option(
     "--filter", "tags", default="*", help="Only messages with one of these tags: 'paid || refunded'."
@@ -48,8 +51,14 @@ NEW_TOPIC_S = 1.0
 @click.option(
     "--sql", "expression", help="Only messages whose properties match: \"price > 10 AND region = 'EU'\"."
 )
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end of the topic.")
+@click.option(
+    "--pop",
+    "is_popped",
+    is_flag=True,
+    help="Receive message by message as a worker of --group, and acknowledge what was printed.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("--follow", is_flag=True, help="Wait for new messages at the end of the topic.")
 @queue_option
 @messages_option
 @cluster_options
@@ -59,6 +68,7 @@ def command(
     start: Literal["begin", "end"] | int | datetime | None,
     tags: str,
     expression: str | None,
+    is_popped: bool,
     count: int | None,
     follow: bool,
     queue: QueueName | None,
@@ -66,17 +76,19 @@ def command(
     namesrv: str,
     timeout: float,
 ) -> None:
-    """Print the messages of TOPIC, up to its present end.
+    """Print the messages of TOPIC up to its current end.
 
     \b
     rmqpy consume orders
     rmqpy consume orders --from 10m --follow -o jsonl
     rmqpy consume orders --queue broker-a:0 --from 0 -o json
     rmqpy consume orders --group audit --follow
+    rmqpy consume orders --group workers --pop
 
-    With a group and --follow it is a member of the group: several share the topic's queues.
+    With --group and --follow it joins the group: members share the topic's queues. With --pop it shares messages
+    instead, with any number of other workers.
     """
-    from rmqpy.client.consumer import PullConsumer
+    from rmqpy.client.pull.consumer import PullConsumer
     from rmqpy.errors import RocketMQError
     from rmqpy.message import sql
 
@@ -84,11 +96,19 @@ def command(
         raise click.UsageError("give --filter or --sql")
     wanted = tags if expression is None else sql(expression)
     config = client_config(namesrv, timeout)
+    if is_popped:
+        if group is None or queue is not None or start not in (None, "begin", "end"):
+            raise click.UsageError("--pop needs --group, and takes neither --queue nor a position in --from")
+        from rmqpy.client.simple.consumer import SimpleConsumer
+
+        worker = SimpleConsumer(group, config, start_from="latest" if start == "end" else "earliest")
+        _pop(worker, topic, wanted, count, output, follow=follow)
+        return
     if group is not None and follow and queue is not None:
         raise click.UsageError("members of a group share its queues: leave --queue, --group or --follow out")
     if group is None and start is None:
         start = "begin"
-    # Where the group stopped; for a group that never committed, the beginning.
+    # Where the group stopped, or the beginning if it never committed.
     with (
         PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer,
         message_printer(output) as print_message,
@@ -111,34 +131,59 @@ def command(
             if follow and group is None and queue is None and time.monotonic() > look_at:
                 look_at = time.monotonic() + NEW_QUEUES_S
                 with suppress(RocketMQError):
-                    # A queue that has appeared begins at its first message.
+                    # A new queue is read from its first message.
                     consumer.assign(dict.fromkeys([*queues, *consumer.queues(topic)]), wanted)
             burst = BURST if count is None else min(BURST, count - printed)
             shown: dict[MessageQueue, int] = {}
             try:
-                for message in consumer.poll(timeout=1.0, max_messages=burst):
-                    if follow or message.queue_offset < ends[message.queue]:
-                        print_message(message)
-                        shown[message.queue] = message.queue_offset + 1
-                        printed += 1
-            finally:
-                if group is not None and shown:
+                try:
+                    for message in consumer.poll(timeout=1.0, max_messages=burst):
+                        if follow or message.queue_offset < ends[message.queue]:
+                            print_message(message)
+                            shown[message.queue] = message.queue_offset + 1
+                            printed += 1
+                finally:
+                    if group is not None:
+                        _commit(consumer, shown)
+            except KeyboardInterrupt:
+                # It may have come just before the commit, or into it. A second one ends the command.
+                if group is not None:
                     _commit(consumer, shown)
+                raise
             if printed == count:
                 break
 
 
+def _pop(
+    consumer: "SimpleConsumer",
+    topic: str,
+    wanted: "Filter",
+    count: int | None,
+    output: Format,
+    *,
+    follow: bool,
+) -> None:
+    """Print messages of a group, and acknowledge each when it is printed."""
+    printed = 0
+    with consumer, message_printer(output) as print_message:
+        consumer.subscribe(topic, wanted)
+        while count is None or printed < count:
+            messages = consumer.receive(1, wait=NEW_MESSAGE_S)
+            for message in messages:
+                print_message(message)
+                consumer.ack(message)
+                printed += 1
+            if not messages and not follow:
+                break
+
+
 def _commit(consumer: "PullConsumer", shown: "Mapping[MessageQueue, int]") -> None:
-    """Commit what was printed, however that ended, and not what was fetched behind the end."""
+    """Commit what was printed, however the command ended, but not what was only fetched."""
     from rmqpy.errors import QueueLost
 
-    with suppress(QueueLost):
-        try:
+    if shown:
+        with suppress(QueueLost):
             consumer.commit(shown)
-        except KeyboardInterrupt:
-            # It may have come before the broker had the commit. A second one ends the command.
-            consumer.commit(shown)
-            raise
 
 
 def _share(
@@ -147,8 +192,8 @@ def _share(
     wanted: "Filter",
     start: "Literal['begin', 'end'] | int | datetime | None",
 ) -> None:
-    """Be a member of the group, which shares the queues of the topic. The first ones begin at `start`; what comes later
-    is new, or was another member's, and begins as the group does."""
+    """Join the group and share the topic's queues. The first queues begin at `start`; later ones are new or came from
+    another member, and begin where the group stands."""
     has_begun = False
 
     def begin(change: "Rebalance") -> None:
@@ -162,8 +207,8 @@ def _share(
 
 
 def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
-    """The topic's queues. Name servers know a new topic a moment after its first message was stored, so that an
-    unknown topic is asked for again before it counts as missing."""
+    """Return the topic's queues. Name servers learn of a new topic shortly after its first message is stored, so an
+    unknown topic is retried before it counts as missing."""
     from rmqpy.errors import AuthError, TopicNotFound
 
     deadline = time.monotonic() + NEW_TOPIC_S
@@ -172,7 +217,7 @@ def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
             if queues := consumer.queues(topic):
                 return queues
             raise AuthError(
-                f"no queue of topic {topic!r} may be read", hint=f"rmqpy topic alter {topic} --perm RW"
+                f"topic {topic!r} has no readable queue", hint=f"rmqpy topic alter {topic} --perm RW"
             )
         except TopicNotFound:
             if time.monotonic() >= deadline:

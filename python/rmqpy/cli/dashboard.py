@@ -13,23 +13,32 @@ from rmqpy.cli.settings import log_options
 @click.command()
 @cluster_options
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; off loopback users log in."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; other than loopback, users must log in.",
 )
 @number("--port", low=0, high=65_535, default=8082)
-@click.option("--allow-changes", is_flag=True, help="Let users change things; otherwise it only reads.")
-@click.option("--login", is_flag=True, help="Users log in on this machine, too.")
+@click.option("--allow-changes", is_flag=True, help="Allow changes; the default is read-only.")
+@click.option("--login", is_flag=True, help="Require a login on this machine, too.")
 @click.option(
     "--bodies",
     type=click.Choice(["shown", "masked", "hidden"]),
     default="shown",
     show_default=True,
-    help="What users see of messages unless they have logged in as a super user.",
+    help="Message bodies shown to users that are not super users.",
 )
 @click.option(
     "--grafana",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write boards for Grafana and alert rules for Prometheus there, and serve nothing.",
+    help="Write Grafana dashboards and Prometheus alert rules to this folder and exit.",
+)
+@click.option(
+    "--alerts",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    metavar="FILE",
+    help="Watch the alert rules of this file, and notify its receivers.",
 )
 @log_options
 def command(
@@ -41,13 +50,14 @@ def command(
     login: bool,
     bodies: Literal["shown", "masked", "hidden"],
     grafana: Path | None,
+    alerts: Path | None,
 ) -> None:
-    """Serve the console of a cluster, rmqpy's or Apache's, until Ctrl-C.
+    """Serve the web console of a cluster, rmqpy's or Apache's, until Ctrl-C.
 
     \b
     rmqpy dashboard -n 10.0.0.1:9876
 
-    Port 0 takes a free one.
+    Port 0 picks a free port.
     """
     if grafana is not None:
         from rmqpy.monitor.grafana import export
@@ -55,6 +65,7 @@ def command(
         for path in export(grafana):
             click.echo(path)
         return
+    from rmqpy.alerts.rules import load
     from rmqpy.console.dashboard import Dashboard
     from rmqpy.server import serve
 
@@ -65,6 +76,7 @@ def command(
         allow_changes=allow_changes,
         login=login,
         bodies=bodies,
+        alerts=None if alerts is None else load(alerts),
     )
     mode = "changes are allowed" if allow_changes else "read-only"
 

@@ -1,23 +1,23 @@
-"""Commands that destroy: what each takes away, as the question that it asks first unless `--yes` is given.
+"""Destructive commands: the question that each asks unless `--yes` is given.
 
-The one list of them: a command asks with `confirmed` or `confirm`, and both look here.
+The only list of them: `confirmed` and `confirm` use it.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Command → its question, filled in with the command's parameters, or with facts that it has found.
+#: Command → its question, filled in with parameters of the command or with facts it found.
 QUESTIONS: Final[Mapping[str, str]] = {
     "topic alter": "Change topic {name!r} ({losses})?",
     "topic delete": "Delete topic {name!r} and its messages?",
     "group delete": "Delete the group {name!r} and its offsets?",
-    "group reset": "Move the group {name!r} in {topic!r}, by {by}?",
-    "group skip": "Let the group {name!r} skip its backlog, by {by}?",
-    "group clone": "Move the group {target!r} to the offsets of {source!r}?",
-    "cluster promote": "Let slave {broker_id} of {broker!r} lead although messages that it lacks are lost?",
-    "dlq resend": "Send {count} messages again?",
+    "group reset": "Move the offsets of group {name!r} in {topic!r} by {by}?",
+    "group skip": "Skip the backlog of group {name!r}, by {by}?",
+    "group clone": "Replace the offsets of group {target!r} by those of {source!r}?",
+    "cluster promote": "Promote slave {broker_id} of {broker!r} and lose the messages that it lacks?",
+    "dlq resend": "Resend dead letters ({count})?",
     "dlq purge": "Delete the dead letters of {group!r}?",
     "acl user delete": "Delete the user {name!r} and its policies?",
-    "acl user update": "Disable the user {name!r}, whose requests are refused from then on?",
+    "acl user update": "Disable the user {name!r} and refuse its requests?",
     "acl rule delete": "Delete {what} of the user {name!r}?",
 }

@@ -36,7 +36,7 @@ command = click.Group("dlq", help=COMMANDS["dlq"])
 @cluster_command
 @columns("group", "messages", "last")
 def list_(admin: "Admin") -> Rows:
-    """Groups that have dead letters, and how many.
+    """List the groups with dead letters, and their number.
 
     \b
     rmqpy dlq list
@@ -49,11 +49,13 @@ def list_(admin: "Admin") -> Rows:
 
 @command.command("show")
 @_GROUP
-@click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="Messages at most.")
+@click.option(
+    "--count", type=click.IntRange(1), default=20, show_default=True, help="Maximum messages to show."
+)
 @with_admin
 @output_option
 def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
-    """Dead letters of GROUP, oldest first, and when dlq resend sent them last.
+    """Show dead letters of GROUP, oldest first, and when dlq resend last sent them.
 
     \b
     rmqpy dlq show billing --count 5
@@ -71,25 +73,25 @@ def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated.")
 @click.option("--all", "is_all", is_flag=True, help="All dead letters of GROUP.")
 @click.option(
-    "--origin", is_flag=True, help="To the topic of the first send, for every group that subscribes to it."
+    "--origin", is_flag=True, help="Send to the original topic, for every group that subscribes to it."
 )
-@click.option("--again", is_flag=True, help="Also those that were sent again before.")
+@click.option("--again", is_flag=True, help="Include dead letters that were resent before.")
 @yes_option
 @cluster_command
 @columns("message_id", "sent", "sent_as")
 def resend(
     admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origin: bool, again: bool, yes: bool
 ) -> Rows:
-    """Send dead letters of GROUP again, to the group alone. They stay among the dead letters, too.
+    """Resend dead letters of GROUP, to that group only. They stay in the dead-letter queue.
 
-    What it sends is marked, and a dead letter that was sent again is left out, unless --again.
-    A group that consumes in order gets nothing from its retry topic: use --origin.
+    Resent dead letters are marked and skipped the next time, unless --again is given.
+    A group that consumes in order or by POP (work queues) does not receive them: use --origin.
 
     \b
     rmqpy dlq resend billing --all --yes
     """
     if bool(ids) == is_all:
-        raise click.UsageError("name messages with --id, or all of them with --all")
+        raise click.UsageError("give --id for single messages or --all")
     found = [
         (queue, message)
         for queue, message in admin.dlq(group)
@@ -98,7 +100,7 @@ def resend(
     if missing := set(ids) - {
         name for _, each in found for name in (each.message_id, each.offset_message_id)
     }:
-        raise click.ClickException(f"no dead letter of {group!r} is called {', '.join(sorted(missing))}")
+        raise click.ClickException(f"group {group!r} has no dead letter {', '.join(sorted(missing))}")
     if not yes:
         confirm(count=len(found))
     rows = []
@@ -116,7 +118,7 @@ def resend(
 @export_option
 @with_admin
 def export(admin: "Admin", group: str, file: Path | None) -> None:
-    """Write the dead letters of GROUP as JSON, one message a line.
+    """Write the dead letters of GROUP as JSON lines.
 
     \b
     rmqpy dlq export billing --file letters.jsonl
@@ -138,10 +140,10 @@ def purge(admin: "Admin", group: str) -> Rows:
 
 
 def _record(message: "ReceivedMessage") -> dict[str, Any]:
-    """The message with the topic it was sent to first, and how often it was delivered."""
+    """The message with its original topic and the number of deliveries."""
     record, first, space = message_record(message), message.properties.get("RETRY_TOPIC"), namespace()
     return record | {
         "topic": first if first is None or space is None else space.unwrap(first),
-        # Of the next delivery, which it does not get.
+        # The message carries the number of the next delivery, which never happens.
         "attempts": message.delivery_attempt - 1,
     }

@@ -6,24 +6,36 @@ import click
 
 from rmqpy.cli.checks import disk_free_option, report
 from rmqpy.cli.command import Result, printed
-from rmqpy.cli.options import cluster_options, complete_topics, connect
+from rmqpy.cli.options import cluster_options, complete_groups, complete_topics, connect
 from rmqpy.cli.settings import config_option
 
 
 @click.command()
-@config_option("A broker.conf: look whether that broker could run on this machine.")
+@config_option("Also check whether a broker with this broker.conf can run on this machine.")
 @click.option(
-    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Look at this topic, too."
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Check this topic, too."
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    shell_complete=complete_groups,
+    help="Check this group, too: its lag, with possible reasons.",
 )
 @disk_free_option
 @cluster_options
 @printed
 def command(
-    config: Path | None, topics: tuple[str, ...], disk_free_min: int, namesrv: str, timeout: float
+    config: Path | None,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    disk_free_min: int,
+    namesrv: str,
+    timeout: float,
 ) -> Result:
-    """Look at name servers, brokers, their addresses, clocks and disks; exit code 1 when something is bad.
+    """Check name servers, brokers, addresses, clocks and disks. Exit code 1 when something is bad.
 
-    With -c, also at the file and this machine: ports, folder, permissions, disk. It changes nothing.
+    With -c, also check the file and this machine: ports, folder, permissions, disk. Changes nothing.
 
     \b
     rmqpy doctor --topic orders
@@ -42,4 +54,6 @@ def command(
         checks += admin.health(disk_free_min=room)
         for topic in topics:
             checks += admin.topic_health(topic)
+        for group in groups:
+            checks += admin.group_health(group)
     return report(checks)

@@ -1,20 +1,20 @@
-"""Characters that a terminal takes for commands, or that turn the direction of text: written as escapes.
+"""Escapes for characters that control a terminal or change the direction of text.
 
-Names, properties and errors may come from anybody who sends messages. Pure.
+Names, properties and errors may come from any client. Pure.
 """
 
 import re
 from typing import Final
 
-#: What JSON leaves as it is: controls beyond ASCII's first 32, line separators, marks of direction, halves of a
-#: surrogate pair.
+#: Characters that JSON does not escape: controls beyond ASCII's first 32, line separators, direction marks, lone
+#: surrogates.
 _IN_JSON: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def printable_text(text: str) -> str:
-    """The text as a line for a terminal: what cannot be printed becomes Python's escapes.
+    """Return the text as one line for a terminal, with Python's escapes for unprintable characters.
 
     >>> printable_text("a\\x1b[2Jb\\u202ec")
     'a\\\\x1b[2Jb\\\\u202ec'
@@ -27,7 +27,7 @@ def printable_text(text: str) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """JSON that can be printed: the same values, with escapes for what `json` leaves as it is.
+    """Return JSON that can be printed: the same values, with escapes for what `json` leaves as it is.
 
     >>> escaped_json('{"name": "a\\x9bb\\u202e"}')
     '{"name": "a\\\\u009bb\\\\u202e"}'

@@ -18,7 +18,7 @@ from rmqpy.errors import (
 
 FAILED, USAGE, UNREACHABLE, NOT_FOUND, DENIED = 1, 2, 3, 4, 5
 
-#: First match wins. Whatever is not listed and is an error on purpose is `FAILED`.
+#: The first match wins. Other expected errors are `FAILED`.
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, USAGE),
     (NameServerUnreachable, UNREACHABLE),
@@ -34,18 +34,18 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of an expected error; None for a fault of our own, which deserves its traceback."""
+    """Return the exit code of an expected error; None for a defect, which deserves its traceback."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             cause = error.__cause__
-            # The cause is more precise than "not sent": a send that met no broker at all is a failure to connect.
+            # The cause is more precise than "not sent": a send that reached no broker is a failure to connect.
             if code == FAILED and isinstance(cause, RocketMQError):
                 return exit_code(cause)
             return code
     return None
 
 
-#: What errors call a setting of the client → the option of a command that sets it.
+#: The name of a client setting in errors → the option of a command that sets it.
 OPTION_OF: Final[Mapping[str, str]] = {
     "pass namesrv='host:9876' or set NAMESRV_ADDR": "give -n HOST:9876, or set NAMESRV_ADDR",
     "give it as rmqpy.sql(": "give it as --sql (",
@@ -54,14 +54,14 @@ OPTION_OF: Final[Mapping[str, str]] = {
     "(server_name)": "(--tls-server-name)",
     "give it one (cert and key)": "give it one (--tls-cert and --tls-key)",
     "give cert, too": "give --tls-cert, too",
-    "give this client tls": "give --tls",
+    "enable TLS in this client": "give --tls",
     "give the client an access key and its secret key": "give --access-key and --secret-key",
     "or with force": "or with --force",
 }
 
 
 def error_line(error: Exception) -> str:
-    """The error in one line, with its hint, which names options where others would name a client's arguments."""
+    """Return the error and its hint in one line, with options instead of the client's arguments."""
     text = " ".join(str(error).split())
     for argument, option in OPTION_OF.items():
         text = text.replace(argument, option)

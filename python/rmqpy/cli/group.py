@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
     from rmqpy.admin.groups import Move, Place, Progress
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 _GROUP = click.argument("name", shell_complete=complete_groups)
 _TOPIC = click.option(
-    "--topic", shell_complete=complete_topics, help="Only this topic; all of the group's otherwise."
+    "--topic", shell_complete=complete_topics, help="Only this topic. Default: all topics of the group."
 )
 
 
-#: Settings of a group; one that is not given is None and stays as it is.
+#: Settings of a group. None leaves a setting unchanged.
 _settings = options(
     click.option(
         "--retry-max",
@@ -45,17 +45,15 @@ _settings = options(
     click.option(
         "--retry-queues",
         type=click.IntRange(0, 1024),
-        help="Queues of its retry topic; 0: no retries, no dead letters.",
+        help="Queues of its retry topic; 0 disables retries and dead letters.",
     ),
-    click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
-    click.option(
-        "--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."
-    ),
+    click.option("--consume/--no-consume", default=None, help="Allow its members to consume."),
+    click.option("--broadcast/--no-broadcast", default=None, help="Allow broadcast consumption."),
 )
 
 
 _LAG_COLUMNS: Final = ("group", "topics", "lag", "seconds")
-_PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "offset", "end", "lag", "seconds")
+_PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "offset", "end", "lag", "in_flight", "seconds")
 _MEMBER_COLUMNS: Final = ("client", "address", "language", "version", "brokers", "subscriptions")
 
 command = click.Group("group", help=COMMANDS["group"])
@@ -66,7 +64,7 @@ command = click.Group("group", help=COMMANDS["group"])
 @cluster_command
 @columns("group")
 def list_(admin: "Admin", system: bool) -> Rows:
-    """Names of all groups.
+    """List all groups.
 
     \b
     rmqpy group list
@@ -79,7 +77,7 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @cluster_command
 @columns("broker", "consume", "broadcast", "retry_max", "retry_queues")
 def describe(admin: "Admin", name: str) -> Rows:
-    """Settings of group NAME on each broker.
+    """Show the settings of group NAME on each broker.
 
     \b
     rmqpy group describe billing
@@ -99,11 +97,11 @@ def describe(admin: "Admin", name: str) -> Rows:
 @command.command()
 @_GROUP
 @_settings
-@click.option("--cluster", help="Needed where the name servers know several clusters.")
-@click.option("--if-not-exists", is_flag=True, help="Leave it as it is on brokers that have it.")
+@click.option("--cluster", help="Required if the name servers know several clusters.")
+@click.option("--if-not-exists", is_flag=True, help="Leave it unchanged on brokers that have it.")
 @cluster_command
 def create(admin: "Admin", name: str, cluster: str | None, if_not_exists: bool, **settings: Any) -> Rows:
-    """Make group NAME on every broker of the cluster. One that exists on any is an error: group alter changes it.
+    """Create group NAME on every broker of the cluster. An existing group is an error: group alter changes it.
 
     \b
     rmqpy group create mailers --retry-max 3
@@ -111,7 +109,7 @@ def create(admin: "Admin", name: str, cluster: str | None, if_not_exists: bool, 
     """
     made = admin.create_group(name, cluster=cluster, exist_ok=if_not_exists, **settings)
     if not made:
-        note(f"group {name!r} exists on every broker and stays as it is")
+        note(f"group {name!r} already exists on every broker; nothing changed")
     return {"group": name, "brokers": made}
 
 
@@ -120,7 +118,7 @@ def create(admin: "Admin", name: str, cluster: str | None, if_not_exists: bool, 
 @_settings
 @cluster_command
 def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
-    """Change some settings of group NAME; the others stay.
+    """Change the given settings of group NAME.
 
     \b
     rmqpy group alter billing --retry-max 8
@@ -132,11 +130,11 @@ def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
 
 @command.command()
 @_GROUP
-@click.option("--keep-offsets", is_flag=True, help="A new group of this name continues at its offsets.")
+@click.option("--keep-offsets", is_flag=True, help="Keep its offsets for a new group of this name.")
 @confirmed
 @cluster_command
 def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
-    """Delete group NAME and its offsets. Its retry and dead-letter topics stay.
+    """Delete group NAME and its offsets, but not its retry and dead-letter topics.
 
     \b
     rmqpy group delete audit --yes
@@ -150,7 +148,7 @@ def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
 @with_admin
 @output_option
 def lag(admin: "Admin", name: str | None, topic: str | None, output: Format) -> None:
-    """Lag of group NAME in messages and in seconds, queue by queue; without NAME that of every group.
+    """Show the lag of group NAME by queue, in messages and seconds; without NAME, of every group.
 
     \b
     rmqpy group lag
@@ -159,7 +157,7 @@ def lag(admin: "Admin", name: str | None, topic: str | None, output: Format) -> 
     if name is not None:
         rows = [_progress(row) for row in admin.progress(name, topic)]
         if not rows:
-            note(f"group {name!r} has committed nothing yet")
+            note(f"group {name!r} has no committed offsets")
             if output in ("table", "wide"):
                 return
     elif topic is None:
@@ -168,7 +166,13 @@ def lag(admin: "Admin", name: str | None, topic: str | None, output: Format) -> 
         raise click.UsageError("--topic needs the NAME of a group")
     key = "group" if name is None else "topic"
     keys = _LAG_COLUMNS if name is None else _PROGRESS_COLUMNS
-    show(rows, output, columns=keys, totals=lambda: {key: "sum", "lag": sum(row["lag"] for row in rows)})
+    counts = ("lag",) if name is None else ("lag", "in_flight")
+    show(
+        rows,
+        output,
+        columns=keys,
+        totals=lambda: {key: "sum", **{count: sum(row[count] for row in rows) for count in counts}},
+    )
 
 
 @command.command()
@@ -184,7 +188,7 @@ def watch(
     rounds: int | None,
     output: Literal["table", "jsonl"],
 ) -> None:
-    """Lag and rates of group NAME in each topic, again and again until Ctrl-C.
+    """Show lag and rates of group NAME by topic, repeatedly, until Ctrl-C.
 
     \b
     rmqpy group watch billing
@@ -202,7 +206,7 @@ def watch(
 @with_admin
 @output_option
 def members(admin: "Admin", name: str, output: Format) -> None:
-    """The clients in group NAME. Warns when they do not all subscribe to the same.
+    """List the clients in group NAME. Warns when their subscriptions differ.
 
     \b
     rmqpy group members billing
@@ -226,7 +230,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
     show(rows, output, columns=_MEMBER_COLUMNS)
     differing = disagreements(found)
     if len(differing) > 1:
-        note("Warning: members subscribe differently, and the last heartbeat counts:")
+        note("Warning: subscriptions of the members differ; brokers use that of the last heartbeat:")
         for clients, subscriptions in differing:
             text = ", ".join(f"{topic} ({expression})" for topic, expression in sorted(subscriptions.items()))
             note(f"  {', '.join(clients)}: {text or 'nothing'}")
@@ -239,10 +243,10 @@ def members(admin: "Admin", name: str, output: Format) -> None:
     "--to",
     required=True,
     metavar="begin|end|TIME|AGE|OFFSET",
-    help="Where to continue; an offset needs --queue.",
+    help="Position to continue at; an offset needs --queue.",
 )
 @click.option("--broker", shell_complete=complete_brokers, help="Only queues of this broker.")
-@click.option("--queue", type=click.IntRange(0), help="Only this queue; with several brokers, --broker, too.")
+@click.option("--queue", type=click.IntRange(0), help="Only this queue; with several brokers, add --broker.")
 @_DRY_RUN
 @yes_option
 @cluster_command
@@ -257,7 +261,7 @@ def reset(
     dry_run: bool,
     yes: bool,
 ) -> Rows:
-    """Reset the offsets of group NAME in TOPIC. Takes effect at its next pull, online or not.
+    """Reset the offsets of group NAME in TOPIC. Takes effect at its next pull, whether online or not.
 
     \b
     rmqpy group reset billing orders --to 10m --dry-run
@@ -312,17 +316,18 @@ def _progress(row: "Progress") -> dict[str, Any]:
         "offset": row.offset,
         "end": row.end,
         "lag": row.lag,
+        "in_flight": row.in_flight,
         "seconds": round(row.behind_ms / 1_000, 1),
     }
 
 
 def _lags(admin: "Admin") -> list[dict[str, Any]]:
-    """All groups, the one with the longest lag first."""
+    """Lag of all groups, longest first."""
     from rmqpy.errors import GroupNotFound
 
     rows = []
     for name in admin.groups():
-        # One that is deleted meanwhile.
+        # The group may have been deleted in between.
         with suppress(GroupNotFound):
             progress = admin.progress(name)
             rows.append(
@@ -361,7 +366,7 @@ def _by_topic(moment: float, progress: "list[Progress]") -> dict[str, _TopicProg
 
 
 def _watched(topic: str, now: _TopicProgress, before: _TopicProgress | None) -> dict[str, object]:
-    """The rates are those since the look before; there are none at the first."""
+    """Rates since the previous round; None in the first."""
     sent = consumed = None
     if before is not None:
         seconds = now.moment - before.moment
@@ -378,14 +383,14 @@ def _watched(topic: str, now: _TopicProgress, before: _TopicProgress | None) -> 
 
 
 def _move(moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool, **facts: str) -> Rows:
-    """Make moves, or those of a dry run, after asking with what they would be."""
+    """Make moves, or those of a dry run, after confirming what they change."""
     if not (dry_run or yes):
         steps = [move.target - move.offset for move in moves(dry_run=True)]
         ways = {
             "back": -sum(step for step in steps if step < 0),
             "forward": sum(step for step in steps if step > 0),
         }
-        # Without a step there is nothing to lose.
+        # Moves of zero steps lose nothing.
         if by := " and ".join(f"{count} messages {way}" for way, count in ways.items() if count):
             confirm(**facts, by=by)
     return [

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _ID = click.argument("message_id", metavar="ID")
 _TOPIC_OF_ID = click.option(
-    "--topic", shell_complete=complete_topics, help="Needed for the id a producer was given."
+    "--topic", shell_complete=complete_topics, help="Required for ids from producers."
 )
 _TOPIC = click.argument("topic", shell_complete=complete_topics)
 _TIMES = options(
-    click.option("--from", "begin", type=moment, metavar="TIME|AGE", help="Stored then or later."),
+    click.option("--from", "begin", type=moment, metavar="TIME|AGE", help="Stored at or after this time."),
     click.option("--to", "end", type=moment, metavar="TIME|AGE", help="Stored before."),
 )
 
@@ -46,7 +46,7 @@ command = click.Group("message", help=COMMANDS["message"])
 @_TOPIC_OF_ID
 @cluster_command
 def get(admin: "Admin", message_id: str, topic: str | None) -> Rows:
-    """The message ID, whole. The broker's id names the broker that is asked.
+    """Show message ID in full. A broker's id contains the address of its broker.
 
     \b
     rmqpy message get $MESSAGE_ID --topic orders
@@ -56,9 +56,11 @@ def get(admin: "Admin", message_id: str, topic: str | None) -> Rows:
 
 @command.command()
 @_TOPIC
-@click.option("--key", help="Messages that carry this key, newest first; otherwise all, queue by queue.")
+@click.option("--key", help="Messages with this key, newest first. Default: all messages by queue.")
 @_TIMES
-@click.option("--count", type=click.IntRange(1), default=32, show_default=True, help="Messages at most.")
+@click.option(
+    "--count", type=click.IntRange(1), default=32, show_default=True, help="Maximum messages to show."
+)
 @with_admin
 @output_option
 def find(
@@ -70,7 +72,7 @@ def find(
     count: int,
     output: Format,
 ) -> None:
-    """Messages of TOPIC by key and time.
+    """Find messages of TOPIC by key and time.
 
     \b
     rmqpy message find orders --key A-1
@@ -90,12 +92,15 @@ def find(
 @command.command()
 @_ID
 @click.option(
-    "--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Where its clients write traces."
+    "--trace-topic",
+    default="RMQ_SYS_TRACE_TOPIC",
+    show_default=True,
+    help="Topic that clients write traces to.",
 )
 @cluster_command
 @columns("at", "what", "group", "client", "topic", "broker", "attempt", "ms", "outcome")
 def trace(admin: "Admin", message_id: str, trace_topic: str) -> Rows:
-    """Traces of the message that its producer gave this ID, from clients that trace.
+    """Show the traces of message ID, written by clients that trace. ID is the producer's id.
 
     \b
     rmqpy message trace $MESSAGE_ID
@@ -122,7 +127,7 @@ def trace(admin: "Admin", message_id: str, trace_topic: str) -> Rows:
 @_TOPIC_OF_ID
 @cluster_command
 def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Rows:
-    """Send the message ID once more, to GROUP alone. A group that consumes in order, or broadcasts, does not get it.
+    """Resend message ID to GROUP only. Groups that broadcast, consume in order or by POP do not get it.
 
     \b
     rmqpy message resend $MESSAGE_ID shipping --topic orders
@@ -136,7 +141,7 @@ def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Ro
 @cluster_command
 @columns("topic", "waiting", "5s", "1m", "5m", "15m", "1h", "4h", "8h", "1d", "later")
 def timers(admin: "Admin", topic: str | None) -> Rows:
-    """Timed messages that wait, of TOPIC or of all topics, and how many are due within these times from now.
+    """Count pending timed messages of TOPIC or of all topics by the time until they are due.
 
     \b
     rmqpy message timers
@@ -159,12 +164,12 @@ def timers(admin: "Admin", topic: str | None) -> Rows:
 @cluster_options
 @printed
 def recall(topic: str, handle: str, namesrv: str, timeout: float) -> Rows:
-    """Take a timed message to TOPIC back while it waits. HANDLE is what its send was answered.
+    """Recall a timed message to TOPIC before its delivery. HANDLE comes from the send result.
 
     \b
     rmqpy message recall reminders $RECALL_HANDLE
     """
-    from rmqpy.client.producer import Producer
+    from rmqpy.client.producer.producer import Producer
 
     with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
         return {"recalled": producer.recall(topic, handle), "topic": topic}
@@ -174,9 +179,9 @@ def recall(topic: str, handle: str, namesrv: str, timeout: float) -> Rows:
 @_ID
 @cluster_command
 def recheck(admin: "Admin", message_id: str) -> Rows:
-    """Have producers asked again about the half message ID, which a broker gave up because nobody decided about it.
+    """Ask producers again about half message ID, which a broker gave up after too many checks.
 
-    Those are in TRANS_CHECK_MAX_TIME_TOPIC; `message find` lists them. Each can be taken up again once.
+    Such messages are in TRANS_CHECK_MAX_TIME_TOPIC: list them with `message find`. Each can be rechecked once.
 
     \b
     rmqpy message recheck $HALF_ID
@@ -193,7 +198,7 @@ def recheck(admin: "Admin", message_id: str) -> Rows:
 def export(
     admin: "Admin", topic: str, begin: datetime | None, end: datetime | None, file: Path | None
 ) -> None:
-    """Write the messages of TOPIC as JSON, one a line, queue by queue.
+    """Write the messages of TOPIC as JSON lines, queue by queue.
 
     \b
     rmqpy message export orders --from 1h --file orders.jsonl
@@ -205,7 +210,7 @@ def export(
 @_ID
 @printed
 def decode_id(message_id: str) -> Rows:
-    """Decode the message id ID. Asks no server.
+    """Decode message id ID. Contacts no server.
 
     \b
     rmqpy message decode-id 0A00000200002A9F0000000000000100
@@ -227,5 +232,5 @@ def decode_id(message_id: str) -> Rows:
             }
         case None:
             raise click.UsageError(
-                f"{message_id!r} is no message id: 32 hex digits, or 56 with an IPv6 address"
+                f"{message_id!r} is not a message id: it has 32 hex digits, or 56 with an IPv6 address"
             )

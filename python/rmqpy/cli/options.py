@@ -1,8 +1,8 @@
-"""Options that commands share.
+"""Shared options of commands.
 
-The name servers are those of, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine; a namespace is
-found likewise. Options of most commands may stand before the command, too: a value given there is kept in the
-context's `meta`, which all contexts of a run share, until the option itself is read.
+Name servers come from the option, `$NAMESRV_ADDR`, the profile or this machine, in this order; the namespace likewise.
+Most options may also stand before the command: such a value is kept in the context's `meta`, which all contexts of a
+run share, until the option itself is read.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT_S: Final = 3.0
-#: Time a shell waits for an answer of the cluster.
+#: Time that shell completion waits for the cluster.
 COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
 _NAMESPACE: Final = "rmqpy.namespace"
@@ -33,18 +33,18 @@ _SECRET_KEY: Final = "rmqpy.secret_key"
 _TLS: Final = "rmqpy.tls."
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
-#: Options of TLS that have a value: `--tls-` before the name.
+#: TLS options with a value; `--tls-` goes before the name.
 _TLS_OPTIONS: Final = (
-    ("ca", "FILE", "Authorities that vouch for servers, PEM. [default: those of the system]"),
+    ("ca", "FILE", "CA certificates that servers are checked against, PEM. [default: those of the system]"),
     ("cert", "FILE", "Certificate of this client, PEM."),
-    ("key", "FILE", "Its key. [default: in the file of the certificate]"),
-    ("server-name", "NAME", "Name that servers' certificates are for, whatever their addresses."),
+    ("key", "FILE", "Key of the certificate. [default: in the same file]"),
+    ("server-name", "NAME", "Name in the servers' certificates, if it is not their address."),
 )
 POSITIVE: Final = click.FloatRange(min=0, min_open=True)
 
 
 def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
-    """Several options or arguments as one decorator; help shows them in this order."""
+    """Several options or arguments as one decorator, in the order of the help."""
 
     def add(command: _Command) -> _Command:
         for option in reversed(declared):
@@ -71,43 +71,37 @@ def global_options(command: _Command) -> _Command:
             "--profile",
             metavar="NAME",
             **wait,
-            help="Name servers, timeout and namespace of this profile.",
+            help="Profile with name servers, timeout and namespace.",
         ),
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
         click.option("--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="Timeout of one request."),
         click.option("--namespace", metavar="NAME", **wait, help="Namespace of all topics and groups."),
         click.option("--access-key", metavar="NAME", **wait, help="User that signs the requests."),
-        click.option("--secret-key", metavar="SECRET", **wait, help="Its secret."),
+        click.option("--secret-key", metavar="SECRET", **wait, help="Secret of that user."),
         click.option("--tls/--no-tls", default=None, **wait, help="Encrypt connections."),
         *(
             click.option(f"--tls-{name}", metavar=metavar, **wait, help=text.partition(" [")[0])
             for name, metavar, text in _TLS_OPTIONS
         ),
         click.option(
-            "--tls-insecure", is_flag=True, default=None, **wait, help="Do not check who the servers are."
+            "--tls-insecure", is_flag=True, default=None, **wait, help="Do not check servers' certificates."
         ),
         click.option(
             "-o",
             "--output",
             metavar="FORMAT",
             **wait,
-            help="table, wide, json, jsonl, csv or template=TEXT; of consume and topic tail: text.",
+            help="table, wide, json, jsonl, csv or template=TEXT; for consume and topic tail also text.",
         ),
-        click.option(
-            "-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."
-        ),
-        click.option(
-            "--no-color", is_flag=True, **wait, help="No colours on a terminal; the same as $NO_COLOR."
-        ),
-        click.option(
-            "-v", "--verbose", is_flag=True, **wait, help="Print requests to servers and their replies."
-        ),
+        click.option("-q", "--quiet", is_flag=True, **wait, help="Print only results and errors."),
+        click.option("--no-color", is_flag=True, **wait, help="Use no colours, like $NO_COLOR."),
+        click.option("-v", "--verbose", is_flag=True, **wait, help="Log requests and replies."),
     )(command)
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add `-n/--namesrv`, `--timeout`, `-p/--profile`, `--namespace`, `--access-key`, `--secret-key` and those of TLS;
-    the command gets the first two, and the configuration of its clients the others."""
+    """Add `-n/--namesrv`, `--timeout`, `-p/--profile`, `--namespace`, `--access-key`, `--secret-key` and those of TLS.
+    The first two are passed to the command, the others go into the configuration of its clients."""
     return options(
         click.option(
             "-p",
@@ -117,7 +111,7 @@ def cluster_options(command: _Command) -> _Command:
             expose_value=False,
             envvar="RMQPY_PROFILE",
             callback=_remember,
-            help="Take name servers, timeout and namespace from this profile: rmqpy profile.",
+            help="Profile with name servers, timeout and namespace: rmqpy profile.",
         ),
         click.option(
             "-n",
@@ -126,7 +120,7 @@ def cluster_options(command: _Command) -> _Command:
             callback=_namesrv,
             show_envvar=True,
             metavar=_NAMESRV,
-            help=f"Name servers of the cluster. [default: that of the profile, or {DEFAULT_NAMESRV}]",
+            help=f"Name servers of the cluster. [default: from the profile, or {DEFAULT_NAMESRV}]",
         ),
         click.option(
             "--timeout",
@@ -142,7 +136,7 @@ def cluster_options(command: _Command) -> _Command:
             expose_value=False,
             callback=_keeper(_NAMESPACE, lambda profile: profile.namespace),
             metavar="NAME",
-            help="Namespace of all topics and groups: orders is NAME%orders. [default: that of the profile, or none]",
+            help="Namespace of all topics and groups: orders is NAME%orders. [default: from the profile, or none]",
         ),
         click.option(
             "--access-key",
@@ -151,7 +145,7 @@ def cluster_options(command: _Command) -> _Command:
             expose_value=False,
             callback=_keeper(_ACCESS_KEY, lambda profile: profile.access_key),
             metavar="NAME",
-            help="User that signs the requests. [default: that of the profile, or none]",
+            help="User that signs the requests. [default: from the profile, or none]",
         ),
         click.option(
             "--secret-key",
@@ -160,7 +154,7 @@ def cluster_options(command: _Command) -> _Command:
             expose_value=False,
             callback=_keeper(_SECRET_KEY, lambda profile: profile.secret_key),
             metavar="SECRET",
-            help="Its secret; other users of the machine see command lines, but not variables and profiles.",
+            help="Secret of the user; prefer the variable or a profile: command lines are visible to other users.",
         ),
         click.option(
             "--tls/--no-tls",
@@ -169,7 +163,7 @@ def cluster_options(command: _Command) -> _Command:
             default=None,
             expose_value=False,
             callback=_tls_option,
-            help="Encrypt connections. [default: where one of the options below is given, or the profile has it]",
+            help="Encrypt connections. [default: on if an option below or the profile asks for TLS]",
         ),
         *(
             click.option(
@@ -189,14 +183,14 @@ def cluster_options(command: _Command) -> _Command:
             default=None,
             expose_value=False,
             callback=_tls_option,
-            help="Do not check who the servers are: for trying things out.",
+            help="Do not check servers' certificates; for tests only.",
         ),
     )(command)
 
 
 def option_value(context: click.Context, option: click.Parameter, given: Any) -> Any:
-    """The callback of an option that may stand before the command as well: there it counts less than behind it, and
-    more than environment and default."""
+    """Callback of an option that may also stand before the command. A value there loses against one behind the command
+    and wins over environment and default."""
     assert option.name is not None
     if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
         given = context.meta.get(_BEFORE + option.name, given)
@@ -210,7 +204,7 @@ def flag(name: Literal["no_color", "quiet", "verbose"]) -> bool:
 
 
 def client_config(namesrv: str, timeout: float) -> "ClientConfig":
-    """Client configuration from the options of `cluster_options`."""
+    """Return the client configuration from the options of `cluster_options`."""
     from rmqpy.config.client import ClientConfig, Credentials
 
     return ClientConfig(
@@ -224,7 +218,7 @@ def client_config(namesrv: str, timeout: float) -> "ClientConfig":
 
 
 def _tls() -> "TLS | None":
-    """What the options of TLS say, and the profile where they say nothing."""
+    """Return TLS settings from the options, else from the profile."""
     context = click.get_current_context(silent=True)
     if context is None:
         return None
@@ -247,7 +241,7 @@ def _tls() -> "TLS | None":
 
 
 def namespace() -> "Namespace | None":
-    """The namespace that the options of `cluster_options` name, for names that no client translates."""
+    """Return the namespace named by the options, for names that no client translates."""
     from rmqpy._native import Namespace
 
     return Namespace(name) if (name := _namespace_name()) else None
@@ -258,20 +252,20 @@ def _namespace_name() -> str:
 
 
 def _kept(name: str) -> str:
-    """What an option has left in the context; empty without one."""
+    """Return the value that an option left in the context; empty without one."""
     context = click.get_current_context(silent=True)
     return "" if context is None else context.meta.get(name, "")
 
 
 def connect(namesrv: str, timeout: float) -> "Admin":
-    """The cluster, over connections that last as long as the command."""
+    """Connect to the cluster for the duration of the command."""
     from rmqpy.admin.client import Admin
 
     return Admin(client_config(namesrv, timeout))
 
 
 def _complete(ask: "Callable[[Admin], list[str]]") -> Callable[..., list[str]]:
-    """Completion of names the cluster knows, if it answers at once."""
+    """Complete names from the cluster, if it answers in time."""
 
     def names(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
         from rmqpy.errors import RocketMQError
@@ -316,7 +310,7 @@ def _timeout(context: click.Context, option: click.Parameter, given: float | Non
 def _keeper(
     key: str, of_profile: "Callable[[Profile], str | None]"
 ) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    """Keeps what is given, else what the profile says. An empty value takes that of environment or profile back."""
+    """Keep the given value, else the profile's. An empty value cancels that of environment or profile."""
 
     def keep(context: click.Context, option: click.Parameter, given: str | None) -> None:
         profile: Profile | None = context.meta.get(_PROFILE)

@@ -1,8 +1,7 @@
-"""Printing of results: a table for people, JSON for programs, and notes beside them.
+"""Printed results: a table for people, JSON for programs, notes on standard error.
 
-Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns. On
-a terminal tables have colours; a pipe or file gets the same cells in plain, aligned columns, which costs no import of
-rich.
+JSON keys are stable. A list of rows becomes a table with headings, one record becomes two columns. Tables have
+colours on a terminal; a pipe or file gets the same cells in plain aligned columns, without importing rich.
 """
 
 import sys
@@ -25,19 +24,19 @@ from rmqpy.clock import date_of
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
 
-#: One of the words of `output_option`, or `template=…`.
+#: A word of `output_option`, or `template=…`.
 Format = str
 Record = Mapping[str, Any]
-#: Keys of a body: as text, and where it is none.
+#: Keys of a body: as text, and as base64 if it is not text.
 _BODIES = frozenset({"body", "body_base64"})
-#: Keys of a message whose body is text, in their order.
+#: Keys of a message with a text body, in order.
 RECORD_COLUMNS = (
     *("topic", "broker", "queue", "offset", "message_id", "offset_message_id", "tag", "keys"),
     *("properties", "born_at", "stored_at", "body"),
 )
-#: Keys of a message as `message_record` makes it; dead letters have their number of attempts besides.
+#: Keys of `message_record`; dead letters add their number of attempts.
 RECORD_KEYS = frozenset({*RECORD_COLUMNS, "attempts", *_BODIES})
-#: Of a body in a table; JSON has all of it.
+#: Length of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -55,36 +54,36 @@ def _output(formats: "click.Choice[str]", default: Format, text: str) -> Callabl
     )
 
 
-#: `-o/--output`, handed to the command as `output`.
+#: `-o/--output`, passed to the command as `output`.
 output_option = _output(
     OutputFormat(["table", "wide", "json", "jsonl", "csv"]),
     "table",
-    "How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings, "
-    "template='{KEY} …' fills in what the JSON has under KEY.",
+    "Output format: wide does not truncate, jsonl prints one JSON object a line, csv has headings, "
+    "template='{KEY} …' fills in JSON keys.",
 )
 
-#: The same of a command that prints again and again.
+#: The same for a command that prints repeatedly.
 lines_option = _output(
     click.Choice(["table", "jsonl"]),
     "table",
-    "How to print what there is each time; jsonl is one JSON object a line.",
+    "Output format of each round; jsonl prints one JSON object a line.",
 )
 
-#: The same of a command that prints messages as they come.
+#: The same for a command that prints messages as they arrive.
 messages_option = _output(
     OutputFormat(["text", "json", "jsonl"]),
     "text",
-    "Bodies only, all messages whole as one JSON array, each as one JSON object a line, or "
+    "text prints bodies, json one array of messages, jsonl one message a line, or "
     "template='{offset} {body}'.",
 )
 
 export_option = click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output."
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Write here instead of standard output."
 )
 
 
 def write_lines(file: Path | None, records: Iterable[Record]) -> None:
-    """Write JSON to a file, or to standard output, one object a line."""
+    """Write JSON lines to a file, or to standard output."""
     began, size = time.monotonic(), 0
     with (
         click.open_file(str(file or "-"), "w", encoding="utf-8") as out,
@@ -107,8 +106,8 @@ def show(
     totals: Callable[[], Record] | None = None,
     columns: Sequence[str] = (),
 ) -> None:
-    """Print one record, or rows of the same keys. A table ends with `totals`, which other formats leave to programs;
-    in place of one without rows is a note. CSV without rows has the headings that `columns` names."""
+    """Print one record, or rows of the same keys. A table ends with `totals`, which other formats omit; a note
+    replaces an empty table. CSV without rows prints the headings of `columns`."""
     if output == "json":
         click.echo(json_text(result, indent=2))
     elif output == "csv":
@@ -124,7 +123,7 @@ def show(
     elif result:
         _print_rows(result, totals() if totals else None, is_wide=output == "wide")
     else:
-        note("there are none")
+        note("nothing found")
 
 
 def _print_rows(rows: Sequence[Record], totals: Record | None, *, is_wide: bool) -> None:
@@ -146,7 +145,7 @@ def _print_record(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note on standard error; nothing with `rmqpy -q`. For the command's own thread."""
+    """Print a note on standard error, unless `rmqpy -q`. For the command's own thread."""
     note_printer()(text)
 
 
@@ -162,7 +161,7 @@ def note_printer() -> Callable[[str], None]:
 
 
 def message_record(message: "ReceivedMessage") -> dict[str, Any]:
-    """A message whole; the body as text, or in base64 where it is none."""
+    """Return the whole message, with the body as text, or in base64 if it is not text."""
     record: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.queue.broker,
@@ -187,8 +186,8 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
 
 @contextmanager
 def message_printer(output: Format) -> "Iterator[Callable[[ReceivedMessage], None]]":
-    """Prints messages as they come, in a format of `messages_option`. A JSON array is complete however it ends; there
-    is none where the command failed before its first message."""
+    """Prints messages as they arrive, in a format of `messages_option`. A JSON array is closed however the command
+    ends, and omitted if the command failed before its first message."""
     if output != "json":
         yield lambda message: click.echo(_message_text(message, output))
         return
@@ -197,7 +196,7 @@ def message_printer(output: Format) -> "Iterator[Callable[[ReceivedMessage], Non
     def print_element(message: "ReceivedMessage") -> None:
         nonlocal count
         text = (",\n" if count else "[\n") + json_text(message_record(message))
-        # First: Ctrl-C comes when a reader has seen the text, which is when writing it returns.
+        # First, since a reader may press Ctrl-C as soon as it sees the text.
         count += 1
         click.echo(text, nl=False)
 
@@ -221,12 +220,12 @@ def _message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
 
 
 def message_rows(messages: "Iterable[ReceivedMessage]", output: Format) -> list[Record]:
-    """Messages as `show` takes them: whole, but for a table, which has room for a part."""
+    """Messages for `show`: whole, or shortened for a table."""
     return [(message_line if output == "table" else message_record)(message) for message in messages]
 
 
 def message_line(message: "ReceivedMessage") -> dict[str, Any]:
-    """The part of a message that a table has room for."""
+    """The message, shortened for a table."""
     record = message_record(message)
     body = str(record.get("body", record.get("body_base64")))
     return {
@@ -239,19 +238,19 @@ def message_line(message: "ReceivedMessage") -> dict[str, Any]:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """JSON that a terminal prints as it is; values that JSON has no type for become text."""
+    """Return JSON that a terminal prints as it is; values without a JSON type become text."""
     import json
 
     return escaped_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
 
 
 def time_text(moment: datetime) -> str:
-    """A time as JSON has it."""
+    """A time as in JSON."""
     return moment.isoformat(timespec="milliseconds")
 
 
 def ms_text(ms: int | None) -> str | None:
-    """The same for ms since the epoch; None where there is none."""
+    """The same for ms since the epoch, or None."""
     return time_text(date_of(ms)) if ms and ms > 0 else None
 
 
@@ -265,7 +264,7 @@ def _comma_separated(rows: Sequence[Record], columns: Sequence[str]) -> None:
 
 
 def _filled(template: Format, rows: Sequence[Record]) -> Iterator[str]:
-    """Lines of a template. A message has one of two bodies; the other one is empty in a template."""
+    """Lines of a template. The missing one of the two body keys is empty."""
     keys = _headings(rows)
     if not _BODIES.isdisjoint(keys):
         keys += _BODIES
@@ -273,17 +272,17 @@ def _filled(template: Format, rows: Sequence[Record]) -> Iterator[str]:
 
 
 def _headings(rows: Sequence[Record]) -> list[str]:
-    """The keys of all rows: a body that is no text has one of its own."""
+    """The keys of all rows; a body that is not text has its own key."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _cell(value: object) -> object:
-    """Nothing for None, so that empty cells look empty to programs."""
+    """Empty for None, so that programs see an empty cell."""
     return value if value is None else plain(value)
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as lines, every column as wide as its longest cell."""
+    """Rows as lines with aligned columns."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -292,5 +291,5 @@ def _columns(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as a cell. A sum that a column has not is empty, and nothing else is."""
+    """A value as a cell. Only the sum of a column without one is empty."""
     return "" if value == "" else printable_text(plain(value) or "-")

@@ -1,6 +1,6 @@
-"""Process of a command: it ends in order when it is asked to, and prints whatever text there is.
+"""Process of a command: signals, standard streams and encodings.
 
-Threads: the main one, the only one in which Python handles signals.
+Threads: the main thread, the only one in which Python handles signals.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-#: Exit code of a process that SIGTERM ended, as a shell reports it.
+#: The exit code after SIGTERM, as shells report it.
 TERMINATED: Final = 128 + signal.SIGTERM
 #: The largest descriptor of a standard stream.
 _STANDARD_MAX: Final = 2
-#: Name of the error handler for characters that an encoding lacks.
+#: The name of the error handler for characters that an encoding lacks.
 _ESCAPE: Final = "rmqpy.escape"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: a command ends as with Ctrl-C, what it has begun is finished and reported."""
+    """SIGTERM. A command ends as with Ctrl-C: it finishes and reports what it has begun."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` meanwhile. Without a handler the first process of a container ignores it, and
-    any other one ends without a report. Servers have handlers of their own."""
+    """Raise `Terminated` on SIGTERM within this context. Without a handler the first process of a container ignores
+    it, and others end without a report. Servers have their own handlers."""
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     ):
@@ -49,7 +49,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def printable() -> Iterator[None]:
-    """Let standard output take characters that its encoding lacks: they become escapes, as JSON has them."""
+    """Let standard output escape characters that its encoding lacks, as JSON does."""
     codecs.register_error(_ESCAPE, _escaped)
     before = getattr(sys.stdout, "errors", None)
     reconfigure = getattr(sys.stdout, "reconfigure", None)
@@ -60,18 +60,18 @@ def printable() -> Iterator[None]:
     try:
         yield
     finally:
-        # Its reader may be gone.
+        # The reader may be gone.
         with suppress(OSError, ValueError):
             reconfigure(errors=before)
 
 
 @contextmanager
 def open_streams() -> Iterator[None]:
-    """Have standard streams that the process was started without: nothing is read, errors go nowhere, and output is an
-    error, so that a command whose result goes nowhere does not end as if it were printed."""
+    """Replace standard streams that the process was started without. Reading finds nothing, errors are dropped, and
+    writing output fails, so that the command does not succeed without its result."""
     before = sys.stdin, sys.stdout, sys.stderr
     if None in before:
-        # No file or socket may take their places.
+        # Otherwise an opened file or socket would take their numbers.
         while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_MAX:
             pass
         os.close(descriptor)
@@ -85,14 +85,14 @@ def open_streams() -> Iterator[None]:
 
 
 class _Nowhere(io.BytesIO):
-    """Output that is forgotten."""
+    """An output that drops everything."""
 
     def write(self, data: Buffer) -> int:
         return memoryview(data).nbytes
 
 
 class _Closed(_Nowhere):
-    """Standard output of a process that was started without."""
+    """The standard output of a process that was started without one."""
 
     def write(self, data: Buffer) -> int:
         from rmqpy.errors import ConfigError
@@ -105,14 +105,14 @@ def _text_to(raw: io.BytesIO) -> io.TextIOWrapper:
 
 
 def discard_output() -> None:
-    """Let output go nowhere, where the process was started without: a server has little to print."""
+    """Drop output if the process was started without standard output: servers print little."""
     if isinstance(getattr(sys.stdout, "buffer", None), _Closed):
         sys.stdout = _text_to(_Nowhere())
 
 
 def flush_output() -> None:
-    """Write what is still in the buffer. Raises `OSError` where that fails, and once: the interpreter, which writes it
-    at its end, would fail again with an exit code of its own."""
+    """Flush the output buffer. Raises `OSError` if that fails, but only once: the interpreter would fail again at exit
+    and return its own code."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -130,6 +130,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def _escaped(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    text = "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-    return text, error.end
+    # Late: few lines need it.
+    from rmqpy.config import text as texts
+
+    return texts.escaped(error.object[error.start : error.end]), error.end

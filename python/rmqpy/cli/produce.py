@@ -1,4 +1,4 @@
-"""`rmqpy produce`: messages from the command line, standard input or a file."""
+"""`rmqpy produce`: sends messages from the command line, standard input or a file."""
 
 import os
 import stat
@@ -22,14 +22,14 @@ from rmqpy.errors import RocketMQError
 if TYPE_CHECKING:
     from rmqpy._native import SendFuture
     from rmqpy.client.interceptors import ProducerInterceptor
-    from rmqpy.client.producer import Producer
+    from rmqpy.client.producer.producer import Producer
     from rmqpy.message import Message, MessageQueue, SendResult
 
-#: Sends awaited late: enough to keep the connection busy, few enough that an error stops the command soon.
+#: Sends in flight: enough to keep the connection busy, few enough to stop soon after an error.
 UNDER_WAY_MAX = 1024
-#: Twice what brokers take at most for a message: as JSON and base64 it is longer.
+#: Twice the size limit of brokers: JSON and base64 are longer than the message.
 LINE_BYTES_MAX = 30 << 20
-#: Properties of RocketMQ that an option sets.
+#: RocketMQ properties that options set.
 _OPTIONS = {"KEYS": "--key", "TAGS": "--tag", "DELAY": "--delay-level", "__SHARDINGKEY": "--shard"}
 
 
@@ -37,9 +37,9 @@ _OPTIONS = {"KEYS": "--key", "TAGS": "--tag", "DELAY": "--delay-level", "__SHARD
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("body", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="Send each line of this file.")
-@click.option("--whole", is_flag=True, help="All of the file, or of standard input, is one message.")
-@click.option("--from-jsonl", is_flag=True, help="Lines are JSON, as `message export` prints it.")
-@click.option("-t", "--tag", help="Tag that consumers can filter by.")
+@click.option("--whole", is_flag=True, help="Send the whole file or input as one message.")
+@click.option("--from-jsonl", is_flag=True, help="Read JSON lines, as printed by `message export`.")
+@click.option("-t", "--tag", help="Tag for filters of consumers.")
 @click.option("-k", "--key", "keys", multiple=True, help="Key to find the message by; repeatable.")
 @click.option(
     "--prop",
@@ -51,22 +51,27 @@ _OPTIONS = {"KEYS": "--key", "TAGS": "--tag", "DELAY": "--delay-level", "__SHARD
     help="User property; repeatable.",
 )
 @click.option(
-    "--shard", "sharding_key", metavar="KEY", help="Messages with equal keys go to one queue, in order."
+    "--shard", "sharding_key", metavar="KEY", help="Send messages with equal keys to one queue, in order."
 )
-@click.option("--queue", type=queue_name, metavar="[BROKER:]N", help="To this queue, instead of all in turn.")
 @click.option(
-    "--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay."
+    "--queue", type=queue_name, metavar="[BROKER:]N", help="Send to this queue instead of round-robin."
 )
-@click.option("--delay-level", type=click.IntRange(1), help="Deliver later: after the broker's Nth delay.")
+@click.option(
+    "--delay",
+    type=span,
+    metavar="SPAN",
+    help="Deliver later: 10s, 5m, 2h, if the brokers have this delay level.",
+)
+@click.option("--delay-level", type=click.IntRange(1), help="Deliver later: at the broker's Nth delay level.")
 @click.option(
     "--deliver-after", type=span, metavar="SPAN", help="Deliver later, to the millisecond: 1500ms, 90s, 2d."
 )
-@click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY this many times.")
 @click.option(
     "--rate",
     type=POSITIVE,
     metavar="N",
-    help="Send at most N messages a second of many.",
+    help="Send at most N messages a second.",
 )
 @cluster_options
 @printed
@@ -86,7 +91,7 @@ def command(
     timeout: float,
     **fields: Any,
 ) -> Rows:
-    """Send BODY to TOPIC. With - for BODY, or --file, every line that is not empty becomes a message.
+    """Send BODY to TOPIC. If BODY is -, or with --file, send each line that is not empty.
 
     \b
     rmqpy produce orders "first" --tag paid --key A-1
@@ -97,8 +102,8 @@ def command(
     tail -f access.log | rmqpy produce lines -
     rmqpy message export orders | rmqpy produce copy - --from-jsonl
 
-    With --from-jsonl the options are for what a line leaves out; RocketMQ's own properties are set anew. Of many
-    messages, how many brokers have stored is reported however the command ends.
+    With --from-jsonl, options fill in fields that a line lacks, and RocketMQ's own properties are set again. After
+    sending many messages the command reports how many were stored, even if it is interrupted or fails.
     """
     if (body is None) == (file is None):
         raise click.UsageError("give BODY, or - to read lines, or --file")
@@ -106,14 +111,14 @@ def command(
     if from_jsonl and lines is None:
         raise click.UsageError("--from-jsonl reads lines: give - or --file")
     if whole and (lines is None or from_jsonl):
-        raise click.UsageError("--whole needs - or --file, and reads no lines")
+        raise click.UsageError("--whole needs - or --file, and excludes --from-jsonl")
     if sum(given is not None for given in (delay, delay_level, deliver_after)) > 1:
         raise click.UsageError("give one of --delay, --delay-level and --deliver-after")
     is_later = any(given is not None for given in (delay, delay_level, deliver_after))
     if delay is not None:
         with connect(namesrv, timeout) as admin:
             delay_level = admin.delay_level(delay)
-    from rmqpy.client.producer import Producer
+    from rmqpy.client.producer.producer import Producer
     from rmqpy.message import Message
 
     def message(body: str | bytes, **given: Any) -> Message:
@@ -125,12 +130,12 @@ def command(
             yield from (message(body or "") for _ in range(count))
             return
         for number, line in enumerate(_read_lines(lines), 1):
-            # Empty ones are skipped: RocketMQ takes no message without a body.
+            # Empty lines are skipped: RocketMQ refuses messages without a body.
             if line := line.rstrip(b"\r\n"):
                 try:
                     yield message(**_read(line)) if from_jsonl else message(line)
                 except ValueError as error:
-                    raise ValueError(f"line {number}: {error}; those before it were sent") from None
+                    raise ValueError(f"line {number}: {error}; earlier lines were sent") from None
 
     shown = [_shown_sends()] if flag("verbose") else []
     with Producer(client_config(namesrv, timeout), send_timeout=timeout, interceptors=shown) as producer:
@@ -147,7 +152,7 @@ def command(
 
 
 def _shown_sends() -> "ProducerInterceptor":
-    """Prints every send and its result: they leave past what prints other requests."""
+    """Logs each send and its result, since sends bypass the log of other requests."""
     import logging
 
     from rmqpy.client.interceptors import ProducerInterceptor
@@ -167,7 +172,7 @@ def _shown_sends() -> "ProducerInterceptor":
 
 
 def _properties(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """User properties; those that are RocketMQ's own have options instead, or are set by it alone."""
+    """Return user properties; RocketMQ's own have options, or cannot be set."""
     from rmqpy.message import Message
 
     properties = dict(pairs)
@@ -179,7 +184,7 @@ def _properties(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 class _Sending:
-    """Many messages, several under way at a time, and how many of them brokers have stored."""
+    """Many messages, several in flight at a time, and the number that brokers have stored."""
 
     def __init__(self, producer: "Producer", queue: "MessageQueue | None", rate: float | None) -> None:
         self._producer = producer
@@ -190,8 +195,8 @@ class _Sending:
         self._sent = self._bytes = self._failed = 0
 
     def send(self, messages: "Iterable[Message]", lines: IO[bytes] | None, count: int) -> dict[str, Any]:
-        """Send all of them; ends at the first that fails. What was begun is awaited, and what was stored is told,
-        whatever ends the messages."""
+        """Send all of them and stop at the first failure. Always awaits the sends in flight and reports what was
+        stored."""
         total = count if lines is None else _size(lines)
         try:
             with progress("produce") as show_progress:
@@ -208,10 +213,10 @@ class _Sending:
         except BaseException:
             self._finish()
             failed = f", {self._failed:,} failed" if self._failed else ""
-            click.echo(f"sent before it ended: {self._figures()}{failed}", err=True)
+            click.echo(f"sent before the end: {self._figures()}{failed}", err=True)
             raise
         seconds = time.perf_counter() - self._began
-        # The last message has its turn as well: three at 2 a second are sent within 1 s.
+        # The last message also waits its turn: three at 2 a second are sent within 1 s.
         turns = seconds if self._rate is None else max(seconds, self._sent / self._rate)
         return {
             "sent": self._sent,
@@ -222,7 +227,7 @@ class _Sending:
         }
 
     def _await_one(self) -> None:
-        """The oldest; it stays under way where waiting for it is interrupted."""
+        """Await the oldest send, which stays in flight if the wait is interrupted."""
         future, size = self._under_way[0]
         try:
             future.result()
@@ -235,7 +240,7 @@ class _Sending:
         self._bytes += size
 
     def _finish(self) -> None:
-        """Await what is under way; the first failure has been raised already."""
+        """Await the sends in flight; their first failure was already raised."""
         while self._under_way:
             with suppress(RocketMQError):
                 self._await_one()
@@ -248,7 +253,7 @@ class _Sending:
 
 
 def _size(lines: IO[bytes]) -> int:
-    """Bytes of a file; 0 of what is none, for instance a pipe."""
+    """The size of a file; 0 if it is not a file, for instance a pipe."""
     status = os.fstat(lines.fileno()) if _has_descriptor(lines) else None
     return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else 0
 
@@ -262,13 +267,13 @@ def _has_descriptor(lines: IO[bytes]) -> bool:
 
 
 def _read_lines(lines: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; raises `ValueError` for one that no message holds, instead of reading it to its end."""
+    """Read the lines of a file. Raises `ValueError` at a line too long for a message, without reading all of it."""
     number = 0
     while line := lines.readline(LINE_BYTES_MAX + 1):
         number += 1
         if len(line) > LINE_BYTES_MAX:
             raise ValueError(
-                f"line {number} has more than {LINE_BYTES_MAX >> 20} MiB; those before it were sent"
+                f"line {number} has more than {LINE_BYTES_MAX >> 20} MiB; earlier lines were sent"
             )
         yield line
 
@@ -276,14 +281,14 @@ def _read_lines(lines: IO[bytes]) -> Iterator[bytes]:
 def _read_whole(file: IO[bytes]) -> bytes:
     body = file.read(LINE_BYTES_MAX + 1)
     if len(body) > LINE_BYTES_MAX:
-        raise ValueError(f"the file has more than {LINE_BYTES_MAX >> 20} MiB, which no message holds")
+        raise ValueError(f"the file has more than {LINE_BYTES_MAX >> 20} MiB, too much for one message")
     return body
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """A line of `message export` or `consume -o jsonl` as arguments of a message; absent fields are left out.
+    """Return arguments of a message from a line of `message export` or `consume -o jsonl`, without absent fields.
 
-    Raises `ValueError`. Its topic, place, ids and times are those of the message it was printed from.
+    Raises `ValueError`. Ignores topic, place, ids and times, which belong to the original message.
     """
     import json
 
@@ -294,7 +299,7 @@ def _read(line: bytes) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     for key in record:
         if key not in RECORD_KEYS:
             from rmqpy.config.keys import nearest
@@ -309,21 +314,21 @@ def _read(line: bytes) -> dict[str, Any]:
 
             fields = {"body": base64.b64decode(text, validate=True)}
         case _:
-            raise ValueError("it needs a body, or a body_base64, which are text")
+            raise ValueError("it needs body or body_base64 as a string")
     match record.get("tag"):
         case None:
             pass
         case str(tag):
             fields["tag"] = tag
         case _:
-            raise ValueError("tag must be text")
+            raise ValueError("tag must be a string")
     if keys := record.get("keys"):
         if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
-            raise ValueError("keys must be a list of texts")
+            raise ValueError("keys must be a list of strings")
         fields["keys"] = keys
     if properties := record.get("properties"):
         if not (isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())):
-            raise ValueError("properties must be an object of texts")
+            raise ValueError("properties must be an object of strings")
         if shard := properties.get("__SHARDINGKEY"):
             fields["sharding_key"] = shard
         if own := {name: text for name, text in properties.items() if not Message.is_reserved(name)}:
@@ -332,7 +337,7 @@ def _read(line: bytes) -> dict[str, Any]:
 
 
 def _record(result: "SendResult", is_later: bool) -> dict[str, object]:
-    """What became of the message. A delayed one has an offset in its queue only when its time has come."""
+    """The result of a send. A delayed message gets its queue offset only when it is due."""
     record: dict[str, object] = {
         "message_id": result.message_id,
         **({"recall_handle": result.recall_handle} if result.recall_handle else {}),

@@ -10,7 +10,7 @@ from rmqpy.cli.output import note
 @printed
 @columns("profile", "namesrv", "timeout", "namespace", "access_key", "tls")
 def command() -> Rows:
-    """List profiles. Commands take one with -p NAME, or from $RMQPY_PROFILE.
+    """List profiles. Choose one with -p NAME or $RMQPY_PROFILE.
 
     \b
     rmqpy profile

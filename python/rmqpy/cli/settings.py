@@ -1,4 +1,4 @@
-"""Servers on the command line: settings as `key=value`, as in broker.conf, warnings about them, and logs."""
+"""Options of servers: settings as `key=value`, warnings about them, and logs."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +16,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def log_options(command: _Command) -> _Command:
-    """Add `--log-format` and `--log-level`, which take effect before the command runs and are not handed to it."""
+    """Add `--log-format` and `--log-level`, which take effect before the command runs and are not passed to it."""
     return options(
         click.option(
             "--log-format",
@@ -27,7 +27,7 @@ def log_options(command: _Command) -> _Command:
             is_eager=True,
             expose_value=False,
             callback=_remember,
-            help="Of what is logged to standard error; auto is text on a terminal and JSON lines otherwise.",
+            help="Format of logs on standard error; auto is text on a terminal and JSON lines otherwise.",
         ),
         click.option(
             "--log-level",
@@ -42,12 +42,12 @@ def log_options(command: _Command) -> _Command:
 
 
 def config_option(help_text: str) -> Callable[[_Command], _Command]:
-    """Add `-c/--config`, a file that exists."""
+    """Add `-c/--config`, an existing file."""
     return click.option("-c", "--config", type=EXISTING_FILE, help=help_text)
 
 
 def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
-    """Add `settings`: KEY=VALUE words, handed to the command as a mapping."""
+    """Add `settings`: KEY=VALUE words, passed to the command as a mapping."""
     return click.argument(
         "settings",
         nargs=-1,
@@ -56,14 +56,12 @@ def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
     )
 
 
-#: `-p`, handed to the command as `is_printing`.
-print_option = click.option(
-    "-p", "is_printing", is_flag=True, help="Print all settings as they would be, and start nothing."
-)
+#: `-p`, passed to the command as `is_printing`.
+print_option = click.option("-p", "is_printing", is_flag=True, help="Print all effective settings and exit.")
 
 
 def print_settings(config: "Settings", only: Collection[str] | None = None) -> None:
-    """Print settings as a file has them, one a line; with `only` those of these keys."""
+    """Print settings as lines of a file; with `only`, just these keys."""
     for key, value in config.write().items():
         if only is None or key in only:
             click.echo(f"{key}={value}")
@@ -82,7 +80,7 @@ def _install(context: click.Context, option: click.Parameter, level: str) -> Non
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:
-    """`key=value` words as a mapping; the last of two equal keys wins, as in a file."""
+    """Return `key=value` words as a mapping; the last of equal keys wins, as in a file."""
     settings = {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -93,7 +91,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log warnings about a configuration, so that JSON lines stay JSON lines."""
+    """Log warnings about a configuration, so that JSON logs stay JSON."""
     log = logging.getLogger("rmqpy.config")
     for warning in warnings:
         log.warning("%s", warning)

@@ -1,4 +1,4 @@
-"""`rmqpy standalone`: all it takes to send a message."""
+"""`rmqpy standalone`: a name server and a broker in one process."""
 
 import asyncio
 import os
@@ -18,12 +18,12 @@ from rmqpy.cli.settings import log_options, log_warnings, settings_argument
 
 #: A file system in memory, on Linux.
 MEMORY: Final = Path("/dev/shm")
-#: With less room there the folder is elsewhere: below 64 MiB a store takes no messages.
+#: With less free space there, the folder is elsewhere: below 64 MiB a store refuses messages.
 MEMORY_ROOM_MIN: Final = 256 << 20
-#: RocketMQ's usual port for HTTP. Served unasked where nobody but this machine can connect.
+#: RocketMQ's usual HTTP port. Served by default if only this machine can connect.
 HTTP_PORT: Final = 8082
 LOOPBACK: Final = "127.0.0.1"
-#: Settings of a store in memory. Files are allocated whole: small ones leave room for messages.
+#: Settings of a store in memory. Files are preallocated: small ones leave room for messages.
 SMALL: Final = {
     "mappedFileSizeCommitLog": "16777216",
     "mappedFileSizeConsumeQueue": "200000",
@@ -34,8 +34,8 @@ SMALL: Final = {
 
 @click.command()
 @settings_argument()
-@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where messages are kept.")
-@click.option("--memory", is_flag=True, help="Keep messages in memory; they are gone when it stops.")
+@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Folder for messages.")
+@click.option("--memory", is_flag=True, help="Keep messages in memory until it stops.")
 @click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen on and to advertise.")
 @number("--namesrv-port", low=0, high=65_535, default=9876)
 @number("--broker-port", low=0, high=65_535, default=10911)
@@ -44,13 +44,11 @@ SMALL: Final = {
     "http_port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help=f"Serve the console, /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if "
-    "that is taken; none with another --host.",
+    help=f"Port of the console, /metrics, /livez, /healthz and /readyz. Default: {HTTP_PORT}, or a free port "
+    "if it is taken; none with another --host.",
 )
-@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
-@click.option(
-    "--allow-changes", is_flag=True, help="Let users of the console change things; otherwise it only reads."
-)
+@click.option("--no-http", is_flag=True, help="Do not serve HTTP.")
+@click.option("--allow-changes", is_flag=True, help="Allow changes in the console; the default is read-only.")
 @log_options
 def command(
     settings: dict[str, str],
@@ -70,8 +68,8 @@ def command(
     rmqpy standalone --memory
     rmqpy standalone --data-dir data flushDiskType=SYNC_FLUSH
 
-    KEY=VALUE are settings of broker.conf and namesrv.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 takes a
-    free one. A second Ctrl-C ends the process at once; the next start then recovers.
+    KEY=VALUE sets a setting of broker.conf or namesrv.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 picks a free
+    port. A second Ctrl-C ends the process immediately; the next start then recovers.
     """
     if memory and data_dir is not None:
         raise click.UsageError("give --data-dir or --memory")
@@ -106,10 +104,11 @@ def command(
             is_other = is_default and not str(server.http).endswith(f":{HTTP_PORT}")
             remark = f" (port {HTTP_PORT} is taken)" if is_other else ""
             watch = f"  console: http://{server.http}/{remark}\n" if server.http else ""
+            grpc = f"  5.x clients (gRPC): {server.grpc}\n" if server.grpc else ""
             click.echo(
                 f"rmqpy {__version__} is ready: name server {server.namesrv}, broker {server.broker}, "
-                f"data in {server.data_dir}{', gone when it stops' if memory else ''}\n"
-                f"{watch}"
+                f"data in {server.data_dir}{', deleted when it stops' if memory else ''}\n"
+                f"{watch}{grpc}"
                 f"  rmqpy produce{option} greetings 'hello'\n"
                 f"  rmqpy consume{option} greetings\n"
                 "stop with Ctrl-C"
@@ -120,11 +119,11 @@ def command(
 
 @contextmanager
 def _folder_in_memory() -> Iterator[Path]:
-    """A folder that goes when it is left, in memory where there is room."""
+    """A temporary folder, in memory if there is enough space."""
     has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_ROOM_MIN
     if not has_room:
         log_warnings(
-            [f"{MEMORY} has less than {MEMORY_ROOM_MIN >> 20} MiB of room: messages are in temporary files"]
+            [f"{MEMORY} has less than {MEMORY_ROOM_MIN >> 20} MiB free: messages are in temporary files"]
         )
     with tempfile.TemporaryDirectory(prefix="rmqpy-", dir=MEMORY if has_room else None) as name:
         yield Path(name)

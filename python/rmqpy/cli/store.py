@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Records of a dump that are in memory at a time.
+#: Records of a dump in memory at a time.
 _PAGE = 1024
 _PROGRESS_SECONDS = 0.2
-#: Behind every position and offset.
+#: Greater than every position and offset.
 _END = 2**63 - 1
 _WORD_OF = {True: "damage", False: "note"}
 
 
 def _span(text: str) -> tuple[int, int]:
-    """`A:B`, from A up to and without B; either may be left out."""
+    """Parse `A:B`, from A up to but without B; either may be left out."""
     begin, colon, end = text.partition(":")
     try:
         span = (int(begin or 0), int(end) if end else _END)
@@ -64,37 +64,37 @@ _DUMP_COLUMNS: Final = (
 
 @click.group()
 def command() -> None:
-    """Look at a store that no broker has open: Apache's or rmqpy's.
+    """Inspect a store that no broker has open, Apache's or rmqpy's.
 
     PATH is the storePathRootDir of the broker, or the data folder of a standalone server. Folders elsewhere are found
-    where rmqpy had them last; for a broker of Apache's add storePathCommitLog=FOLDER and the like, or -c broker.conf.
-    Nothing is written but by index-rebuild, to the index, by copy, to the other folder, and by drain, to the log.
+    where rmqpy last had them; for an Apache broker add storePathCommitLog=FOLDER and the like, or -c broker.conf. Only
+    these commands write: index-rebuild to the index, copy to the other folder, drain to the log.
     """
 
 
 class _Opened(NamedTuple):
-    """The store at PATH, kept from brokers as long as the command lasts."""
+    """The store at PATH, locked against brokers while the command runs."""
 
     native: "StoppedStore"
-    #: As it was given, and the root of the store there.
+    #: The path as given, and the root of the store there.
     path: Path
     root: Path
 
 
 def with_store(
-    *, exclusive: bool = False, tells_spool: bool = False, has_other: bool = False
+    *, exclusive: bool = False, tells_ring: bool = False, has_other: bool = False
 ) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
-    """Add PATH and the settings of the broker that wrote it, and hand the `store` there to the command.
+    """Add PATH and the settings of the broker that wrote it, and pass the `store` there to the command.
 
-    Unless the command `tells_spool` itself, a note says where the log may lack messages that are in the spool. One that
-    `has_other` is handed a second store, at OTHER, of the same settings.
+    A note says when messages in the write ring may be missing from the log, unless the command `tells_ring` itself.
+    With `has_other` the command gets a second store, at OTHER, with the same settings.
     """
     path_type = click.Path(exists=True, file_okay=False, path_type=Path)
     paths = [click.argument(name, type=path_type) for name in (["path", "other"] if has_other else ["path"])]
 
     def decorate(command: Callable[..., _Result]) -> Callable[..., _Result]:
         @options(
-            config_option("broker.conf, where it sets sizes of files: maxHashSlotNum, maxIndexNum, …"),
+            config_option("broker.conf, if it sets file sizes: maxHashSlotNum, maxIndexNum, …"),
             *paths,
             settings_argument(),
         )
@@ -113,8 +113,10 @@ def with_store(
                     written_by = load(config, settings | {"storePathRootDir": str(root)}).config
                     native = StoppedStore(written_by.store, exclusive=exclusive)
                     held.callback(native.release)
-                    if not tells_spool and (spooled := native.spooled_bytes()):
-                        note(f"{spooled} bytes in the spool may not be in the log: see rmqpy store drain")
+                    if not tells_ring and (undrained := native.undrained_bytes()):
+                        note(
+                            f"{undrained} bytes in the write ring may not be in the log: see rmqpy store drain"
+                        )
                     return _Opened(native, path, root)
 
                 if other is not None:
@@ -127,16 +129,16 @@ def with_store(
 
 
 @command.command()
-@with_store(tells_spool=True)
+@with_store(tells_ring=True)
 @output_option
 def verify(store: _Opened, output: Format) -> int:
-    """Compare everything in the store at PATH with its log. Exit code 1 when something is damaged.
+    """Compare all files of the store at PATH with its log. Exit code 1 if something is damaged.
 
     \b
     rmqpy store verify data
     rmqpy store verify data -c broker.conf -o json
 
-    A note is information, or an effect of a crash after the last checkpoint, which the next start repairs by itself.
+    A note is information, or an effect of a crash that the next start repairs.
     """
     report = _watched(store.native, "verify", lambda: store.native.verify(_topics(store.root)))
     findings = report.pop("findings")
@@ -175,7 +177,7 @@ def dump(
     count: int | None,
     output: Format,
 ) -> int:
-    """Print records of the store at PATH in the order of the log. Exit code 1 when part of it cannot be read.
+    """Print records of the store at PATH in log order. Exit code 1 if part of it cannot be read.
 
     \b
     rmqpy store dump data --topic orders --queue 3 --offsets 100:200 -o jsonl
@@ -186,17 +188,18 @@ def dump(
     read = 0
     while begin is not None and read != count:
         page = _PAGE if count is None else min(_PAGE, count - read)
-        messages, begin, lost = store.native.records(
+        found = store.native.records(
             begin, positions[1], topic=topic, queue_id=queue, offsets=offsets, count=page
         )
+        messages, begin = found.messages, found.next
         if output in ("json", "csv"):
             rows += map(_row, messages)
         else:
             show([_line(each) if output == "table" else _row(each) for each in messages], output)
         read += len(messages)
-        for at, end, reason in lost:
-            note(f"no record from {at} to {end}: {reason}")
-        gaps += len(lost)
+        for gap in found.invalid:
+            note(f"no record from {gap.begin} to {gap.end}: {gap.reason}")
+        gaps += len(found.invalid)
     if output in ("json", "csv"):
         show(rows, output, columns=_DUMP_COLUMNS)
     return 1 if gaps else 0
@@ -212,18 +215,18 @@ def stats(store: _Opened) -> Rows:
     \b
     rmqpy store stats data
     """
-    _, _, topics = _watched(store.native, "stats", store.native.stats)
+    topics = _watched(store.native, "stats", store.native.stats)
     return [
         {
             "topic": topic,
-            "queues": queues,
-            "messages": messages,
-            "bytes": size,
-            "body_bytes": body,
-            "first_stored": ms_text(oldest),
-            "last_stored": ms_text(newest),
+            "queues": counts.queues,
+            "messages": counts.records,
+            "bytes": counts.bytes,
+            "body_bytes": counts.body_bytes,
+            "first_stored": ms_text(counts.oldest_ms),
+            "last_stored": ms_text(counts.newest_ms),
         }
-        for topic, (queues, messages, size, body, oldest, newest) in sorted(topics.items())
+        for topic, counts in sorted(topics.items())
     ]
 
 
@@ -231,32 +234,31 @@ def stats(store: _Opened) -> Rows:
 @with_store(has_other=True)
 @printed
 def compare(store: _Opened, other: _Opened) -> Result:
-    """Compare the log of the store at PATH with that at OTHER, as of a master and its slave, byte by byte. Exit code 1
-    where they are not the same.
+    """Compare the log of the store at PATH with that at OTHER byte by byte, as of a master and its slave. Exit code 1
+    if they differ.
 
     \b
     rmqpy store compare master slave
 
-    Both have the same bytes up to equal_until. Where differs_at is given, the next byte of both is not the same, and
-    file says where it lies; otherwise one of them ends there. What only one of them has before that is not compared.
+    Both logs are equal up to equal_until. If differs_at is given, it is the first byte that differs, and file names its
+    place; otherwise one log ends there. Earlier parts that only one log has are not compared.
     """
-    (begin, end), (other_begin, other_end), common_end, difference = _watched(
-        store.native, "compare", lambda: store.native.compare(other.native)
-    )
+    found = _watched(store.native, "compare", lambda: store.native.compare(other.native))
+    difference = found.difference
     row: Record = {
-        "begin": begin,
-        "end": end,
-        "other_begin": other_begin,
-        "other_end": other_end,
-        "equal_until": common_end if difference is None else difference,
+        "begin": found.begin,
+        "end": found.end,
+        "other_begin": found.other_begin,
+        "other_end": found.other_end,
+        "equal_until": found.common_end if difference is None else difference,
         "differs_at": difference,
         "file": None if difference is None else _file_of(store.root, difference),
     }
-    return Result(row, 0 if difference is None and end == other_end else 1)
+    return Result(row, 0 if difference is None and found.end == found.other_end else 1)
 
 
 def _file_of(root: Path, position: int) -> str | None:
-    """The file of the log that has a byte, and which of its bytes that is."""
+    """The log file that has a byte, and the position in it."""
     files = [path for path in (root / "commitlog").glob("[0-9]*") if int(path.name) <= position]
     return f"{max(files).name}+{position - int(max(files).name)}" if files else None
 
@@ -265,7 +267,7 @@ def _file_of(root: Path, position: int) -> str | None:
 @with_store(exclusive=True)
 @printed
 def index_rebuild(store: _Opened) -> Rows:
-    """Make the index of the store at PATH anew from its log. It is replaced once the new one is on the disk.
+    """Rebuild the index of the store at PATH from its log. The new index replaces the old once it is on disk.
 
     \b
     rmqpy store index-rebuild data
@@ -275,48 +277,48 @@ def index_rebuild(store: _Opened) -> Rows:
 
 
 @command.command()
-@with_store(exclusive=True, tells_spool=True)
+@with_store(exclusive=True, tells_ring=True)
 @printed
 def drain(store: _Opened) -> Result:
-    """Bring messages that a killed broker has left in its spool into the log of the store at PATH. Exit code 1 when
-    something in the spool does not continue the log; its files are then kept in rmqpy/spool-aside.
+    """Move messages that a killed broker left in its write ring into the log of the store at PATH. Exit code 1 if a
+    part does not continue the log; its files are kept in rmqpy/ring-aside.
 
     \b
     rmqpy store drain data
 
-    The next start of rmqpy does so by itself; an Apache broker does not know of the spool (commitLogWritePath).
+    The next start of rmqpy does the same; an Apache broker does not read the write ring (commitLogWritePath).
     """
     outcome, is_complete = store.native.drain()
     return Result(
-        {"path": str(store.root), "outcome": outcome or "nothing was left"}, 0 if is_complete else 1
+        {"path": str(store.root), "outcome": outcome or "the write ring was empty"}, 0 if is_complete else 1
     )
 
 
 @command.command()
 @with_store()
 @click.option(
-    "--to", "target", type=click.Path(path_type=Path), required=True, help="An empty folder, or none."
+    "--to", "target", type=click.Path(path_type=Path), required=True, help="An empty or new folder."
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @printed
 def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
-    """Copy the undamaged records of the store at PATH to a new store, and tables of settings unchanged.
+    """Copy the undamaged records of the store at PATH, and the tables of settings, to a new store.
 
     \b
     rmqpy store copy data --to copy
     rmqpy store copy data --to orders-only --topic orders
 
-    The copy of a data folder is one, and so is that of a store; the last line says how it is served.
+    The copy of a data folder is a data folder, the copy of a store a store; the last line says how to serve it.
 
-    Topic, queue, offset, times, keys, properties and body of a record are unchanged, and groups continue at
-    their offsets. Its position in the log changes, and with it the id that contains the position. Bytes that are no
-    complete record are left out: exit code 1.
+    Topic, queue, offset, times, keys, properties and body of records stay the same, and groups continue at their
+    offsets. Positions in the log change, and with them the ids that contain positions. Exit code 1 if bytes were left
+    out because they are not a complete record.
     """
     from rmqpy.config.folders import NAME_SERVER, STORE
 
     is_data_folder = store.root != store.path
     if is_data_folder and target.is_dir() and any(target.iterdir()):
-        raise ConfigError(f"{target} is not empty", hint="name an empty folder, or one that does not exist")
+        raise ConfigError(f"{target} is not empty", hint="name an empty folder, or a new one")
     root = target / STORE if is_data_folder else target
     copied = _watched(store.native, "copy", lambda: store.native.copy(root.absolute(), topics=topics or None))
     if is_data_folder and (tables := store.path / NAME_SERVER).is_dir():
@@ -327,7 +329,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
 
 
 def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
-    """The result of `work`; meanwhile its progress, on a terminal."""
+    """Return the result of `work`, and show its progress on a terminal."""
     if not sys.stderr.isatty():
         return work()
     outcome: list[_Result | BaseException] = []
@@ -338,7 +340,7 @@ def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _
         except BaseException as error:
             outcome.append(error)
 
-    # A daemon, so that Ctrl-C need not wait for it: what it has written so far is the same after a crash.
+    # A daemon thread, so that Ctrl-C need not wait: a partial result is as safe as after a crash.
     worker = threading.Thread(target=run, name="rmqpy-store", daemon=True)
     worker.start()
     began = time.monotonic()
@@ -363,7 +365,7 @@ def _figures(done: int, total: int, seconds: float) -> str:
 
 
 def _topics(root: Path) -> list[str] | None:
-    """The topics that exist; None without a file of them. Unlike a broker this leaves a damaged file where it is."""
+    """The existing topics; None without a file of them. Unlike a broker this leaves a damaged file in place."""
     from rmqpy.protocol import fastjson
 
     for name in ("topics.json", "topics.json.bak"):
@@ -378,7 +380,7 @@ def _topics(root: Path) -> list[str] | None:
 def _row(message: "ReceivedMessage") -> dict[str, Any]:
     return {
         "position": message.commit_log_offset,
-        # As it is stored: a message that a consumer returned is in the retry topic of its group.
+        # As stored: a message that a consumer returned is in the retry topic of its group.
         **{name: value for name, value in message_record(message).items() if name != "broker"},
         "topic": message.queue.topic,
         "flag": message.flag,

@@ -1,7 +1,7 @@
-"""`-o template=TEXT`: a line for each record, with what stands in braces filled in.
+"""`-o template=TEXT`: a line for each record, with the names in braces filled in.
 
-Names are the keys of the JSON that the same command prints; `{name:>10}` and the like are Python's, and
-`{properties[colour]}` is one of several. `\\t` and `\\n` are written as such, since a shell would take the real ones.
+Names are the JSON keys of the same command; `{name:>10}` and the like are Python's, and `{properties[colour]}` picks
+one of several. `\\t` and `\\n` are written as such, since a shell would interpret the real ones.
 """
 
 import string
@@ -17,11 +17,11 @@ class OutputFormat(click.Choice):  # type: ignore[type-arg]  # Generic from clic
     """One of a few words, or a template."""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """The words, and that there are templates."""
+        """The allowed words, and the template form."""
         return f"[{'|'.join(self.choices)}|{PREFIX}TEXT]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The value as it is, if it is one of the words or a template that can be read."""
+        """Return the value if it is one of the words or a valid template."""
         if not value.startswith(PREFIX):
             if value not in self.choices:
                 words = ", ".join(map(repr, self.choices))
@@ -35,7 +35,7 @@ class OutputFormat(click.Choice):  # type: ignore[type-arg]  # Generic from clic
 
 
 def filled(template: str, records: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> Iterator[str]:
-    """The lines. One of `keys` that a record does not have is empty there; any other name is an error."""
+    """Fill in the lines. A record may lack one of `keys`; any other name is an error."""
     text = template.removeprefix(PREFIX).replace(r"\t", "\t").replace(r"\n", "\n")
     absent = dict.fromkeys(keys)
     filler = _Filler()
@@ -58,14 +58,14 @@ def plain(value: object) -> str:
 class _Filler(string.Formatter):
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
         if key not in kwargs:
-            raise click.UsageError(f"there is no {str(key)!r} to fill in; there is {', '.join(kwargs)}")
+            raise click.UsageError(f"unknown name {str(key)!r}; known names: {', '.join(kwargs)}")
         return kwargs[key]
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
         try:
             return super().get_field(field_name, args, kwargs)
         except (LookupError, TypeError):
-            # Of several: one that this record does not have, if it has any.
+            # A subscripted property, which this record may lack.
             return None, field_name
 
     def format_field(self, value: Any, format_spec: str) -> Any:

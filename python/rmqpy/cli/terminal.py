@@ -1,7 +1,7 @@
-"""Tables in colour and the progress of work, for a person at a terminal. Both are drawn by rich.
+"""Tables in colour and progress bars, drawn by rich.
 
-Invariant: nothing imports rich where no terminal is written to, for that takes longer than most commands. Threads: the
-command's own.
+Invariant: rich is imported only when writing to a terminal, since its import takes longer than most commands. Threads:
+the command's own.
 """
 
 import sys
@@ -15,26 +15,26 @@ from rmqpy.cli.options import flag
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Takes what is done of what there is to do (0: not known), and figures as text. Cheap enough for every message.
+#: Takes done and total (0: unknown), and figures as text. Cheap enough for every message.
 Show = Callable[[int, int, Callable[[], str]], None]
 
-#: Columns that no row needs: a table is as wide as its rows.
+#: Columns that no row needs are omitted: a table is as wide as its rows.
 _WIDE: Final = 1 << 30
-#: Least time between two states of progress.
+#: The minimum interval between two updates.
 _SHOW_S: Final = 0.1
-#: Colours of words in the column of a table that says how good something is.
+#: Colours of words in status columns.
 _STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red", "damage": "bold red"}
 _LEVEL: Final = "level"
-#: Columns that say what is wrong, where anything is.
+#: Columns that report problems.
 _FAULTS: Final = frozenset({"fault"})
 
 
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None, *, is_wide: bool
 ) -> None:
-    """Print rows under their headings on standard output, and a last one with totals.
+    """Print rows with headings on standard output, and a last row with totals.
 
-    Cells go on in the next line where the terminal has no room; with `is_wide` the terminal wraps whole lines.
+    Cells wrap where the terminal is too narrow; with `is_wide` the terminal wraps whole lines.
     """
     from rich.table import Table
     from rich.text import Text
@@ -64,7 +64,7 @@ def print_record(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def progress(name: str) -> AbstractContextManager[Show]:
-    """Progress of work on standard error, which disappears at its end; nothing where that is no terminal."""
+    """Show progress on standard error until the end of the work; nothing if that is not a terminal."""
     if not sys.stderr.isatty() or flag("quiet"):
         return nullcontext(lambda done, total, figures: None)
     return _shown(name)

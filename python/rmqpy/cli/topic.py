@@ -35,10 +35,10 @@ command = click.Group("topic", help=COMMANDS["topic"])
 
 @command.command("list")
 @click.option("--system", is_flag=True, help="Show system topics, too.")
-@click.option("--types", is_flag=True, help="Show what each is for, too: every broker is asked.")
+@click.option("--types", is_flag=True, help="Show message types, too; asks every broker.")
 @cluster_command
 def list_(admin: "Admin", system: bool, types: bool) -> Result:
-    """Names of all topics.
+    """List all topics.
 
     \b
     rmqpy topic list
@@ -56,7 +56,7 @@ def list_(admin: "Admin", system: bool, types: bool) -> Result:
 @cluster_command
 @columns("broker", "address", "queue", "perm", "begin", "end", "messages", "last_stored", "type")
 def describe(admin: "Admin", name: str) -> Rows:
-    """Queues of topic NAME: their broker, offsets and last message, and what the topic is for.
+    """Show the queues of topic NAME: broker, offsets, last message, and the message type.
 
     \b
     rmqpy topic describe orders
@@ -73,7 +73,7 @@ def describe(admin: "Admin", name: str) -> Rows:
 @cluster_command
 @columns("direction", "group", "per_second", "last_hour", "last_day", "lag")
 def status(admin: "Admin", name: str) -> Rows:
-    """Traffic of topic NAME: messages in, messages out to each group, and lags.
+    """Show traffic of topic NAME: messages in, messages out to each group, and lags.
 
     \b
     rmqpy topic status orders
@@ -94,14 +94,18 @@ def status(admin: "Admin", name: str) -> Rows:
 @command.command()
 @_TOPIC
 @click.option(
-    "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin so many messages back."
+    "--last",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Number of latest messages to begin with.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
-@click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many messages.")
 @messages_option
 @with_admin
 def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, output: Format) -> None:
-    """The newest messages of topic NAME. No consumer's progress changes.
+    """Print the newest messages of topic NAME. Commits no offsets.
 
     \b
     rmqpy topic tail orders
@@ -117,7 +121,7 @@ def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, 
 @cluster_command
 @columns("broker", "read_queues", "write_queues", "perm", "order", "type")
 def settings(admin: "Admin", name: str) -> Rows:
-    """Settings of topic NAME on each broker.
+    """Show the settings of topic NAME on each broker.
 
     \b
     rmqpy topic settings orders
@@ -146,7 +150,7 @@ def _settings(admin: "Admin", name: str) -> list[dict[str, Any]]:
 @cluster_command
 @columns("cluster", "broker", "id", "address", "read_queues", "write_queues", "perm")
 def route(admin: "Admin", name: str) -> Rows:
-    """Route of topic NAME, as name servers give it to clients.
+    """Show the route of topic NAME that name servers return to clients.
 
     \b
     rmqpy topic route orders
@@ -174,24 +178,24 @@ def route(admin: "Admin", name: str) -> Rows:
 @command.command()
 @click.argument("name")
 @click.option("--queues", type=_QUEUES, default=8, show_default=True, help="Queues on each broker.")
-@click.option("--perm", type=_PERM, default="RW", show_default=True, help="What clients may do.")
+@click.option("--perm", type=_PERM, default="RW", show_default=True, help="Permissions of clients.")
 @click.option(
     "--type",
     "message_type",
     type=_TYPES,
     default="NORMAL",
     show_default=True,
-    help="What it is for; MIXED is for all, where the broker has enableMixedMessageType.",
+    help="Message type; MIXED needs enableMixedMessageType on the broker.",
 )
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
-@click.option("--cluster", help="Needed where the name servers know several clusters.")
-@click.option("--if-not-exists", is_flag=True, help="Leave it as it is on brokers that have it.")
-@click.option("--partial", is_flag=True, help="Make it where there is a master, though others have none.")
+@click.option("--cluster", help="Required if the name servers know several clusters.")
+@click.option("--if-not-exists", is_flag=True, help="Leave it unchanged on brokers that have it.")
+@click.option("--partial", is_flag=True, help="Create it on brokers with a master, even if others have none.")
 @cluster_command
 def create(
     admin: "Admin", name: str, queues: int, perm: "Perm", if_not_exists: bool, **settings: Any
 ) -> Rows:
-    """Make topic NAME on every broker of the cluster. One that exists on any is an error: topic alter changes it.
+    """Create topic NAME on every broker of the cluster. An existing topic is an error: topic alter changes it.
 
     \b
     rmqpy topic create refunds --queues 4
@@ -201,29 +205,27 @@ def create(
         name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=if_not_exists, **settings
     )
     if admin.left_out() is not None:
-        note("on the others it is made by the same command with --if-not-exists, once they have a master")
+        note("repeat with --if-not-exists when the other brokers have a master")
     if not made:
-        note(f"topic {name!r} exists on every broker and stays as it is")
+        note(f"topic {name!r} already exists on every broker; nothing changed")
         return _settings(admin, name)
     return {"topic": name, "queues": queues, "perm": perm, "brokers": made}
 
 
 @command.command()
 @_TOPIC
-@click.option(
-    "--queues", type=_QUEUES, help="Queues on each broker: --read-queues and --write-queues in one."
-)
+@click.option("--queues", type=_QUEUES, help="Queues on each broker: sets --read-queues and --write-queues.")
 @click.option("--read-queues", type=_QUEUES, help="Queues consumers see on each broker.")
 @click.option("--write-queues", type=_QUEUES, help="Queues producers see on each broker.")
-@click.option("--perm", type=_PERM, help="What clients may do.")
-@click.option("--order/--no-order", default=None, help="Whether it is an order topic.")
-@click.option("--type", "message_type", type=_TYPES, help="What it is for.")
+@click.option("--perm", type=_PERM, help="Permissions of clients.")
+@click.option("--order/--no-order", default=None, help="Make it an order topic, or not.")
+@click.option("--type", "message_type", type=_TYPES, help="Message type.")
 @yes_option
 @cluster_command
 def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: Any) -> Rows:
-    """Change some settings of topic NAME; the others stay. Asks before it takes queues, or reading, away.
+    """Change the given settings of topic NAME. Asks before removing queues or read permission.
 
-    To have fewer queues, lower --write-queues first, and --read-queues when the others are consumed.
+    To reduce queues, lower --write-queues first, and --read-queues once the removed queues are consumed.
 
     \b
     rmqpy topic alter orders --perm RW
@@ -247,7 +249,7 @@ def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: 
 @confirmed
 @cluster_command
 def delete(admin: "Admin", name: str) -> Rows:
-    """Remove topic NAME from all brokers and name servers. Its messages cannot be read any more.
+    """Delete topic NAME from all brokers and name servers. Its messages become unreadable.
 
     \b
     rmqpy topic delete bills --yes
@@ -258,7 +260,7 @@ def delete(admin: "Admin", name: str) -> Rows:
 def _losses(
     admin: "Admin", name: str, read_queues: int | None, write_queues: int | None, perm: "Perm | None"
 ) -> list[str]:
-    """What fewer queues, or not to be read, mean, in words; nothing where no broker loses any of that."""
+    """Describe the loss with fewer queues or without read permission; empty without a loss."""
     losses = []
     for kind, wanted in (("read", read_queues), ("write", write_queues)):
         for broker, topic in sorted(admin.topic_settings(name).items()):
@@ -272,7 +274,7 @@ def _losses(
         first_hidden = 0
     if first_hidden is not None and losses:
         hidden = sum(row.end - row.begin for row in admin.topic(name) if row.queue_id >= first_hidden)
-        losses.append(f"{hidden} messages are not readable any more")
+        losses.append(f"{hidden} messages become unreadable")
     return losses
 
 

@@ -1,6 +1,6 @@
-"""Values as they are typed: places in a topic, times, time spans, queues, names with values.
+"""Values as typed: places in a topic, times, time spans, queues, names with values.
 
-Each reader raises `click.BadParameter`, which says what would do.
+Each parser raises `click.BadParameter`, which names the accepted forms.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from rmqpy.config.ends import end_of
 if TYPE_CHECKING:
     from rmqpy.message import MessageQueue
 
-#: Digits of the largest number that is taken: each is below 2^63.
+#: The most digits of a number, so that it is below 2^63.
 _DIGITS_MAX: Final = 18
-#: Characters of a wrong value that an error quotes.
+#: The most characters of a wrong value that an error quotes.
 _SHOWN_MAX: Final = 60
 #: A hundred years: longer than any wait.
 _SPAN_MAX: Final = timedelta(days=36_500)
@@ -24,8 +24,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def place(value: str) -> Literal["begin", "end"] | int | datetime:
-    """A place in a topic to begin at: `begin` or `earliest`, `end` or `latest`, an offset, a time, or an age like
-    `10m`."""
+    """Parse a place in a topic: `begin` or `earliest`, `end` or `latest`, an offset, a time, or an age like `10m`."""
     if (end := end_of(value)) is not None:
         return end
     if value.isascii() and value.isdigit():
@@ -44,7 +43,7 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
 
 
 def span(value: str) -> timedelta:
-    """A time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
+    """Parse a time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
     try:
         found = _span(value)
     except OverflowError:
@@ -57,7 +56,7 @@ def span(value: str) -> timedelta:
 
 
 def _span(value: str) -> timedelta | None:
-    """A time span; None for other text. Raises `OverflowError` where it is longer than any calendar."""
+    """Return a time span, or None for other text. Raises `OverflowError` if it exceeds any calendar."""
     number = value.rstrip("msdh")
     if number.isascii() and number.isdigit() and len(number) > _DIGITS_MAX:
         raise OverflowError(f"more than {_DIGITS_MAX} digits")
@@ -70,18 +69,18 @@ def _span(value: str) -> timedelta | None:
 
 
 def _shown(value: str) -> str:
-    """What was typed, cut where it is long."""
+    """The typed value, shortened."""
     return repr(value if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}…")
 
 
 class QueueName(NamedTuple):
-    """A queue as it is typed: `broker-a:3`, or its number alone."""
+    """A queue as typed: `broker-a:3`, or its number alone."""
 
     broker: str | None
     queue_id: int
 
     def find(self, queues: "Sequence[MessageQueue]") -> "MessageQueue":
-        """The one of these queues that is meant."""
+        """Return the queue that is meant."""
         found = [
             queue
             for queue in queues
@@ -93,15 +92,15 @@ class QueueName(NamedTuple):
         raise click.UsageError(
             f"queue {self.queue_id} is at several brokers: name one of {names}"
             if found
-            else f"there is no such queue; there is {names}"
+            else f"no such queue; known queues: {names}"
         )
 
 
 def queue_name(value: str) -> QueueName:
-    """`BROKER:NUMBER`, or the number of a queue that one broker has."""
+    """Parse `BROKER:NUMBER`, or the number alone."""
     broker, _, number = value.rpartition(":")
     if not (number.isascii() and number.isdigit()):
-        raise click.BadParameter(f"{value!r} is no queue: broker-a:3, or 3")
+        raise click.BadParameter(f"{value!r} is not a queue like broker-a:3 or 3")
     return QueueName(broker or None, int(number))
 
 
@@ -109,7 +108,7 @@ queue_option = click.option("--queue", type=queue_name, metavar="[BROKER:]N", he
 
 
 def name_and_value(value: str) -> tuple[str, str]:
-    """`name=value`."""
+    """Parse `name=value`."""
     name, equals, text = value.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{value!r} is not name=value")
@@ -117,7 +116,7 @@ def name_and_value(value: str) -> tuple[str, str]:
 
 
 def moment(value: str) -> datetime:
-    """A time, or an age like `10m`."""
+    """Parse a time, or an age like `10m`."""
     found = place(value)
     if not isinstance(found, datetime):
         raise click.BadParameter(f"{value!r} is neither a time like 2026-01-31T12:00 nor an age like 10m")

@@ -1,17 +1,17 @@
-"""`rmqpy version`: what is installed, for a bug report."""
+"""`rmqpy version`: versions for a bug report."""
 
 import platform
+from importlib import metadata
 
 import click
 
-from rmqpy import __version__
 from rmqpy.cli.command import Rows, printed
 
 
 @click.command()
 @printed
 def command() -> Rows:
-    """Version of rmqpy and of what it runs on.
+    """Show the versions of rmqpy and its platform.
 
     \b
     rmqpy version
@@ -19,7 +19,7 @@ def command() -> Rows:
     from rmqpy import _native
 
     return {
-        "rmqpy": __version__,
+        "rmqpy": metadata.version("rmqpy"),
         "native": _native.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

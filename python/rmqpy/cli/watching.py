@@ -22,17 +22,17 @@ def watch_options(command: _Command) -> _Command:
             default=2.0,
             show_default=True,
             metavar="SECONDS",
-            help="Look again after so long.",
+            help="Interval between rounds.",
         ),
         click.option(
-            "--rounds", type=click.IntRange(1), help="Stop after so many looks; otherwise at Ctrl-C."
+            "--rounds", type=click.IntRange(1), help="Stop after this many rounds. Default: at Ctrl-C."
         ),
         lines_option,
     )(command)
 
 
 def looks(every: float, rounds: int | None) -> Iterator[float]:
-    """The time of each look in seconds, the first one now."""
+    """Yield the time of each round in seconds, the first one immediately."""
     done = 0
     while True:
         began = time.monotonic()
@@ -44,7 +44,7 @@ def looks(every: float, rounds: int | None) -> Iterator[float]:
 
 
 def show_again(rows: Sequence[Record], output: Literal["table", "jsonl"]) -> None:
-    """Print the present rows: on a terminal in the place of the former ones."""
+    """Print the current rows, on a terminal in place of the previous ones."""
     if output == "table" and sys.stdout.isatty():
         click.clear()
     show(rows, output)

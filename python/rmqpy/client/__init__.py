@@ -1,5 +1,4 @@
-"""The policy of clients: routes, the choice of a queue, retries, offsets. The network below is native.
+"""Client policy: routes, queue selection, retries and offsets. The network below is native.
 
-Everything that asks a server is a coroutine over `remoting.client.Caller`, so that the blocking and the asyncio
-classes are two faces of one piece of code.
+Code that asks a server is a coroutine over `remoting.client.Caller`, so that the blocking and asyncio classes share it.
 """

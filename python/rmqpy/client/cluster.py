@@ -1,8 +1,8 @@
-"""Connection to a cluster: shared by all clients of one configuration in a process, with routes and name servers.
+"""Connection to a cluster, with routes and name servers, shared by all clients of one configuration in a process.
 
-Invariant: equal configurations get one connection while a client holds it, and the last holder's release closes it,
-unless it is one of the few that are kept for later holders. It
-belongs to the process that made it: after `fork()` the child makes its own. Any thread.
+Invariant: equal configurations share one connection while a client holds it. The last release closes it, unless it is
+one of the few kept for later holders. A connection belongs to its process: a child creates its own after `fork()`.
+Any thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Client
@@ -19,17 +20,15 @@ from rmqpy.client.routes import Routes
 from rmqpy.config.client import ClientConfig
 from rmqpy.remoting.nameservers import NameServers
 
-if TYPE_CHECKING:
-    from rmqpy.client.replies import Replies
-    from rmqpy.client.transaction_checks import TransactionChecks
+T = TypeVar("T")
 
-#: May be taken again by the thread that has it: a release can be a finalizer's.
+#: Reentrant, because a finalizer may call `release` in a thread that holds the lock.
 _LOCK = threading.RLock()
 _HELD: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
-#: Kept without a holder, those used last at the end.
+#: Connections without a holder, most recently used last.
 _KEPT: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
 _KEPT_MAX: Final = 8
-#: Libraries that replace threads: a module, the question whether it has, and the call that does so.
+#: Libraries that replace threads: the module, a check whether it has patched threading, and the patch call.
 _REPLACING: Final = (
     ("gevent.monkey", "is_module_patched", "threading", "gevent.monkey.patch_all"),
     ("eventlet.patcher", "is_monkey_patched", "thread", "eventlet.monkey_patch"),
@@ -37,7 +36,7 @@ _REPLACING: Final = (
 
 
 class ClusterConnection:
-    """One native client and what is known through it."""
+    """A native client with its name servers and routes, and the objects that its holders share."""
 
     def __init__(self, config: ClientConfig) -> None:
         _check_threads()
@@ -58,14 +57,13 @@ class ClusterConnection:
             is_vip=config.vip,
         )
         self.heartbeats = ProducerHeartbeats(self.client, config, self.servers)
-        self._transaction_checks: TransactionChecks | None = None
-        self._replies: Replies | None = None
+        self._shared: dict[Callable[[ClusterConnection], Any], Any] = {}
         self._holders = 0
         self._key = (os.getpid(), config)
 
     @classmethod
     def hold(cls, config: ClientConfig) -> ClusterConnection:
-        """The connection of this configuration; give it back with `release`."""
+        """Return the connection of this configuration. The caller gives it back with `release`."""
         with _LOCK:
             key = (os.getpid(), config)
             while True:
@@ -76,43 +74,30 @@ class ClusterConnection:
                 if _HELD.get(key) is cluster:
                     return cluster
 
-    @property
-    def transaction_checks(self) -> TransactionChecks:
-        """Questions of brokers to the producers that share this connection."""
-        # Few producers have any, and its module imports asyncio.
-        from rmqpy.client.transaction_checks import TransactionChecks
-
+    def shared(self, kind: Callable[[ClusterConnection], T]) -> T:
+        """Return the object of this kind that all holders share; the first call creates it."""
         with _LOCK:
-            if self._transaction_checks is None:
-                self._transaction_checks = TransactionChecks(self.client, timeout=self.config.request_timeout)
-            return self._transaction_checks
-
-    @property
-    def replies(self) -> Replies:
-        """Replies to the requests of the producers that share this connection."""
-        # As above.
-        from rmqpy.client.replies import Replies
-
-        with _LOCK:
-            if self._replies is None:
-                self._replies = Replies(self.client, self.heartbeats)
-            return self._replies
+            if kind not in self._shared:
+                self._shared[kind] = kind(self)
+            found: T = self._shared[kind]
+            return found
 
     def keep(self) -> None:
-        """Let it outlive its holders, until `_KEPT_MAX` others were kept after it. To be called by a holder."""
+        """Keep the connection after its last release, until `_KEPT_MAX` others are kept after it. Called by a
+        holder."""
         surplus = None
         with _LOCK:
             if _KEPT.pop(self._key, None) is None:
                 self._holders += 1
             _KEPT[self._key] = self
             if len(_KEPT) > _KEPT_MAX:
-                # Those of a parent process come first, in the end: `release` leaves their connections alone.
+                # Connections of a parent process are evicted first; `release` does not close them.
                 surplus = _KEPT.pop(next(iter(_KEPT)))
         if surplus is not None:
             surplus.release()
 
     def release(self, *, grace_s: float = 0.0) -> None:
-        """End one hold. The last one closes the connections, giving what is under way `grace_s` to leave."""
+        """End one hold. The last release closes the connections after `grace_s` for sends in flight."""
         with _LOCK:
             self._holders -= 1
             if self._holders > 0:
@@ -121,23 +106,26 @@ class ClusterConnection:
         self.close(grace_s=grace_s)
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """End a connection that was made for one holder alone, not with `hold`."""
+        """Close a connection that was created for one holder, not by `hold`."""
         if self._key[0] == os.getpid():
             self.client.close(grace_ms=round(grace_s * 1000))
 
 
 def _check_threads() -> None:
-    """Raise `ConfigError` where a library has replaced threads: a wait in the native half would stop all of them."""
+    """Raise `ConfigError` if a library has patched threads: a native wait would block all green threads. Those of the
+    main thread, that is: on Linux its id is the id of the process, and another one is the caller's to block."""
+    if threading.get_native_id() != os.getpid() and sys.platform == "linux":
+        return
     for module, check, name, patch in _REPLACING:
         if module in sys.modules and getattr(sys.modules[module], check)(name):
             raise errors.ConfigError(
-                f"{module} has replaced Python's threads, and one wait of rmqpy would stop all of them",
-                hint=f"leave threads as they are: {patch}(thread=False)",
+                f"{module} has patched threading, and rmqpy would block all green threads when it waits",
+                hint=f"do not patch threads: {patch}(thread=False)",
             )
 
 
 def _forget_parents_lock() -> None:
-    # Another thread of the parent may have held the lock at the moment of the fork: the child needs a free one.
+    # Another thread of the parent may have held the lock during the fork, so the child needs a new one.
     global _LOCK
     _LOCK = threading.RLock()
 

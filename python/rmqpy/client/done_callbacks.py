@@ -1,8 +1,7 @@
-"""Callbacks of sends: called once when a send has ended, by the thread that delivers outcomes.
+"""Callbacks of sends: the delivery thread calls each once when its send ends.
 
-Owns what waits for the ends of one producer's sends. A send costs nothing here until somebody wants to be told: only
-then has its end a token, and is announced under it. Invariant: each callback is called once, at the latest when its
-producer ends. Any thread.
+Owns the callbacks of one producer. A send without callbacks costs nothing here: only a callback gives its end a token
+and an announcement. Invariant: each callback is called once, at the latest when its producer is closed. Any thread.
 """
 
 from __future__ import annotations
@@ -29,45 +28,45 @@ DoneCallback = Callable[[SendFuture], object]
 
 @dataclass(slots=True)
 class _Waiting:
-    """Those that wait for the end of one send."""
+    """The callbacks of one send."""
 
     future: SendFuture | None = None
     callbacks: list[DoneCallback] = field(default_factory=list)
 
 
 class DoneCallbacks:
-    """What waits for the ends of one producer's sends."""
+    """The callbacks of one producer's sends."""
 
     def __init__(self) -> None:
-        #: May be taken again by the thread that has it: a finalizer, or a signal handler, may send.
+        #: Reentrant, because a finalizer or a signal handler may send.
         self._lock = threading.RLock()
         self._tokens = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._is_closed = False
 
     def expect(self, callback: DoneCallback) -> int:
-        """The token to start a send with whose end `callback` waits for. `started` or `cancel` follows."""
+        """Register a callback; return the token to start its send with. `started` or `cancel` follows."""
         with self._lock:
             token = next(self._tokens)
             self._waiting[token] = _Waiting(callbacks=[callback])
         return token
 
     def started(self, token: int, future: SendFuture) -> None:
-        """The send of a token is on its way."""
+        """Note the future of a send that has started."""
         with self._lock:
             if waiting := self._waiting.get(token):
                 waiting.future = future
 
     def cancel(self, token: int) -> None:
-        """The send of a token has not started."""
+        """Forget the token of a send that did not start."""
         with self._lock:
             self._waiting.pop(token, None)
 
     def add(self, future: SendFuture, callback: DoneCallback) -> None:
-        """Call `callback` when the send has ended; now, in this thread, where it has."""
+        """Call `callback` when the send ends; immediately, in this thread, if it has ended."""
         with self._lock:
             if self._is_closed:
-                # Nobody is there to tell of its end.
+                # No delivery thread is left to call the callback.
                 future._abandon()
             token = future._announce_end(next(self._tokens))
             if token is not None:
@@ -78,17 +77,17 @@ class DoneCallbacks:
             _call((callback,), future, Exception)
 
     def call(self, future: SendFuture) -> None:
-        """Call those that wait for a send that has ended."""
+        """Run the callbacks of a send that has ended."""
         token = future._end_token
         if token is not None:
             with self._lock:
                 waiting = self._waiting.pop(token, None)
             if waiting is not None:
-                # Whatever one raises, others wait for this thread.
+                # An exception must not end the thread that runs all callbacks.
                 _call(waiting.callbacks, waiting.future or future, BaseException)
 
     def close(self) -> None:
-        """End what is still waited for: nobody decides any more what becomes of it."""
+        """End the sends that are still pending: no thread decides about their retries any more."""
         with self._lock:
             self._is_closed = True
             left, self._waiting = self._waiting, {}
@@ -99,11 +98,11 @@ class DoneCallbacks:
 
 
 def as_future(sent: SendFuture) -> Future[SendResult]:
-    """The future of `concurrent.futures` that ends as the send does."""
+    """Return a future of `concurrent.futures` that completes with the send."""
     from concurrent.futures import Future
 
     future: Future[SendResult] = Future()
-    # It is under way: there is no cancelling it.
+    # A send in flight cannot be cancelled.
     future.set_running_or_notify_cancel()
 
     def end(sent: SendFuture) -> None:
@@ -119,7 +118,7 @@ def as_future(sent: SendFuture) -> Future[SendResult]:
 
 
 async def awaited(sent: SendFuture) -> SendResult:
-    """The result, waited for in the running event loop."""
+    """Await the result in the running event loop."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -135,7 +134,7 @@ async def awaited(sent: SendFuture) -> SendResult:
 
 
 def _end(ended: asyncio.Future[None]) -> None:
-    # Nobody waits for one that was cancelled.
+    # A cancelled future has no waiter.
     if not ended.done():
         ended.set_result(None)
 

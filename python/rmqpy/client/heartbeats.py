@@ -1,13 +1,13 @@
-"""Heartbeats of producers: brokers list them, and know where to ask about what they sent.
+"""Heartbeats of producers: brokers list them, and learn where to send transaction checks and replies.
 
-Owns what one native client tells brokers about the producer groups that use it: one heartbeat for all of them. A
-consumer has a native client of its own, for a broker takes a connection for one member, and its own heartbeat.
+Owns what one native client reports about its producer groups, in one heartbeat for all of them. A consumer has its own
+native client and heartbeat, because a broker counts each connection as one member.
 
-Invariant: a broker that a producer has a route to hears of its group at once, then every `HEARTBEAT_S`, and of its end.
-Where one is asked about transactions, every broker does: what an earlier process of its group left may be anywhere. So
-it is where one sends requests, whose replies may come from any.
-A failure is told once and repeated in silence: sends go on without heartbeats. The thread `rmqpy-heartbeat` begins with
-the first route and ends with the last producer. Any thread.
+Invariant: a broker on a producer's route learns of its group immediately, then every `HEARTBEAT_S`, and of its end.
+All brokers do where a producer has a checker, because any broker may hold what an earlier process of the group left,
+and where a producer sends requests, because any broker may deliver the replies. A failure is logged once: sends work
+without heartbeats. The thread `rmqpy-heartbeat` starts with the first route and ends with the last producer. Any
+thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqpy import errors
 from rmqpy._native import Call, Client
-from rmqpy.client.group.identity import client_id
+from rmqpy.client.identity import client_id
 from rmqpy.client.routes import Route
 from rmqpy.config.client import ClientConfig
 from rmqpy.protocol.requests.clients import HeartBeat, HeartbeatData, ProducerData, UnregisterClient
@@ -44,51 +44,51 @@ class ProducerHeartbeats:
         self._config = config
         self._servers = servers
         self._caller = BlockingCaller(client)
-        #: Made before the first heartbeat.
+        #: Set before the first heartbeat.
         self._client_id = ""
         self._groups: Counter[str] = Counter()
-        #: By topic: the newest route, whose masters are told.
+        #: The newest route by topic; its masters receive heartbeats.
         self._routes: dict[str, Route] = {}
-        #: Producers that are asked about transactions, or get replies, and the brokers that may ask.
+        #: Number of producers that any broker may contact, with transaction checks or replies.
         self._asked = 0
         self._masters: frozenset[str] = frozenset()
-        #: Looks in a row that did not find these, and rounds in a row with a broker that did not hear.
+        #: Failed look-ups of the brokers in a row, and rounds in a row in which a broker did not answer.
         self._misses = 0
         self._failed_rounds = 0
-        #: Done at the end of the next whole round.
+        #: Futures to complete at the end of the next whole round.
         self._awaited: list[Future[None]] = []
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
         self._failing: set[str] = set()
-        #: For all of it, and to wake the thread.
+        #: Guards all fields, and wakes the thread.
         self._changed = threading.Condition()
         self._is_due = False
         self._thread: threading.Thread | None = None
 
     def join(self, group: str, *, is_asked: bool = False) -> None:
-        """One more producer of `group`. `is_asked`: about transactions, by any broker."""
+        """Add a producer to `group`. `is_asked`: it answers transaction checks of any broker."""
         with self._changed:
             self._groups[group] += 1
             self._asked += is_asked
             self._wake()
 
     def leave(self, group: str, *, is_asked: bool = False) -> None:
-        """One producer less; with its last one, brokers are told to forget the group. Does not wait."""
+        """Remove a producer; the last one unregisters the group. Does not wait."""
         with self._changed:
             self._groups[group] -= 1
             self._asked -= is_asked
             if self._groups[group] > 0:
                 return
             del self._groups[group]
-            for address in self._told:
-                # What is closed with the connection is forgotten without it.
+            for address in self._notified:
+                # A broker forgets the group with the connection anyway.
                 with suppress(errors.RocketMQError):
                     ask = UnregisterClient(client_id=self._client_id, producer_group=group)
                     self._start(address, ask)
             self._wake()
 
     def reach(self) -> Future[None]:
-        """One more producer that any broker may send a reply to; done when all have heard of it, or failed to. Until
-        `forgo`."""
+        """Add a producer that any broker may send replies to. Returns a future that is done when all brokers were
+        notified or failed. Ends with `forgo`."""
         from concurrent.futures import Future
 
         done: Future[None] = Future()
@@ -99,25 +99,26 @@ class ProducerHeartbeats:
         return done
 
     def forgo(self) -> None:
-        """One producer less that gets replies."""
+        """Remove a producer that receives replies."""
         with self._changed:
             self._asked -= 1
 
     def lost(self, address: str) -> None:
-        """A connection has ended, and its broker has forgotten the groups: tell it again where that is waited for."""
+        """Note a lost connection, whose broker has forgotten the groups; send a heartbeat again if a producer needs
+        it."""
         with self._changed:
-            # One that fails is tried again by itself.
-            if self._asked and address in self._told and address not in self._failing:
+            # A broker whose last heartbeat failed is retried anyway.
+            if self._asked and address in self._notified and address not in self._failing:
                 self._wake()
 
     @property
     def client_id(self) -> str:
-        """The name brokers know these producers by; empty until a first heartbeat."""
+        """The client id of these producers; empty before the first heartbeat."""
         return self._client_id
 
     def learn(self, route: Route) -> None:
-        """Tell the brokers of this route from now on. Cheap for a route that is known: called with every send whose
-        queue was chosen."""
+        """Send heartbeats to the brokers of this route from now on. Cheap for a known route, because every send to a
+        chosen queue calls it."""
         if self._routes.get(route.topic) is route:
             return
         with self._changed:
@@ -127,7 +128,7 @@ class ProducerHeartbeats:
                 self._wake()
 
     def _wake(self) -> None:
-        """Under the lock."""
+        """Wake the thread; the caller holds the lock."""
         self._is_due = True
         if self._thread is None and self._groups and (self._routes or self._asked):
             self._thread = threading.Thread(target=self._beat_on, name="rmqpy-heartbeat", daemon=True)
@@ -135,7 +136,7 @@ class ProducerHeartbeats:
         self._changed.notify()
 
     def _beat_on(self) -> None:
-        # Looks names up, which may take its time.
+        # May be slow, because it resolves names.
         self._client_id = self._client_id or client_id(self._config.namesrv, None, self._config.unit)
         while True:
             with self._changed:
@@ -146,7 +147,7 @@ class ProducerHeartbeats:
                 is_over = False
                 with self._changed:
                     self._is_due = False
-                log.exception("heartbeats of producers failed and are repeated")
+                log.exception("producer heartbeats failed, retrying")
             for done in awaited:
                 done.set_result(None)
             if is_over:
@@ -157,7 +158,7 @@ class ProducerHeartbeats:
                 self._changed.wait_for(lambda: self._is_due or self._awaited, pause_s)
 
     def _round(self) -> bool:
-        """Tell every broker; whether that was the last time."""
+        """Send a heartbeat to every broker; return whether it was the last round."""
         if self._asked:
             self._find_masters()
         with self._changed:
@@ -181,29 +182,30 @@ class ProducerHeartbeats:
         return False
 
     def _find_masters(self) -> None:
-        """Ask a name server for the brokers there are; those known so far stay when none answers."""
+        """Query a name server for the brokers; keep the known ones if none answers."""
         try:
-            told = run(self._servers.ask(self._caller, GetClusterInfo()))
+            reply = run(self._servers.ask(self._caller, GetClusterInfo()))
         except errors.ClosedError:
             return
         except errors.RocketMQError as error:
             self._misses += 1
             if self._misses == 1:
-                log.warning("the brokers that may ask producers are looked for again: %s", error)
+                log.warning("cannot look up brokers for producer heartbeats, retrying: %s", error)
             return
         self._misses = 0
         mapped = dict(self._config.address_map)
-        found = (broker.broker_addrs.get(MASTER_ID) for broker in told.broker_addr_table.values())
+        found = (broker.broker_addrs.get(MASTER_ID) for broker in reply.broker_addr_table.values())
         self._masters = frozenset(mapped.get(address, address) for address in found if address is not None)
 
     def _beat(self) -> list[tuple[HeartBeat, str, Call]]:
-        """Send a heartbeat to each broker, at once. Under the lock, so that none overtakes a goodbye."""
+        """Start a heartbeat to each broker. The caller holds the lock, so that no heartbeat overtakes an
+        unregistration."""
         groups = [ProducerData(group_name=group) for group in sorted(self._groups)]
         ask = HeartBeat(body=HeartbeatData(client_id=self._client_id, producer_data_set=groups))
         calls = []
-        self._told = self._addresses()
-        self._failing &= self._told
-        for address in sorted(self._told):
+        self._notified = self._addresses()
+        self._failing &= self._notified
+        for address in sorted(self._notified):
             with suppress(errors.ClosedError):
                 calls.append((ask, address, self._start(address, ask)))
         return calls
@@ -214,7 +216,7 @@ class ProducerHeartbeats:
     def _note_failure(self, address: str, error: errors.RocketMQError) -> None:
         if address not in self._failing:
             self._failing.add(address)
-            log.warning("a heartbeat of producers failed and is repeated: %s", error)
+            log.warning("producer heartbeat failed, retrying: %s", error)
 
     def _addresses(self) -> set[str]:
         found = {

@@ -1,8 +1,8 @@
-"""Interceptors: what an application has done around every send and every call of a handler.
+"""Interceptors: code of an application that runs around every send and every call of a handler.
 
-Owns the two base classes and the rule of failures: what is raised before a send keeps it from starting, for the message
-may be incomplete; everything else that interceptors raise is logged and changes nothing. Clients without interceptors
-come past none of this. Any thread.
+Owns the two base classes and the rule for failures. An exception before a send prevents it, because the message may be
+incomplete; any other exception is logged and changes nothing. Clients without interceptors skip this code. Any
+thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ProducerInterceptor:
-    """Sees each message of a producer before and after it is sent. Override what is needed.
+    """Sees each message of a producer before and after it is sent. Override the methods you need.
 
     ::
 
@@ -32,32 +32,32 @@ class ProducerInterceptor:
     """
 
     def before_send(self, message: Message) -> Message:
-        """The message to send instead; called once for each, whatever the number of attempts, in the thread or task
-        that sends. What it raises reaches the sender, and nothing is sent."""
+        """Return the message to send. Called once per message, whatever the number of attempts, in the sender's thread
+        or task. An exception reaches the sender, and nothing is sent."""
         return message
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
-        """The end of a send: its result, or its error, or `None` for a one-way send that has left. Called once for each
-        message that passed `before_send`, by the thread that learns of it; it must not block."""
+        """Called once, after the end of a send that passed `before_send`: with its result, its error, or `None` for a
+        one-way send that has left. Runs in the thread that receives the outcome and must not block."""
 
 
 class ConsumerInterceptor:
-    """Sees what a `PushConsumer` hands to its handlers. Override what is needed.
+    """Sees the messages that a `PushConsumer` passes to its handlers. Override the methods you need.
 
     Called in the thread, or the task, that calls the handler.
     """
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
-        """A handler is about to be called with these messages; more than one only where `batch_size` is."""
+        """Called before a handler gets these messages; more than one only with a `batch_size`."""
 
     def after_consume(
         self, messages: Sequence[ReceivedMessage], result: Any, error: BaseException | None
     ) -> None:
-        """A handler has returned `result`, or raised `error`."""
+        """Called after a handler has returned `result` or raised `error`."""
 
 
 def before_send(interceptors: Sequence[ProducerInterceptor], message: Message) -> Message:
-    """The message as the interceptors leave it, the first one first. Raises what they raise; those before are told."""
+    """Pass the message through the interceptors in order. If one raises, notify those before it and raise."""
     for count, each in enumerate(interceptors):
         try:
             changed: object = each.before_send(message)
@@ -73,7 +73,7 @@ def before_send(interceptors: Sequence[ProducerInterceptor], message: Message) -
 def after_send(
     interceptors: Sequence[ProducerInterceptor], message: Message, outcome: SendResult | BaseException | None
 ) -> None:
-    """Tell all of them, the last one first."""
+    """Notify the interceptors in reverse order."""
     for each in reversed(interceptors):
         _guarded(each.after_send, message, outcome)
 
@@ -81,7 +81,7 @@ def after_send(
 def around(
     interceptors: Sequence[ConsumerInterceptor], handler: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """A handler that tells the interceptors before and after."""
+    """Wrap a handler so that the interceptors run before and after it."""
     if not interceptors:
         return handler
 
@@ -128,7 +128,7 @@ def _guarded(tell: Callable[..., None], *facts: Any) -> None:
     try:
         tell(*facts)
     except BaseException as error:
-        # The message is stored or handled all the same. Only Ctrl-C is the user's, not the interceptor's.
+        # The message is stored or handled anyway. Only a Ctrl-C of the user propagates.
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
         log.exception("an interceptor failed: %r", tell)

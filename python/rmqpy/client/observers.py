@@ -1,7 +1,7 @@
-"""Observers of clients: what rmqpy itself does around every send, call of a handler and poll, trace and telemetry.
+"""Observers of clients: traces and telemetry of rmqpy around every send, handler call and poll.
 
-Owns the list of those that all clients of this process get, which is empty unless telemetry is switched on, and the
-pairing of a send's begin with its end. Observers stand innermost: they see what leaves. Any thread.
+Owns the observers that all clients of this process get, none unless telemetry is on, and pairs the start of each send
+with its end. Observers are the innermost interceptors: they see what leaves. Any thread.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ log = logging.getLogger(__name__)
 
 
 class SendObserver(Protocol):
-    """Sees each message of a producer as it leaves, and its end."""
+    """Observes each message of a producer as it leaves, and its end."""
 
     def begin(self, message: Message) -> tuple[Message, Any]:
-        """The message to send instead, and what `end` is to know."""
+        """Return the message to send, and the state for `end`."""
 
     def mark_half(self, state: Any) -> None:
-        """The message that has this state is sent as a half message."""
+        """Note that the message of this state is sent as a half message."""
 
     def end(self, message: Message, state: Any, outcome: SendResult | BaseException | None) -> None:
-        """The end of a send; see `ProducerInterceptor.after_send`."""
+        """Note the end of a send; see `ProducerInterceptor.after_send`."""
 
 
 class ObservedSends(ProducerInterceptor):
-    """Tells observers of one producer's sends: the innermost of its interceptors."""
+    """Notifies observers of one producer's sends, as the innermost interceptor."""
 
     def __init__(self, observers: Sequence[SendObserver]) -> None:
         self._observers = observers
-        #: Of sends under way, by the identity of their message: one that nobody else sends.
+        #: States of sends in flight, by the identity of their message object, which no other send uses.
         self._states: dict[int, list[Any]] = {}
 
     def before_send(self, message: Message) -> Message:
@@ -49,7 +49,7 @@ class ObservedSends(ProducerInterceptor):
         return message
 
     def mark_half(self, message: Message) -> None:
-        """This one is sent as a half message."""
+        """Note that this message is sent as a half message."""
         for each, state in zip(self._observers, self._states.get(id(message), ()), strict=False):
             each.mark_half(state)
 
@@ -60,16 +60,16 @@ class ObservedSends(ProducerInterceptor):
 
 
 class ReceiveObserver(Protocol):
-    """Sees what each poll of a consumer hands out."""
+    """Observes the messages that each poll of a consumer returns."""
 
     def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
-        """These are handed out by a poll that began then, in seconds since the epoch; at least one."""
+        """Note the messages of a poll, at least one, that began at `began` seconds since the epoch."""
 
 
 def tell_received(
     observers: Sequence[ReceiveObserver], messages: Sequence[ReceivedMessage], began: float
 ) -> None:
-    """Tell all of them. What they raise is logged: the messages are the caller's all the same."""
+    """Notify all observers. Their exceptions are logged, because the caller gets its messages anyway."""
     for each in observers:
         try:
             each.received(messages, began)
@@ -78,12 +78,12 @@ def tell_received(
 
 
 class Telemetry(NamedTuple):
-    """Makes the observers of clients, each of its configuration, its group, and whether it broadcasts."""
+    """Factories of the observers of one client, from its configuration, group and mode."""
 
     sends: Callable[[ClientConfig, str], SendObserver]
     calls: Callable[[ClientConfig, str, bool], ConsumerInterceptor]
     receives: Callable[[ClientConfig, str], ReceiveObserver]
 
 
-#: What every client that is made from now on has beside its own.
+#: Telemetry for every client created from now on, in addition to its own observers.
 EVERYWHERE: Final[list[Telemetry]] = []

@@ -1,27 +1,23 @@
-"""Outcome of a send: the result users get, or the error that tells every attempt.
+"""Outcome of a send: the result, or the error that lists every attempt.
 
-Called by the native `SendFuture` when its result is asked for, in that thread.
+The native `SendFuture` calls this module in the thread that requests the result.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rmqpy import errors
-from rmqpy._native import SendFuture
+from rmqpy._native import FailedAttempt, SendFuture
 from rmqpy.message import MessageQueue, SendResult, SendStatus
 from rmqpy.protocol import refusals
 from rmqpy.remoting.client import transport_error
 
-#: A failed attempt: broker, queue id, address, kind, response code, text, seconds; see `_native.pyi`.
-AttemptFacts = tuple[str, int, str, str, int | None, str, float]
-
-#: Of a stored message, by the broker's code; looked up by the native `SendFuture`.
+#: The status of a stored message by the broker's code; the native `SendFuture` looks it up.
 STATUSES: Final = {status.value: status for status in SendStatus}
 
 
 class SendAttempt(NamedTuple):
-    """One broker that was asked, and why it does not have the message: the `queue` it was meant for, the broker's
-    `address`, the `error`, and the `seconds` it took."""
+    """A failed attempt: the `queue` the message was meant for, the broker's `address`, the `error`, and the `seconds`
+    it took."""
 
     queue: MessageQueue
     address: str
@@ -30,7 +26,7 @@ class SendAttempt(NamedTuple):
 
 
 def of(future: SendFuture) -> SendResult | errors.RocketMQError:
-    """The result of a send that is over, or its error."""
+    """Return the result of an ended send, or its error."""
     try:
         return future.result()
     except errors.RocketMQError as error:
@@ -38,13 +34,9 @@ def of(future: SendFuture) -> SendResult | errors.RocketMQError:
 
 
 def send_error(future: SendFuture) -> errors.SendError:
-    """The error of a send that was given up; its cause is what the last broker said."""
-    return not_sent(future.topic, future._attempts)
-
-
-def not_sent(topic: str, facts: Sequence[AttemptFacts]) -> errors.SendError:
-    """The error of a message whose attempts all failed."""
-    attempts = [attempt(topic, each) for each in facts]
+    """Return the error of a failed send; its cause is the last broker's response."""
+    topic = future.topic
+    attempts = [attempt(topic, each) for each in future._attempts]
     last = attempts[-1].error
     kind = type(last) if isinstance(last, errors.SendError) else errors.SendError
     if isinstance(last, errors.AuthError):
@@ -64,16 +56,16 @@ def not_sent(topic: str, facts: Sequence[AttemptFacts]) -> errors.SendError:
     return error
 
 
-def attempt(topic: str, facts: AttemptFacts) -> SendAttempt:
-    """An attempt that failed, of what the native half tells of it."""
-    broker, queue_id, address, kind, code, text, seconds = facts
+def attempt(topic: str, failed: FailedAttempt) -> SendAttempt:
+    """Return a failed attempt with its error."""
     error: errors.RocketMQError
-    if code is not None:
-        error = refusals.from_response(code, text, broker=broker, topic=topic)
-    elif kind == "malformed":
-        error = errors.DecodeError(text, broker=broker, topic=topic)
-    elif kind == "unsendable":
-        error = errors.MessageTooLarge(text, broker=broker, topic=topic)
+    if failed.code is not None:
+        error = refusals.from_response(failed.code, failed.text, broker=failed.broker, topic=topic)
+    elif failed.kind == "malformed":
+        error = errors.DecodeError(failed.text, broker=failed.broker, topic=topic)
+    elif failed.kind == "unsendable":
+        error = errors.MessageTooLarge(failed.text, broker=failed.broker, topic=topic)
     else:
-        error = transport_error(kind, text, address)
-    return SendAttempt(MessageQueue(topic, broker, queue_id), address, error, seconds)
+        error = transport_error(failed.kind, failed.text, failed.address)
+    queue = MessageQueue(topic, failed.broker, failed.queue_id)
+    return SendAttempt(queue, failed.address, error, failed.seconds)

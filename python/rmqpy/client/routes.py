@@ -1,11 +1,11 @@
-"""Routes: a snapshot of the queues of each topic, looked up again behind the user's back.
+"""Routes: a snapshot of the queues of each topic, refreshed in the background.
 
-Owns the cached routes of one cluster. Invariant: a route once learned stays usable; a name server that is down, or
-does not know the topic any more for a moment, makes it old and never makes it vanish. So sends go on while every
-name server is down. It ends when a broker of it and a name server both say that there is no such topic.
+Owns the cached routes of one cluster. Invariant: a route stays usable once it is known. A name server that is down, or
+briefly does not know the topic, makes the route stale but never removes it, so that sends continue while every name
+server is down. A route is removed when one of its brokers and a name server both report that the topic does not exist.
 
-Any thread. There is no thread of its own: a route that has aged starts a request without waiting for it, and the next
-look-up takes what has come back.
+Any thread. There is no background thread: using a stale route starts a look-up without waiting, and a later use takes
+the reply.
 """
 
 import time
@@ -24,13 +24,13 @@ from rmqpy.protocol.topics import Permission, check_queues, order_queues
 from rmqpy.remoting.client import Caller, check_transport
 from rmqpy.remoting.nameservers import NameServers
 
-#: Queues of a topic that its first message makes, as the Java client asks for.
+#: The default number of queues of a topic created by its first message, as in the Java client.
 TEMPLATE_QUEUES: Final = 4
-#: Brokers take requests on the port so far below the one they advertise, too.
+#: A broker's VIP port is its advertised port minus this.
 VIP_BELOW: Final = 2
-#: A borrowed route is looked up again soon: the topic exists as soon as the first message is stored.
+#: The refresh interval of a borrowed route, short because the topic exists after the first stored message.
 TEMPLATE_REFRESH_S: Final = 1.0
-#: Look-ups on their way together.
+#: The most look-ups in flight.
 LOOK_UPS_MAX: Final = 256
 #: A route unused for this many refresh times is looked up before it is used.
 IDLE_REFRESHES: Final = 4
@@ -38,33 +38,33 @@ IDLE_REFRESHES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The queues of a topic and the addresses of its brokers, as a name server told it."""
+    """The queues of a topic and the addresses of its brokers, as a name server returned them."""
 
     topic: str
     #: Broker name → broker id → address.
     brokers: Mapping[str, Mapping[int, str]]
-    #: Queues that take messages and whose broker has a master, sorted.
+    #: Sorted queues that accept messages and whose broker has a master.
     writable: tuple[MessageQueue, ...]
-    #: Queues that give messages, sorted.
+    #: Sorted queues that can be read.
     readable: tuple[MessageQueue, ...]
-    #: Borrowed from the template: the topic does not exist yet.
+    #: True for a route borrowed from the template, while the topic does not exist.
     is_borrowed: bool = False
-    #: Broker name → address of its master's VIP port, where sends go there.
+    #: Broker name → VIP address of its master, if sends use it.
     vips: Mapping[str, str] = field(default_factory=dict)
 
     def master(self, broker: str) -> str:
-        """The address that takes commits. Raises `ConnectError` when the broker has none."""
+        """Return the address that takes commits. Raises `ConnectError` if the broker has no master."""
         address = self.brokers.get(broker, {}).get(MASTER_ID)
         if address is None:
             raise errors.ConnectError(f"broker {broker} has no master in the route of {self.topic}")
         return address
 
     def sender(self, broker: str) -> str:
-        """The address that takes messages. Raises `ConnectError` when the broker has none."""
+        """Return the address that takes messages. Raises `ConnectError` if the broker has no master."""
         return self.vips.get(broker) or self.master(broker)
 
     def reader(self, broker: str, suggested: int = MASTER_ID) -> str:
-        """The address to pull from: the suggested replica, else the master, else any."""
+        """Return the address to pull from: the suggested replica, else the master, else any replica."""
         replicas = self.brokers.get(broker, {})
         address = replicas.get(suggested) or replicas.get(MASTER_ID) or next(iter(replicas.values()), None)
         if address is None:
@@ -78,7 +78,7 @@ class _Refresh(NamedTuple):
 
 
 class _Entry:
-    """The known route of one topic, and the look-up under way, if there is one."""
+    """The known route of one topic, and its look-up in flight, if any."""
 
     __slots__ = ("checked_at", "is_denied", "refresh", "route")
 
@@ -86,7 +86,7 @@ class _Entry:
         self.route = route
         self.checked_at = checked_at
         self.refresh: _Refresh | None = None
-        #: A broker of the route says that there is no such topic.
+        #: A broker of the route reported that the topic does not exist.
         self.is_denied = False
 
 
@@ -110,7 +110,7 @@ class Routes:
         self._entries: dict[str, _Entry] = {}
 
     def cached(self, topic: str, caller: Caller) -> Route | None:
-        """The known route, without waiting; `None` when it must be looked up first."""
+        """Return the known route without waiting, or `None` if it must be looked up first."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -123,13 +123,13 @@ class Routes:
         return entry.route if topic in self._entries else None
 
     def fresh_s(self, topic: str) -> float:
-        """Seconds for which the known route of a topic needs no look-up; 0 or less when it is due."""
+        """Return the seconds until the route needs a look-up; 0 or less if it is due."""
         entry = self._entries.get(topic)
         return 0.0 if entry is None else self._limit_s(entry) - (time.monotonic() - entry.checked_at)
 
     def doubt(self, topic: str, *, is_gone: bool = False) -> None:
-        """A broker of this route did not serve it: let the next use look it up, at most once a second. `is_gone`: it
-        said that there is no such topic, and the route ends when a name server says so, too."""
+        """Mark a route as stale because a broker did not serve it: the next use looks it up, at most once a second.
+        With `is_gone` the broker reported an absent topic, and the route is removed if a name server agrees."""
         entry = self._entries.get(topic)
         if entry is None:
             return
@@ -138,8 +138,8 @@ class Routes:
             entry.checked_at = time.monotonic() - self._refresh_s
 
     async def publish(self, topic: str, caller: Caller) -> Route:
-        """The route for sending. A topic that does not exist borrows the template's queues: its first message
-        makes it, where the cluster allows that.
+        """Return the route for sending. An absent topic borrows the template's queues: its first message creates it, if
+        the cluster allows that.
 
         Raises `TopicNotFound`, `NoWritableQueue`, `NoBrokerRegistered` or `NameServerUnreachable`.
         """
@@ -153,15 +153,14 @@ class Routes:
         return route
 
     async def subscribe(self, topic: str, caller: Caller) -> Route:
-        """The route for reading. Raises `TopicNotFound`, `NoBrokerRegistered` or `NameServerUnreachable`."""
+        """Return the route for reading. Raises `TopicNotFound`, `NoBrokerRegistered` or `NameServerUnreachable`."""
         route = self.cached(topic, caller)
         if route is None or route.is_borrowed:
             route = await self._look_up(topic, caller, may_borrow=False)
         return route
 
     async def look_up(self, topics: Iterable[str], caller: Caller) -> None:
-        """Look up routes that are not known, with many requests on their way. What cannot be looked up stays as it is;
-        `subscribe` says why."""
+        """Look up unknown routes concurrently. A failed look-up changes nothing; `subscribe` raises its reason."""
         waiting = deque(topic for topic in dict.fromkeys(topics) if self.cached(topic, caller) is None)
         under_way: deque[tuple[str, _Refresh]] = deque()
         while waiting or under_way:
@@ -197,17 +196,17 @@ class Routes:
                     raise
                 route = self._borrowed(topic, template)
         except errors.RocketMQError:
-            # A borrowed route is for sending: its queues may not be those the topic gets.
+            # A borrowed route is for sending only: the topic may get other queues.
             if known is None or (known.route.is_borrowed and not may_borrow):
                 raise
-            # Old is better than none; the next look is due in a refresh time, not with every message.
+            # A stale route is better than none; the next look-up is due after a refresh interval.
             known.checked_at = time.monotonic()
             return known.route
         self._entries[topic] = _Entry(route, time.monotonic())
         return route
 
     async def _template(self, caller: Caller) -> TopicRoute | None:
-        """The route of the template for new topics; `None` where first sends create none."""
+        """Return the template's route, or `None` if first sends create no topics."""
         try:
             return (await self._servers.ask(caller, self._ask(AUTO_CREATE_TOPIC))).body
         except errors.TopicNotFound:
@@ -223,7 +222,7 @@ class Routes:
         return self._route(topic, template, is_borrowed=True)
 
     async def _check_brokers(self, topic: str, caller: Caller) -> None:
-        """Raise `NoBrokerRegistered` where a name server knows no topic because it knows no broker."""
+        """Raise `NoBrokerRegistered` if no broker is registered, so that the name server cannot know the topic."""
         try:
             found = (await self._servers.ask(caller, GetClusterInfo())).broker_addr_table
         except errors.RocketMQError:
@@ -247,7 +246,7 @@ class Routes:
         return TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
 
     def _renew(self, topic: str, entry: _Entry, caller: Caller) -> None:
-        """Take what has come back, or ask again."""
+        """Take the reply of the look-up, or start another one."""
         refresh = entry.refresh
         if refresh is not None:
             if not refresh.call.done():
@@ -256,8 +255,8 @@ class Routes:
             entry.checked_at = time.monotonic()
             try:
                 check_transport(refresh.call, refresh.address)
-                told = caller.read(self._ask(topic), refresh.call, refresh.address)
-                entry.route = self._route(topic, told.body)
+                reply = caller.read(self._ask(topic), refresh.call, refresh.address)
+                entry.route = self._route(topic, reply.body)
                 entry.is_denied = False
                 return
             except errors.TopicNotFound:
@@ -267,7 +266,7 @@ class Routes:
             except (errors.ConnectError, errors.RequestTimeout):
                 self._servers.fail(refresh.address)
             except errors.RocketMQError:
-                # The name server answers, but not with a route: keep what we have until it does.
+                # The name server has no route at the moment: keep the known one.
                 return
         address = self._servers.current
         sent = caller.encode(self._ask(topic))
@@ -280,42 +279,42 @@ class Routes:
         address = self._servers.current
         return _Refresh(caller.begin(address, self._ask(topic), timeout=self._servers.timeout), address)
 
-    def _route(self, topic: str, told: TopicRoute, *, is_borrowed: bool = False) -> Route:
+    def _route(self, topic: str, data: TopicRoute, *, is_borrowed: bool = False) -> Route:
         brokers = {
             broker.broker_name: {
                 number: self._address_map.get(address, address)
                 for number, address in broker.broker_addrs.items()
             }
-            for broker in told.broker_datas
+            for broker in data.broker_datas
         }
-        check_queues(topic, sum(data.write_queue_nums for data in told.queue_datas))
-        check_queues(topic, sum(data.read_queue_nums for data in told.queue_datas))
+        check_queues(topic, sum(queues.write_queue_nums for queues in data.queue_datas))
+        check_queues(topic, sum(queues.read_queue_nums for queues in data.queue_datas))
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
-        for data in sorted(told.queue_datas, key=lambda data: data.broker_name):
-            name = data.broker_name
-            count = data.write_queue_nums
+        for queues in sorted(data.queue_datas, key=lambda queues: queues.broker_name):
+            name = queues.broker_name
+            count = queues.write_queue_nums
             if is_borrowed:
-                count = min(TEMPLATE_QUEUES, data.read_queue_nums)
-            if data.perm & Permission.WRITE and MASTER_ID in brokers.get(name, {}):
+                count = min(TEMPLATE_QUEUES, queues.read_queue_nums)
+            if queues.perm & Permission.WRITE and MASTER_ID in brokers.get(name, {}):
                 writable += [MessageQueue(topic, name, number) for number in range(count)]
-            if data.perm & Permission.READ and brokers.get(name):
-                readable += [MessageQueue(topic, name, number) for number in range(data.read_queue_nums)]
-        if told.order_topic_conf:
-            ordered = order_queues(topic, told.order_topic_conf)
+            if queues.perm & Permission.READ and brokers.get(name):
+                readable += [MessageQueue(topic, name, number) for number in range(queues.read_queue_nums)]
+        if data.order_topic_conf:
+            ordered = order_queues(topic, data.order_topic_conf)
             writable = [
                 MessageQueue(topic, name, number) for name, count in ordered for number in range(count)
             ]
         vips = {
             broker.broker_name: self._address_map.get(vip, vip)
-            for broker in told.broker_datas
+            for broker in data.broker_datas
             if self._is_vip and (vip := _vip(broker.broker_addrs.get(MASTER_ID))) is not None
         }
         return Route(topic, brokers, tuple(writable), tuple(readable), is_borrowed, vips)
 
 
 def _vip(advertised: str | None) -> str | None:
-    """The address of a broker's VIP port."""
+    """Return the VIP address of a broker."""
     try:
         host, port = parse(advertised or "")
     except errors.ConfigError:

@@ -1,1 +1,1 @@
-"""Settings of each role, and the files they and other small tables live in."""
+"""Settings of each role, and the files that hold them and other small tables."""

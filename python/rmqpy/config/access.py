@@ -1,7 +1,7 @@
-"""Configuration of access control: the keys of `broker.conf` that say who must be known, and who may do what.
+"""Configuration of access control: keys of `broker.conf` for authentication, authorization and quotas.
 
-All switches are off unless set. A switch that is on with no provider named means the default one, as the operator will
-have meant it; Apache's broker then checks nothing at all.
+All switches are off by default. A switch that is on without a provider uses the default provider; Apache's broker then
+checks nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
 _BELOW: Final = "org.apache.rocketmq.auth."
-#: Key to the classes of the original that may be named; what they do is done here.
+#: Key → the classes of Apache's broker that may be named; the checks themselves are built in.
 PROVIDERS: Final = {
     "authenticationProvider": _BELOW + "authentication.provider.DefaultAuthenticationProvider",
     "authenticationMetadataProvider": _BELOW + "authentication.provider.LocalAuthenticationMetadataProvider",
@@ -30,18 +30,20 @@ _STATELESS, _STATEFUL = ".Stateless", ".Stateful"
 
 
 def _provider(wire: str) -> Any:
-    """The key of a class; it may be empty, too."""
+    """The key of a class, which may also be empty."""
     choices: tuple[str, ...] = ("", PROVIDERS[wire])
-    doc = "Empty means this one. Other classes cannot be loaded; without one Apache's broker checks nothing."
+    doc = (
+        "Empty selects this class. Other classes cannot be loaded; if empty, Apache's broker checks nothing."
+    )
     if _STATELESS in PROVIDERS[wire]:
         choices += (PROVIDERS[wire].replace(_STATELESS, _STATEFUL),)
-        doc = "Every request is checked, whichever is named; what a connection was allowed is kept for it."
+        doc = "Every request is checked with either value; allowed actions are cached for the connection."
     return key(wire, "", doc, choices=choices)
 
 
 @dataclasses.dataclass(frozen=True)
 class Secret:
-    """Name and secret of a user, never shown."""
+    """Name and secret of a user. Never shown."""
 
     name: str
     secret: str = dataclasses.field(repr=False)
@@ -49,7 +51,7 @@ class Secret:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccessConfig(Settings):
-    """Who must be known, who may do what, and the first users."""
+    """Authentication, authorization and initial users."""
 
     authenticates: bool = key(
         "authenticationEnabled", False, "Requests must be signed by a user of config/users.json."
@@ -58,152 +60,153 @@ class AccessConfig(Settings):
     authentication_metadata_provider: str = _provider("authenticationMetadataProvider")
     authentication_strategy: str = _provider("authenticationStrategy")
     unsigned_codes: str = key(
-        "authenticationWhitelist", "", "Codes of requests that need no signature, separated by commas."
+        "authenticationWhitelist", "", "Request codes that need no signature, separated by commas."
     )
     authorizes: bool = key(
         "authorizationEnabled",
         False,
-        "Users must have a policy of config/acls.json for what they do, but for super users. Without "
-        "authenticationEnabled users are who they say.",
+        "Users other than super users need a policy of config/acls.json for each action. Without "
+        "authenticationEnabled, user names are not verified.",
     )
     authorization_provider: str = _provider("authorizationProvider")
     authorization_metadata_provider: str = _provider("authorizationMetadataProvider")
     authorization_strategy: str = _provider("authorizationStrategy")
     unguarded_codes: str = key(
-        "authorizationWhitelist", "", "Codes of requests that need no policy, separated by commas."
+        "authorizationWhitelist", "", "Request codes that need no policy, separated by commas."
     )
     init_user: str = key(
         "initAuthenticationUser",
         "",
-        'A super user made at the start where there is none of this name: `{"username":"…","password":"…"}`.',
+        'Super user to create at the start if this name does not exist: `{"username":"…","password":"…"}`.',
         secret=True,
     )
     inner_credentials: str = key(
         "innerClientAuthenticationCredentials",
         "",
-        'What the broker signs its own requests with: `{"accessKey":"…","secretKey":"…"}`; made a super user at the '
-        "start, with this secret.",
+        'Credentials for requests of the broker: `{"accessKey":"…","secretKey":"…"}`. The start creates a super '
+        "user with them.",
         secret=True,
     )
 
     takes_certificates: bool = key(
         "certificateAuthenticationEnabled",
         False,
-        "A request without a signature is of the user whose name its connection's certificate has as common name; see "
-        "tls.server.need.client.auth. Apache's has no such key.",
+        "The common name of a client certificate is the user of requests without a signature; see "
+        "tls.server.need.client.auth. Apache's broker has no such key.",
     )
     is_plain: bool = key(
         "aclEnable",
         False,
         "ACL 1.0, the access control of releases up to 5.3.2: accounts of conf/plain_acl.yml and conf/acl/*.yml in "
-        "rocketmqHome. `rmqpy acl migrate` makes users and policies of them.",
+        "rocketmqHome. `rmqpy acl migrate` converts them to users and policies.",
     )
     home: str = key(
         "rocketmqHome",
         lambda: os.environ.get("ROCKETMQ_HOME", ""),
-        "The folder in which conf/plain_acl.yml is looked for; $ROCKETMQ_HOME where it is not set.",
+        "Folder that contains conf/plain_acl.yml. Default: $ROCKETMQ_HOME.",
     )
     migrates_plain: bool = key(
         "migrateAuthFromV1Enabled",
         False,
-        "At the start, accounts of ACL 1.0 become users with policies, where there is no user of that name.",
+        "Convert accounts of ACL 1.0 to users with policies at the start, except for existing user names.",
     )
     http_token: str = key(
         "httpToken",
         "",
-        "Where the HTTP port is not on loopback, /metrics, /healthz and /readyz are for requests with the header "
-        "`Authorization: Bearer TOKEN`; with access control on and no token, for nobody. Apache's has no such key.",
+        "Token that /metrics, /healthz and /readyz require as `Authorization: Bearer TOKEN` if the HTTP port is not on "
+        "loopback. With access control and no token they refuse every request. Apache's broker has no such key.",
         secret=True,
     )
     user_connections_max: int = key(
         "maxConnectionsPerUser",
         0,
-        "Connections of one user at once, super users excepted; 0: as many as there may be. Apache's has no such key.",
+        "Maximum connections of one user, except super users; 0: no limit. Apache's broker has no such key.",
         low=0,
         high=1_000_000,
     )
     user_requests_max: int = key(
         "maxRequestsPerSecondPerUser",
         0,
-        "Requests of one user in a second, super users excepted; what is beyond is answered [OVERLOAD]. 0: no limit. "
-        "Apache's has no such key.",
+        "Maximum requests of one user in a second, except super users; the broker refuses more with [OVERLOAD]. 0: no "
+        "limit. Apache's broker has no such key.",
         low=0,
         high=1_000_000_000,
     )
     user_bytes_max: int = key(
         "maxBytesPerSecondPerUser",
         0,
-        "Bytes of requests of one user in a second, likewise. Apache's has no such key.",
+        "Maximum request bytes of one user in a second, except super users; 0: no limit. Apache's broker has no such "
+        "key.",
         unit="bytes",
         low=0,
         high=1 << 50,
     )
 
-    #: A super user of this process alone, kept in no table: signs what its servers ask of each other.
+    #: A super user of this process only, stored nowhere: signs requests between its servers.
     process_user: Secret | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.is_plain and (self.authenticates or self.authorizes):
             raise ConfigError(
-                "aclEnable and authenticationEnabled are two kinds of access control, of which one can be on",
-                hint="rmqpy acl migrate makes users and policies of accounts; then set aclEnable=false",
+                "aclEnable and authenticationEnabled exclude each other",
+                hint="convert accounts with rmqpy acl migrate, then set aclEnable=false",
             )
         if (self.is_plain or self.migrates_plain) and not self.home:
             raise ConfigError(
-                "rocketmqHome is not set, in whose conf/plain_acl.yml the accounts are",
-                hint="set it, or ROCKETMQ_HOME, to the folder that conf/plain_acl.yml is in",
+                "aclEnable=true needs rocketmqHome, whose conf/plain_acl.yml has the accounts",
+                hint="set it, or ROCKETMQ_HOME, to the folder that contains conf/plain_acl.yml",
             )
         if self.takes_certificates and not self.is_on:
             raise ConfigError(
-                "certificateAuthenticationEnabled=true: nothing asks who clients are",
+                "certificateAuthenticationEnabled=true has no effect: authentication is off",
                 hint="set authenticationEnabled=true and authorizationEnabled=true",
             )
-        # Read once, so that a mistake stops the start and not a request.
+        # Parsed once here, so that a mistake fails the start and not a request.
         _ = self.codes_unsigned, self.codes_unguarded, self.first_user, self.inner_user
 
     def check_certificates(self, *, is_encrypted: bool, asks_clients: bool) -> None:
-        """Raise `ConfigError` where users are known by certificates that no client is asked for."""
+        """Raise `ConfigError` if users are known by certificates, but clients are not asked for one."""
         if self.takes_certificates and not is_encrypted:
             raise ConfigError(
-                "certificateAuthenticationEnabled=true: this server has no certificate, so clients show it none",
+                "certificateAuthenticationEnabled=true: this server has no certificate, so TLS is off",
                 hint="set tls.server.certPath and tls.server.keyPath",
             )
         if self.takes_certificates and not asks_clients:
             raise ConfigError(
-                "certificateAuthenticationEnabled=true: no client is asked for a certificate",
+                "certificateAuthenticationEnabled=true: clients are not asked for a certificate",
                 hint="set tls.server.need.client.auth=optional, or require, with tls.server.trustCertPath",
             )
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is checked."""
+        """Whether requests are checked."""
         return self.authenticates or self.authorizes or self.is_plain
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody does anything who is not known and allowed to."""
+        """Whether every action needs an authenticated and authorized user."""
         return self.is_plain or (self.authenticates and self.authorizes)
 
     def page_token(self, host: str) -> str | None:
-        """What pages are asked for by, where HTTP is served at `host`: None is nothing, empty is never."""
+        """Return the token that HTTP pages at `host` require: None for none, empty for no access."""
         if is_loopback(host) or not (self.http_token or self.is_on):
             return None
         return self.http_token
 
     @property
     def codes_unsigned(self) -> Collection[int]:
-        """Codes of requests that need no signature."""
+        """Request codes that need no signature."""
         return _codes("authenticationWhitelist", self.unsigned_codes)
 
     @property
     def codes_unguarded(self) -> Collection[int]:
-        """Codes of requests that need no policy."""
+        """Request codes that need no policy."""
         return _codes("authorizationWhitelist", self.unguarded_codes)
 
     @property
     def first_user(self) -> Secret | None:
-        """The super user to make at the start, if there is none of this name."""
+        """The super user to create at the start unless the name exists."""
         return _secret("initAuthenticationUser", self.init_user, "username", "password")
 
     @property
@@ -213,18 +216,18 @@ class AccessConfig(Settings):
 
     @property
     def configured_inner_user(self) -> Secret | None:
-        """The same, where the configuration names one."""
+        """The same, if the configuration names one."""
         return _secret(
             "innerClientAuthenticationCredentials", self.inner_credentials, "accessKey", "secretKey"
         )
 
     def with_process_user(self, user: Secret) -> Self:
-        """The same with this user for what the servers of one process ask of each other, where none is configured."""
+        """The same, with this user for requests between servers of one process unless one is configured."""
         return dataclasses.replace(self, process_user=user)
 
     @property
     def remarks(self) -> list[str]:
-        """What is to be said at the start."""
+        """Return warnings for the log of the start."""
         said = []
         for is_on, what, provider in (
             (self.authenticates, "authentication", self.authentication_provider),
@@ -232,16 +235,16 @@ class AccessConfig(Settings):
         ):
             if is_on and not provider:
                 said.append(
-                    f"{what}Enabled without {what}Provider means the default one; Apache's broker checks nothing then"
+                    f"{what}Enabled without {what}Provider uses the default one; Apache's broker then checks nothing"
                 )
         if self.authorizes and not self.authenticates:
-            said.append("users are who they say they are: authenticationEnabled is off")
+            said.append("user names are not verified: authenticationEnabled is off")
         return said
 
 
 def _codes(wire: str, text: str) -> Collection[int]:
     names = [part.strip() for part in text.split(",") if part.strip()]
-    # Names of messages of gRPC, which is another port's.
+    # Names of gRPC messages belong to another port.
     return frozenset(int(name) for name in names if name.isdecimal() and len(name) < 10)
 
 
@@ -254,6 +257,6 @@ def _secret(wire: str, text: str, name: str, secret: str) -> Secret | None:
     except (ValueError, TypeError, KeyError):
         found = Secret("", "")
     if not found.name or not found.secret:
-        # Not what stands there: it may be a secret.
+        # Without the value: it may be a secret.
         raise ConfigError(f'{wire}: must be {{"{name}":"…","{secret}":"…"}}')
     return found

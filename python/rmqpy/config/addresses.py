@@ -1,4 +1,4 @@
-"""Addresses as they are written: `host:port`, with an IPv6 host in brackets. The one place that reads and writes them.
+"""Addresses as text: `host:port`, with an IPv6 host in brackets. The only parser and formatter of them.
 
 Pure; any thread.
 """
@@ -23,7 +23,7 @@ _WRITTEN: Final = re.compile(
 
 
 class HostPort(NamedTuple):
-    """An address of a server. An IPv6 host is without brackets here."""
+    """The address of a server, with an IPv6 host without brackets."""
 
     host: str
     port: int
@@ -37,8 +37,8 @@ class HostPort(NamedTuple):
 
 
 def parse(written: str, *, port: int | None = None) -> HostPort:
-    """Read `host:port`. Without `port`, the one to take where none is written, there must be one. An IPv6 address
-    without brackets is a host alone. Raises `ConfigError`.
+    """Parse `host:port`. `port` is the default; without it the text must name one. An IPv6 address without brackets is
+    a host alone. Raises `ConfigError`.
 
     >>> parse("[2001:db8::1]:1")
     HostPort(host='2001:db8::1', port=1)
@@ -64,7 +64,7 @@ def _is_six(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own.
+    """Whether a name or address is of this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.evil.example")
     (True, True, True, False)
@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def listening(key: str, host: str, port: int, *, below: int = 0) -> Iterator[None]:
-    """Name the setting where a server cannot listen: the port is `below` that of the setting. Raises `AddressError`."""
+    """Name the setting if a server cannot listen; the port is `below` that of the setting. Raises `AddressError`."""
     try:
         yield
     except AddressError:

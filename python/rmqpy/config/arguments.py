@@ -1,6 +1,6 @@
-"""Arguments of wrong types and out of range: refused by name when they are passed, not where they first do harm.
+"""Checks of arguments: wrong types and values out of range are refused by name at the call.
 
-Owns the ranges of all numbers and times that public methods take, by the names of the arguments. Pure; any thread.
+Owns the ranges of all numbers and times of public methods, by argument name. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, Final, NamedTuple, get_args
 
 from rmqpy.errors import ConfigError
 
-#: What `isinstance` takes; unions of abstract classes are no types to a type checker.
+#: Types accepted by `isinstance`; unions of abstract classes are not types to a type checker.
 Kind = Any
 
-#: Longest time there is. What is longer is as good as this, and clocks can be set by it.
+#: The longest time. Longer ones count as this, since clocks cannot be set further.
 FOREVER_S = 100.0 * 365 * 86_400
 
 
 class Range(NamedTuple):
-    """The numbers that an argument may be, both ends included; `is_above`: `low` excluded."""
+    """The range of an argument, both ends included; with `is_above`, `low` is excluded."""
 
     low: float
     high: float = math.inf
     is_above: bool = False
 
     def fault(self, value: float) -> str | None:
-        """The reason why a number is out of range, None where it is not."""
+        """Return the reason why a number is out of range, or None."""
         if math.isnan(value):
             return "is not a number"
         if value < self.low or (self.is_above and value == self.low):
@@ -42,7 +42,7 @@ _OFFSET: Final = Range(0, (1 << 63) - 1)
 _TIME: Final = Range(0)
 _TIME_ABOVE_0: Final = Range(0, is_above=True)
 
-#: The ranges of the numbers and times (seconds) of public methods, by argument.
+#: The ranges of numbers and times (in seconds) of public methods, by argument.
 RANGES: Final[Mapping[str, Range]] = {
     # Clients.
     **dict.fromkeys(("connect_timeout", "request_timeout", "route_refresh"), _TIME_ABOVE_0),
@@ -60,6 +60,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "batch_bytes": _COUNT,
     # Consumers.
     "auto_commit": _TIME,
+    "auto_extend": Range(0, FOREVER_S),
     "max_batch": _COUNT,
     "max_messages": _COUNT,
     "offset": _OFFSET,
@@ -70,6 +71,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "prefetch_messages": _COUNT,
     "prefetch_bytes": _BYTES,
     "suspend": _TIME_ABOVE_0,
+    "invisible": Range(0, 3 * 86_400, is_above=True),
+    "seconds": Range(0, 3 * 86_400),
     "after": Range(0, FOREVER_S),
     # Range reads.
     "batch_rows": _COUNT,
@@ -93,7 +96,7 @@ RANGES: Final[Mapping[str, Range]] = {
 
 
 def check_types(**arguments: tuple[object, Kind]) -> None:
-    """Raise `TypeError` for the first value that is not of its type, `ConfigError` for a number out of its range.
+    """Raise `TypeError` for the first value of a wrong type, `ConfigError` for a number out of range.
 
     >>> check_types(retries=("3", int))
     Traceback (most recent call last):
@@ -112,14 +115,14 @@ def check_types(**arguments: tuple[object, Kind]) -> None:
 
 
 def check_ranges(arguments: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for the first number that is out of the range of its name."""
+    """Raise `ConfigError` for the first number out of the range of its name."""
     for name, value in arguments.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             check_range(name, value, name)
 
 
 def check_range(name: str, value: float, row: str) -> None:
-    """Raise `ConfigError` for a number out of the range in this row of the table, by the argument's name."""
+    """Raise `ConfigError`, with the argument's name, for a number out of the range in this row of the table."""
     found = RANGES.get(row)
     if found is not None and (fault := found.fault(value)) is not None:
         raise ConfigError(f"{name} {fault}")
@@ -128,8 +131,8 @@ def check_range(name: str, value: float, row: str) -> None:
 def check_call(
     function: Callable[..., object], args: tuple[object, ...], settings: Mapping[str, object]
 ) -> None:
-    """Raise `ConfigError` for the first number of a call, its first argument left out, that is out of range."""
-    # Here: only administrators need it.
+    """Raise `ConfigError` for the first number of a call that is out of range, except its first argument."""
+    # Imported here: only administrators need it.
     import inspect
 
     names = list(inspect.signature(function).parameters)[1:]
@@ -138,6 +141,6 @@ def check_call(
 
 def _words(expected: Kind) -> str:
     kinds = get_args(expected) or (expected,)
-    # Whole numbers are as good as others where those are taken.
+    # Whole numbers are accepted where floats are.
     names = [kind.__name__ for kind in kinds if kind is not NoneType and not (kind is int and float in kinds)]
     return " or ".join([*names, "None"] if NoneType in kinds else names)

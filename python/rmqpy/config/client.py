@@ -1,7 +1,7 @@
-"""Client configuration: the way to a cluster.
+"""Client configuration: addresses, timeouts, credentials and TLS of a cluster.
 
-Owns the addresses and times every client of one cluster shares. Immutable and comparable: clients of one process
-whose configurations are equal share connections and routes.
+Shared by all clients of a cluster. Immutable and comparable: clients of one process with equal configurations share
+connections and routes.
 """
 
 import dataclasses
@@ -20,15 +20,15 @@ from rmqpy.errors import ConfigError
 NAMESRV_PORT = 9876
 DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
 
-#: Addresses of the name servers: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`; or the URL of an
-#: address server that tells them: `"http://host:8080/rocketmq/nsaddr"`.
+#: Addresses of name servers: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`; or the URL of an address
+#: server that returns them: `"http://host:8080/rocketmq/nsaddr"`.
 Address = str | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The name and the secret of a user, `access_key` and `secret_key`, with which a client signs its requests; `token`
-    where a service wants one.
+    """Name and secret of a user, `access_key` and `secret_key`, that sign the requests of a client; `token` for
+    services that require one.
 
     >>> Credentials("alice", "not shown")
     Credentials(access_key='alice')
@@ -41,38 +41,37 @@ class Credentials:
     def __post_init__(self) -> None:
         check_types(access_key=(self.access_key, str), secret_key=(self.secret_key, str))
         if not self.access_key.strip() or not self.secret_key:
-            raise ConfigError("credentials have an access key and a secret key, and neither is empty")
+            raise ConfigError("credentials need an access key and a secret key, both not empty")
 
     @classmethod
     def from_env(cls) -> "Credentials | None":
-        """From `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; None where neither is set."""
+        """From `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; None if neither is set."""
         return cls.of(os.environ.get("RMQPY_ACCESS_KEY"), os.environ.get("RMQPY_SECRET_KEY"))
 
     @classmethod
     def of(cls, access_key: str | None, secret_key: str | None) -> "Credentials | None":
-        """Credentials of both, None of neither. Raises `ConfigError` for one alone."""
+        """Credentials of both, or None without both. Raises `ConfigError` if only one is given."""
         return cls(access_key or "", secret_key or "") if access_key or secret_key else None
 
     @property
     def native(self) -> tuple[str, str, str | None]:
-        """As the native half takes them."""
+        """As passed to the native module."""
         return self.access_key, self.secret_key, self.token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Everything a client needs to reach a cluster. Times are seconds.
+    """Addresses and settings a client needs to reach a cluster. Times are in seconds.
 
-    `namesrv` may be given in any form of `Address`, `address_map` as a mapping; a broker's advertised address that is
-    in the map is replaced by the one beside it, for NAT, containers and port-forwards. `connect_timeout` is for
-    opening a connection, `request_timeout` for each administrative request: routes, offsets, topics. `route_refresh`:
-    age at which a route in use is looked up again, behind the caller's back. `header`: encoding of request headers;
-    brokers of every age read both, some proxies only `json`. `zone`: only its brokers are talked to, and those of
-    groups that have lost their master. `vip`: producers send to the VIP ports of brokers, two below those they
-    advertise, where no consumer is served. `unit`: the unit of this client, part of its ids and of the question for
-    an address server. `namespace`: topics and groups are those of this namespace; users of it write
-    and see plain names, and brokers know `orders` of the namespace `shop` as `shop%orders`, as from Java's clients.
-    `credentials`: every request is signed with them. `tls`: every connection is encrypted; True stands for `TLS()`.
+    `namesrv`: in any form of `Address`. `address_map`: advertised broker address → the address to use instead, for NAT,
+    containers and port-forwards. `connect_timeout`: for opening a connection. `request_timeout`: for each
+    administrative request: routes, offsets, topics. `route_refresh`: age at which a route in use is refreshed in the
+    background. `header`: encoding of request headers; all brokers read both, some proxies only `json`. `zone`: use
+    only brokers of this zone, and those of groups without a master. `vip`: producers send to the VIP ports of
+    brokers, two below the advertised ones, which serve no consumers. `unit`: unit of this client, part of its ids and
+    of requests to an address server. `namespace`: namespace of all topics and groups; its users see plain names, and
+    brokers know `orders` of the namespace `shop` as `shop%orders`, as with Java clients. `credentials`: sign every
+    request. `tls`: encrypt every connection; True stands for `TLS()`.
 
     >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
     3.0
@@ -92,7 +91,7 @@ class ClientConfig:
     tls: TLS | None = None
 
     if TYPE_CHECKING:
-        # What may be given is more than what is kept.
+        # Accepts more forms than it stores.
         def __init__(
             self,
             *,
@@ -125,21 +124,21 @@ class ClientConfig:
             unit=(self.unit, str),
         )
         if self.header not in ("json", "binary"):
-            raise ConfigError(f"header is 'json' or 'binary', not {self.header!r}")
+            raise ConfigError(f"header must be 'json' or 'binary', not {self.header!r}")
         if not all(part.isalnum() for part in self.unit.replace("_", "-").split("-") if part):
-            raise ConfigError(f"unit {self.unit!r} has characters other than letters, digits, - and _")
+            raise ConfigError(f"unit {self.unit!r} may only contain letters, digits, - and _")
         check_types(namespace=(self.namespace, str), credentials=(self.credentials, Credentials | None))
         if self.namespace:
             Namespace(self.namespace)
 
     @property
     def signing(self) -> tuple[str, str, str | None] | None:
-        """Access key, secret key and token, as the native half takes them; None without."""
+        """Access key, secret key and token, as passed to the native module; None without credentials."""
         return None if self.credentials is None else self.credentials.native
 
     @classmethod
     def of(cls, namesrv: "Address | ClientConfig | None") -> "ClientConfig":
-        """The configuration the `namesrv` argument of every client stands for; `None` asks the environment."""
+        """Return the configuration for a client's `namesrv` argument; `None` reads the environment."""
         if isinstance(namesrv, ClientConfig):
             return namesrv
         if namesrv is None:
@@ -149,8 +148,7 @@ class ClientConfig:
     @classmethod
     def from_env(cls) -> Self:
         """From `NAMESRV_ADDR`, or a name server on this machine; from `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; as
-        `TLS.from_env`; and from `ROCKETMQ_ZONE`, which takes effect where `ROCKETMQ_ZONE_MODE` is true, as in the Java
-        client."""
+        `TLS.from_env`; and from `ROCKETMQ_ZONE` if `ROCKETMQ_ZONE_MODE` is true, as in the Java client."""
         is_zoned = os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() == "true"
         return cls(
             namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV),
@@ -161,7 +159,7 @@ class ClientConfig:
 
     @classmethod
     def from_profile(cls, name: str) -> Self:
-        """From a profile of the file that `rmqpy -p NAME` reads. Raises `ConfigError` when there is none."""
+        """From a profile in the file that `rmqpy -p NAME` reads. Raises `ConfigError` if it does not exist."""
         from rmqpy.config import profiles
 
         profile = profiles.get(name)
@@ -179,7 +177,7 @@ class ClientConfig:
 
 
 def addresses(namesrv: Address) -> tuple[str, ...]:
-    """The single addresses in any accepted form, each `host:port`; or the URL of an address server, alone.
+    """Return the single addresses of any accepted form, each `host:port`; or the URL of an address server.
 
     >>> addresses("a:9876;b")
     ('a:9876', 'b:9876')
@@ -201,20 +199,24 @@ def addresses(namesrv: Address) -> tuple[str, ...]:
             if url.scheme in ("http", "https") and url.hostname:
                 return (namesrv,)
             if url.scheme != "rmq" or url.query or url.path.strip("/") or "@" in url.netloc:
-                raise ConfigError(f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876")
+                raise ConfigError(
+                    f"{namesrv!r} is not a name server address", hint="write rmq://host:9876,host:9876"
+                )
             namesrv = url.netloc
         parts = [part.strip() for part in namesrv.replace(",", ";").split(";")]
         found = tuple(str(parse(part, port=NAMESRV_PORT)) for part in parts if part)
     if len(found) > 1 and any("://" in one for one in found):
-        raise ConfigError("an address server stands alone", hint="name it, or the name servers")
+        raise ConfigError(
+            "an address server cannot be combined with other addresses", hint="name it, or the name servers"
+        )
     if not found:
         raise ConfigError("no name server given", hint="pass namesrv='host:9876' or set NAMESRV_ADDR")
     return found
 
 
 def seconds(time: float | timedelta, name: str = "timeout", *, row: str | None = None) -> float:
-    """A time as every public method takes it, a century at most: `math.inf` is no limit. Raises `TypeError` and
-    `ConfigError` by the argument's name; `row`: that of its range, where it has another name.
+    """Return a time of a public method in seconds, a century at most; `math.inf` means no limit. Raises `TypeError` and
+    `ConfigError` with the argument's name; `row` names its range if that differs.
 
     >>> seconds(timedelta(minutes=1)), seconds(2)
     (60.0, 2.0)

@@ -1,5 +1,5 @@
-"""Ends of a queue by their names: RocketMQ's tools say begin and end, Kafka's earliest and latest, and each is taken
-wherever an end is named. Pure."""
+"""Names of the ends of a queue: begin and end as in RocketMQ's tools, earliest and latest as in Kafka's. Both are
+accepted everywhere. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -15,7 +15,7 @@ _ENDS: Final[Mapping[str, Literal["begin", "end"]]] = {
 
 
 def end_of(word: object) -> Literal["begin", "end"] | None:
-    """The end that a word names, `None` for anything else.
+    """Return the end that a word names, or `None`.
 
     >>> end_of("earliest"), end_of("end"), end_of("first")
     ('begin', 'end', None)

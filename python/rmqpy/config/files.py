@@ -1,13 +1,13 @@
-"""Small text files that survive a crash at any moment, laid out as RocketMQ lays out its `config/*.json`.
+"""Crash-safe small text files, laid out like RocketMQ's `config/*.json`.
 
-Owns the rule of writing: new content goes to `NAME.tmp` and is flushed, the old file becomes `NAME.bak`, the new
-one takes its name, the directory is flushed. A reader takes `NAME`, and `NAME.bak` where that is missing, empty or
-damaged, so that it finds the last complete content whatever moment the crash chose. It then puts the damaged one aside
-as `NAME.damaged`. Where nothing whole is left it touches nothing and refuses, each time, until somebody has decided.
+A write flushes the new content to `NAME.tmp`, renames the old file to `NAME.bak` and the new one to `NAME`, and
+flushes the directory. A reader takes `NAME`, or `NAME.bak` if that is missing, empty or damaged, so it finds the last
+complete content after any crash. It renames a damaged file to `NAME.damaged`. If neither file is whole it changes
+nothing and refuses until an operator decides.
 
-A replaced file keeps its mode, its owner and its group; a symbolic link stays, and the file it points to is replaced.
+A replaced file keeps its mode, owner and group; behind a symbolic link the target is replaced.
 
-Calls block on the disk: from an event loop they go through an executor. One writer per file.
+Calls block on the disk: use an executor from an event loop. One writer per file.
 """
 
 import logging
@@ -25,38 +25,38 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-#: Of a file with secrets: its owner alone reads it.
+#: The mode of a file with secrets: only its owner reads it.
 _SECRET_MODE = 0o600
-#: The bits of a mode that give access to every user of the machine.
+#: The mode bits that give access to all users of the machine.
 _EVERYONE = stat.S_IRWXO
 
 
 def save(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace the content of `path`; it is on the disk when this returns. Raises `OSError`.
+    """Replace the content of `path` and flush it to disk. Raises `OSError`.
 
-    A secret file, and what is kept of earlier ones, is readable by its owner alone, from its first byte on, or by the
-    group that the operator gave it; never by everyone.
+    A secret file and its backups are readable from the first byte only by the owner, or by the group that the operator
+    gave it, never by everyone.
     """
     _replace(path, [text.encode("utf-8")], is_secret=is_secret)
 
 
 def save_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """The same of a large text, which is in memory one piece at a time. Raises `OSError`.
+    """Replace the content by a large text, one piece in memory at a time. Raises `OSError`.
 
-    Whenever a buffer is full it is written without the interpreter's lock, so that other threads get their turn.
+    A full buffer is written without the interpreter's lock, so that other threads can run.
     """
     _replace(path, (piece.encode("utf-8") for piece in pieces))
 
 
 def save_bytes(path: Path, content: bytes, *, has_backup: bool = False) -> None:
-    """The same of bytes; a file that is not text has no backup. Raises `OSError`."""
+    """Replace the content by bytes, by default without a backup. Raises `OSError`."""
     _replace(path, [content], has_backup=has_backup)
 
 
 def _replace(
     path: Path, pieces: Iterable[bytes], *, is_secret: bool = False, has_backup: bool = True
 ) -> None:
-    """A new file in the place of `path`, which becomes the backup."""
+    """Replace `path` by a new file and keep the old one as the backup."""
     path = _target(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     before = _status(path)
@@ -70,10 +70,10 @@ def _replace(
 
 
 def _written(path: Path, pieces: Iterable[bytes], before: os.stat_result | None, *, is_secret: bool) -> Path:
-    """A file beside `path` with these pieces, on the disk, and as accessible as the one it will replace."""
+    """Write a flushed file next to `path`, with the access rights of the file it will replace."""
     fresh = _beside(path, ".tmp")
     if is_secret:
-        # One that an unfinished write has left may be anybody's.
+        # A file left by an interrupted write may belong to another user.
         fresh.unlink(missing_ok=True)
     with open(fresh, "wb", opener=_owners if is_secret or before is not None else None) as file:
         if before is not None:
@@ -85,7 +85,7 @@ def _written(path: Path, pieces: Iterable[bytes], before: os.stat_result | None,
 
 
 def _keep_access(fresh: int, path: Path, before: os.stat_result, *, is_secret: bool) -> None:
-    """Give a new file the owner, group and mode of the one before it; no wider access where that is not allowed."""
+    """Copy owner, group and mode of the previous file; grant no wider access if that is not permitted."""
     mode = stat.S_IMODE(before.st_mode)
     if is_secret and mode & _EVERYONE:
         mode = _SECRET_MODE
@@ -100,7 +100,7 @@ def _keep_access(fresh: int, path: Path, before: os.stat_result, *, is_secret: b
                 before.st_uid,
                 before.st_gid,
             )
-            # The group of this process is not the one that the mode was meant for.
+            # The mode was meant for another group than that of this process.
             mode &= ~stat.S_IRWXG
     os.fchmod(fresh, mode)
 
@@ -113,14 +113,14 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _target(path: Path) -> Path:
-    """The file itself where `path` is a symbolic link to it."""
+    """Return the target if `path` is a symbolic link, else `path`."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def load(path: Path, parse: Callable[[str], T]) -> T | None:
-    """The parsed content of `path` or of its backup; `None` when there has never been any.
+    """Return the parsed content of `path` or of its backup; `None` if neither ever existed.
 
-    Raises `ConfigError` when something is there and none of it can be parsed: to start empty would lose it.
+    Raises `ConfigError` if files exist but none can be parsed: an empty start would lose them.
     """
     path = _target(path)
     backup, aside = _beside(path, ".bak"), _beside(path, ".damaged")
@@ -131,7 +131,7 @@ def load(path: Path, parse: Callable[[str], T]) -> T | None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            # It may be whole, and newer than its backup.
+            # An unreadable file may be whole, and newer than its backup.
             raise ConfigError(
                 f"{candidate} cannot be read: {error}", hint="make it readable, or move it away"
             ) from error
@@ -139,28 +139,26 @@ def load(path: Path, parse: Callable[[str], T]) -> T | None:
             damage[candidate] = str(error)
             continue
         if path in damage:
-            log.warning(
-                "%s is damaged (%s) and put aside as %s; its backup is used", path, damage[path], aside
-            )
-            # Out of the way, or the next `save` would put it in the place of the good backup.
+            log.warning("%s is damaged (%s): moved it to %s and used its backup", path, damage[path], aside)
+            # Moved away, or the next `save` would replace the good backup by it.
             path.replace(aside)
         return content
     if aside.exists():
-        damage[aside] = "an earlier start has put it aside"
+        damage[aside] = "moved away by an earlier start"
     if not damage:
         return None
     found = ", ".join(f"{each} ({reason})" for each, reason in damage.items())
     raise ConfigError(
         f"neither {path} nor its backup can be read: {found}",
-        hint=f"restore {path} from a copy, or move away what is left of it to start without",
+        hint=f"restore {path} from a copy, or move away its remains to start without it",
     )
 
 
 def _parsed(path: Path, parse: Callable[[str], T]) -> T:
-    """Raises `FileNotFoundError`, any other `OSError`, or `ValueError` for what is not whole."""
+    """Raises `FileNotFoundError`, another `OSError`, or `ValueError` for content that is not whole."""
     text = texts.decode(path.read_bytes())
     if not text.strip():
-        raise ValueError("it is empty")
+        raise ValueError("the file is empty")
     return parse(text)
 
 

@@ -1,7 +1,7 @@
-"""Folders of a server: the root of a broker's store, and the data folder of a standalone server with such a root in it.
+"""Folders of a server: the root of a broker's store, and the data folder of a standalone server that contains one.
 
-Invariant: neither is served as the other, for a server would make a new store beside the messages and start without
-them. Functions look at folders and write nothing.
+Invariant: a server refuses the other kind of folder; otherwise it would create a new store next to the messages and
+start without them. Functions only read.
 """
 
 from pathlib import Path
@@ -10,14 +10,14 @@ from typing import Final
 from rmqpy.config.store import FOLDERS, StoreConfig
 from rmqpy.errors import ConfigError
 
-#: Folder of the store, and of the name server's tables, in a data folder.
+#: Folders of the store and of the name server's tables in a data folder.
 STORE: Final = "store"
 NAME_SERVER: Final = "namesrv"
 _LOG: Final = FOLDERS[0]
 
 
 def is_data_folder(path: Path) -> bool:
-    """Whether the store at `path` is one folder below it."""
+    """Whether the store of `path` is one folder below it."""
     return not (path / _LOG).is_dir() and (path / STORE).is_dir()
 
 
@@ -27,7 +27,7 @@ def root_of(path: Path) -> Path:
 
 
 def check_data_folder(path: Path, config: StoreConfig) -> None:
-    """Raise `ConfigError` where a standalone server would start beside the store of a broker, and without it."""
+    """Raise `ConfigError` if a standalone server would start next to the store of a broker."""
     log = path / _LOG
     if log.is_dir() and not (path / STORE).exists() and Path(config.folders[0]) != log.absolute():
         raise ConfigError(
@@ -37,10 +37,10 @@ def check_data_folder(path: Path, config: StoreConfig) -> None:
 
 
 def check_root(config: StoreConfig) -> None:
-    """Raise `ConfigError` where a broker would start beside the store of a data folder, and without it."""
+    """Raise `ConfigError` if a broker would start next to the store of a data folder."""
     root = Path(config.folder)
     if (root / STORE / _LOG).is_dir() and not Path(config.folders[0]).exists():
         raise ConfigError(
-            f"storePathRootDir={config.root} is a data folder of rmqpy standalone, whose store is one folder below",
+            f"storePathRootDir={config.root} is a data folder of rmqpy standalone, with its store one folder below",
             hint=f"set storePathRootDir={root / STORE}, or run `rmqpy standalone --data-dir {root}`",
         )

@@ -1,9 +1,8 @@
-"""Settings: how a role's dataclass, its properties file and an online change speak of the same thing.
+"""Declarations of settings: one dataclass per role, its properties file, and changes while it runs.
 
-Owns the declaration of a key (its name in the file, unit, bounds, one sentence, whether it may change while
-the process runs) and the way from text to a checked value and back. A configuration is a frozen dataclass whose
-fields are made with `key`; a change makes a new one, and no value out of bounds exists however it was made.
-Pure, callable from any thread.
+Owns the declaration of a key (file name, unit, bounds, description, whether it may change while the process runs) and
+its conversion to and from text. A configuration is a frozen dataclass with fields made by `key`; a change returns a new
+one. Values are always within bounds. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -19,15 +18,18 @@ from rmqpy.errors import ConfigError
 
 _KEY = "rmqpy.key"
 
-#: Default of maxConnections: ten thousand idle ones take 100 MB.
+#: The default of maxConnections: ten thousand idle connections take 100 MB.
 CONNECTIONS_MAX: Final = 10_000
-#: Value of httpPort: no HTTP at all.
+#: The value of httpPort that turns HTTP off.
 NO_HTTP: Final = -1
+#: The default of grpcServerPort, and the value that turns gRPC off.
+GRPC_PORT: Final = 8_081
+NO_GRPC: Final = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """The name of a field in the file, and the values it may have."""
+    """File name and allowed values of a field."""
 
     wire: str
     doc: str
@@ -36,11 +38,11 @@ class Key:
     high: int | None
     choices: tuple[str, ...]
     is_changeable: bool
-    #: The value is shown to nobody.
+    #: The value is never shown.
     is_secret: bool = False
 
 
-#: What is shown in the place of a secret.
+#: Shown instead of a secret.
 MASK: Final = "******"
 
 
@@ -56,9 +58,9 @@ def key(
     changeable: bool = False,
     secret: bool = False,
 ) -> Any:
-    """Declare a setting: a bool, an int from `low` to `high`, or a string, one of `choices` where there are any.
+    """Declare a setting: a bool, an int from `low` to `high`, or a string, limited to `choices` if there are any.
 
-    A callable `default` is asked when the configuration is made. A `secret` is never shown.
+    A callable `default` is evaluated when the configuration is made. A `secret` is never shown.
     """
     metadata = {_KEY: Key(wire, doc, unit, low, high, choices, changeable, secret)}
     if callable(default):
@@ -68,7 +70,7 @@ def key(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A configuration of any role: read from a file, changed while the process runs, written."""
+    """The configuration of a role: read from a file, changed while the process runs, written."""
 
     def __post_init__(self) -> None:
         for wire, (name, declaration) in self.declared().items():
@@ -85,24 +87,24 @@ class Settings:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
-        """A configuration from the entries of a file; what other roles declare is left alone.
+        """Return a configuration from the entries of a file. Keys of other roles are ignored.
 
         Raises `ConfigError` naming the key, the value and what was expected.
         """
         return cls(**cls._values(given))
 
     def change(self, given: Mapping[str, str]) -> Self:
-        """The same configuration with these keys set; keys of other roles are left alone.
+        """Return the configuration with these keys changed. Keys of other roles are ignored.
 
-        Raises `ConfigError` for a bad value, and for a key that may not change while the process runs.
+        Raises `ConfigError` for a bad value, and for a key that cannot change while the process runs.
         """
         for wire in given:
             if wire in self.declared() and not self.declared()[wire][1].is_changeable:
-                raise ConfigError(f"{wire} can only be set in the file: it takes effect at the next start")
+                raise ConfigError(f"{wire} can only be changed in the file, with a restart")
         return dataclasses.replace(self, **self._values(given))
 
     def write(self) -> dict[str, str]:
-        """Every key with its value as a file would hold it, but for secrets."""
+        """Return every key with its value as in a file, without secrets."""
         values = {wire: _text(getattr(self, name)) for wire, (name, _) in self.declared().items()}
         return {
             wire: MASK if value and self.declared()[wire][1].is_secret else value
@@ -110,10 +112,10 @@ class Settings:
         }
 
     def changed(self) -> str:
-        """Keys whose values are not the default ones, in one line for a log."""
+        """Return keys with values other than the default, in one line for a log."""
         usual = type(self)().write()
         found = (f"{wire}={value}" for wire, value in self.write().items() if value != usual[wire])
-        return ", ".join(found) or "all settings are the default ones"
+        return ", ".join(found) or "all settings have their defaults"
 
     @classmethod
     def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:
@@ -136,7 +138,7 @@ class LoadedConfig(NamedTuple, Generic[_Config]):
 
 
 def read_file(path: str | Path | None) -> dict[str, str]:
-    """The entries of a file; none without a path. Raises `ConfigError` when it cannot be read."""
+    """Return the entries of a file; empty without a path. Raises `ConfigError` if it cannot be read."""
     if path is None:
         return {}
     try:
@@ -146,17 +148,17 @@ def read_file(path: str | Path | None) -> dict[str, str]:
 
 
 class ProtectedKey(ConfigError):
-    """A key that administrators may not change online."""
+    """A change of a key that administrators may not change online."""
 
 
 def protects(listed: str, wire: str) -> bool:
-    """Whether a `configBlackList` keeps administrators from changing this key online."""
-    # Apache protects the last one whatever the list says.
+    """Whether a `configBlackList` protects this key from online changes."""
+    # Apache always protects the last one.
     return wire in (*(part.strip() for part in listed.split(";")), "rocketmqHome")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known key that a misspelt one was probably meant to be."""
+    """Return the known key that a misspelt one probably meant."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.8)
     return by_lower[close[0]] if close else None

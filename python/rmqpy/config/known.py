@@ -1,8 +1,8 @@
-"""Keys of Apache's `broker.conf` that this broker does not support, and what becomes of them.
+"""Unsupported keys of Apache's `broker.conf`: the harmless ones and the guarded ones.
 
-Owns two tables. `HARMLESS`: without the key the broker keeps every promise, so it starts and says so. Guarded: with
-another value than the listed ones the operator asked for something that would silently not happen, such as
-access control or a replica, so the broker refuses to start. No key is in two tables.
+Owns two tables. `HARMLESS`: the broker keeps every promise without the key, so it starts with a warning. Guarded: with
+another value than the accepted ones something that the operator asked for, such as access control or a replica, would
+silently be missing, so the broker refuses to start. No key is in both tables.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rmqpy.config import home
 from rmqpy.config.keys import nearest
 from rmqpy.errors import ConfigError
 
-_ENGINE = "threads, queues and buffers are sized by the engine"
+_ENGINE = "the engine sizes threads, queues and buffers"
 _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
-_RETENTION = "files are deleted one by one, and readers keep what they read from"
-_POP = "POP consumption is not supported yet"
-_TIMER = "timed messages wait in the file wheel, and one thread delivers them"
-_TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
-_SLAVES = "slaves are sent what they take, and roles do not change by themselves yet"
-_FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
+_RETENTION = "files are deleted one by one, except while they are read"
+_POP = "popped messages are revived by the timers, and their checkpoints are always records"
+_TIMER = "one thread delivers timed messages from the file wheel"
+_TRANSACTION = "the end of a transaction is stored with its message, and open transactions are kept in memory"
+_SLAVES = "slaves set the pace of replication, and roles do not change automatically yet"
+_FILTER = "SQL92 filters are evaluated when messages are read, without precomputed bits"
 _METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not supported"
 
@@ -63,14 +63,14 @@ _HARMLESS: Final = (
         redeleteHangedFileInterval deleteFileBatchMax cleanResourceInterval""",
     ),
     (
-        "the flush is bounded by time in both modes, see flushIntervalCommitLog",
+        "both modes flush by time, see flushIntervalCommitLog",
         """flushCommitLogTimed flushCommitLogLeastPages flushCommitLogThoroughInterval commitIntervalCommitLog
         commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
         fastFailIfNoBufferInStorePool syncFlushTimeout putMessageTimeout flushIntervalConsumeQueue
         flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
     ),
     (
-        "pulls take what they ask for, up to pullMessagesMax and pullBytesMax",
+        "pulls are bounded by pullMessagesMax and pullBytesMax",
         """maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk
         maxTransferCountOnMessageInDisk pullBatchMaxMessageCount litePullMessageEnable""",
     ),
@@ -88,11 +88,11 @@ _HARMLESS: Final = (
         storePathEpochFile storePathBrokerIdentity""",
     ),
     (
-        "a name server that does not know heartbeats of brokers is asked what it does know",
+        "support of broker heartbeats is detected",
         "compatibleWithOldNameSrv",
     ),
     (
-        "changes of a group are told to its members at once and expired members leave after channelExpiredTimeout",
+        "members are notified of changes immediately, and expire after channelExpiredTimeout",
         "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
     ),
     (
@@ -104,18 +104,16 @@ _HARMLESS: Final = (
         """enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
         bitMapLengthConsumeQueueExt mappedFileSizeConsumeQueueExt""",
     ),
-    ("messages that were returned are not filtered once more", "filterSupportRetry"),
+    ("returned messages are not filtered again", "filterSupportRetry"),
     ("filters of groups that left are kept in consumerFilter.json for a day", "filterDataCleanTimeSpan"),
-    ("SQL92 filters take the place of classes", "filterServerNums"),
+    ("SQL92 filters replace filter classes", "filterServerNums"),
     (
         _POP,
         """reviveInterval reviveMaxSlow reviveScanTime enablePopBufferMerge popCkStayBufferTime
-        popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize popPollingSize popPollingMapSize
-        maxPopPollingSize popFromRetryProbability enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1
-        popInflightMessageThreshold enablePopMessageThreshold popConsumerKVServiceInit popConsumerKVServiceEnable
-        enablePopBatchAck enablePopLog popResponseReturnActualRetryTopic useSeparateRetryQueue appendAckAsync
-        appendCkAsync popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent popFromRetryProbabilityForPriority
-        serverLoadBalancerEnable defaultPopShareQueueNum""",
+        popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize popPollingMapSize
+        popConsumerKVServiceInit popConsumerKVServiceEnable
+        enablePopBatchAck enablePopLog useSeparateRetryQueue appendAckAsync
+        appendCkAsync popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent popFromRetryProbabilityForPriority""",
     ),
     (
         _TIMER,
@@ -156,15 +154,15 @@ _HARMLESS: Final = (
         "the index is kept in its files",
         """indexFileWriteEnable indexFileReadEnable indexRocksDBEnable useSeparateStorePathForRocksdbCQ""",
     ),
-    ("the broker knows the file it was started with", "brokerConfigPath"),
-    ("names of topics may have 127 characters", "maxTopicLength"),
+    ("set on the command line with -c", "brokerConfigPath"),
+    ("topic names may have 127 characters", "maxTopicLength"),
     ("statistics of deleted topics and groups are dropped", "autoDeleteUnusedStats enableCleanExpiredOffset"),
 )
 
-#: Key to the reason why ignoring it does no harm.
+#: Key → the reason why ignoring it is harmless.
 HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
 
-#: Paths of old sample files; this broker derives them from the root.
+#: Paths in old sample files; this broker derives them from the root.
 DERIVED_PATHS: Final[Mapping[str, str]] = {
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
@@ -180,22 +178,21 @@ _OFF = ("false",)
 _NONE = ("",)
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
-    (_OFF, "whether this server's own connections are encrypted says tls.enable", "useTLS"),
-    (_OFF, "replies wait for a number of copies that is set: inSyncReplicas",
+    (_OFF, "use tls.enable for this server's own connections", "useTLS"),
+    (_OFF, "use inSyncReplicas for a fixed number of copies",
      "allAckInSyncStateSet enableAutoInSyncReplicas"),
-    (_OFF, "roles do not change by themselves yet", "enableControllerMode enableDLegerCommitLog"),
-    (_OFF, "locks of queues are given by one broker, not by most of those of its name", "lockInStrictMode"),
-    (_OFF, "a log is copied by a slave and in no other way", "duplicationEnable"),
+    (_OFF, "roles do not change automatically yet", "enableControllerMode enableDLegerCommitLog"),
+    (_OFF, "one broker grants queue locks, not a majority of its group", "lockInStrictMode"),
+    (_OFF, "only slaves copy a log", "duplicationEnable"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
     (("default",), "only Apache's default file layout is supported", "storeType"),
     (("v1",), "metadata is kept in JSON files", "configManagerVersion"),
     (_OFF, "metadata is kept in JSON files", "useSingleRocksDBForAllConfigs persistConsumerOffsetIncrementally"),
-    (_OFF, "the queue files would get another meaning", "enableConsumeQueueExt"),
-    (_OFF, "messages would not be dispatched to their queues", "enableLmq enableMultiDispatch"),
-    (_OFF, "consumers could not be refused", "rejectPullConsumerEnable"),
-    (("PULL",), "POP consumption is not supported yet", "defaultMessageRequestMode"),
-    (("0",), "sends cannot be refused until a time", "startAcceptSendRequestTimeStamp"),
-    (_NONE, "the commit log lies in one folder", "readOnlyCommitLogStorePaths"),
+    (_OFF, "the format of queue files would change", "enableConsumeQueueExt"),
+    (_OFF, "multi-dispatch is not supported", "enableLmq enableMultiDispatch"),
+    (_OFF, "pull consumers cannot be refused", "rejectPullConsumerEnable"),
+    (("0",), "a start time for sends is not supported", "startAcceptSendRequestTimeStamp"),
+    (_NONE, "the commit log is in one folder", "readOnlyCommitLogStorePaths"),
     (_NONE, "plug-ins are Java classes", "messageStorePlugIn"),
 )  # fmt: skip
 
@@ -210,7 +207,7 @@ def is_guarded(wire: str) -> bool:
 
 
 def refusal(wire: str, value: str) -> str | None:
-    """The reason why the broker must not start with this setting; None when it may."""
+    """Return the reason why the broker must not start with this setting, or None."""
     guard = _GUARDS.get(wire)
     if guard is None or value.strip().lower() in (safe.lower() for safe in guard.safe):
         return None
@@ -218,7 +215,7 @@ def refusal(wire: str, value: str) -> str | None:
 
 
 def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
-    """What to say of a key that has no effect; None where it is `served`. `root`: of the store."""
+    """Return the warning for a key without effect; None if it is `served`. `root`: of the store."""
     if wire in DERIVED_PATHS:
         derived = os.path.join(root, DERIVED_PATHS[wire])
         if os.path.abspath(home.expand(value)) == derived:
@@ -234,8 +231,8 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
 
 
 def refuse_unknown(given: Iterable[str], served: Set[str]) -> None:
-    """Raise `ConfigError` for keys of a command line that no broker knows. In a file they may be those of a release to
-    come, and are warned of; who types one means something here and now."""
+    """Raise `ConfigError` for unknown keys of a command line. In a file, which may belong to a newer release, they only
+    cause a warning; on a command line an effect is expected."""
     known = served | HARMLESS.keys() | DERIVED_PATHS.keys() | _GUARDS.keys()
     if unknown := [_unknown(wire, served) for wire in given if wire not in known]:
         raise ConfigError("; ".join(unknown))

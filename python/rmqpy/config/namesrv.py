@@ -1,7 +1,8 @@
-"""Configuration of the name server: the keys of `namesrv.conf` that it supports, and what becomes of the others."""
+"""Configuration of the name server: supported keys of `namesrv.conf`, and messages about the others."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,10 +18,11 @@ from rmqpy.config.keys import (
     protects,
     read_file,
 )
+from rmqpy.config.listeners import Listeners
 from rmqpy.config.server_tls import TlsConfig, with_file
 from rmqpy.errors import ConfigError
 
-#: Keys of Apache's name server that tune its threads and buffers: we have none of them.
+#: Keys of Apache's name server for its threads and buffers, which have no counterpart.
 HARMLESS: Final = frozenset(
     {
         "clientRequestThreadPoolNums",
@@ -46,16 +48,16 @@ HARMLESS: Final = frozenset(
         "writeBufferLowWaterMark",
     }
 )
-#: Switches that change what others rely on; on, they are refused.
+#: Switches that others rely on; refused when on.
 DANGEROUS: Final[Mapping[str, str]] = {
-    "clusterTest": "unknown topics are not looked up in another environment",
-    "enableControllerInNamesrv": "there is no controller in this name server",
+    "clusterTest": "lookup of unknown topics in another environment is not supported",
+    "enableControllerInNamesrv": "this name server has no controller",
 }
 
 
-#: What clients and tools ask to find brokers: GET_ROUTEINFO_BY_TOPIC and GET_BROKER_CLUSTER_INFO.
+#: Requests of clients and tools for brokers: GET_ROUTEINFO_BY_TOPIC and GET_BROKER_CLUSTER_INFO.
 ROUTE_CODES: Final = (105, 106)
-#: What brokers send: REGISTER_BROKER, UNREGISTER_BROKER, REGISTER_TOPIC_IN_NAMESRV, QUERY_DATA_VERSION,
+#: Requests of brokers: REGISTER_BROKER, UNREGISTER_BROKER, REGISTER_TOPIC_IN_NAMESRV, QUERY_DATA_VERSION,
 #: GET_BROKER_MEMBER_GROUP, BROKER_HEARTBEAT.
 REGISTRATION_CODES: Final = (103, 104, 217, 322, 901, 904)
 
@@ -67,24 +69,40 @@ def _in_home(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NameServerConfig(Settings):
-    """Addresses of the name server, what it remembers, and how it answers."""
+    """Addresses, files, and behaviour of the name server."""
 
     # Network.
-    listen_port: int = key("listenPort", 9876, "TCP port; 0 takes a free one.", low=0, high=65_535)
+    listen_port: int = key("listenPort", 9876, "TCP port; 0 picks a free port.", low=0, high=65_535)
     bind_address: str = key(
         "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
+    )
+    listeners_given: str = key(
+        "listeners",
+        "",
+        "Further addresses to listen on, each with a name, for clients that reach brokers by other addresses: "
+        "outer=0.0.0.0:30876;lan=10.0.0.5:9876. Apache's name server has no such key.",
+    )
+    advertised: str = key(
+        "advertisedAddresses",
+        "",
+        "Rules LISTENER FROM=TO, separated by semicolons, that replace broker addresses for clients of a listener; "
+        "the first match counts. FROM is host:port, a network, or *; TO is host:port, and may "
+        "contain {host}, {port}, {port+20000}, {broker}, {cluster}, {id}: outer 10.42.0.0/16=203.0.113.7:{port}. "
+        "Apache's has no such key.",
+        changeable=True,
     )
     http_port: int = key(
         "httpPort",
         NO_HTTP,
-        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 takes a free one, -1: off. Apache's has no such key.",
+        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 picks a free port, -1 turns HTTP off. "
+        "Apache's name server has no such key.",
         low=NO_HTTP,
         high=65_535,
     )
     idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
         120,
-        "A connection with no traffic for so long is closed.",
+        "Close connections without traffic for this long.",
         unit="seconds",
         low=1,
         high=86_400,
@@ -92,15 +110,15 @@ class NameServerConfig(Settings):
     connections_max: int = key(
         "maxConnections",
         CONNECTIONS_MAX,
-        "Connections at once; fewer where the system gives the process few descriptors, three quarters of which "
-        "connections may use. Apache's has no such key.",
+        "Maximum connections; fewer if they would need more than three quarters of the process's file descriptors. "
+        "Apache's name server has no such key.",
         low=1,
         high=1_000_000,
     )
     connections_per_address_max: int = key(
         "maxConnectionsPerAddress",
         0,
-        "Connections of one address at once, loopback excepted; 0: half of all. Apache's has no such key.",
+        "Maximum connections from one address, except loopback; 0: half of all. Apache's name server has no such key.",
         low=0,
         high=1_000_000,
     )
@@ -109,24 +127,24 @@ class NameServerConfig(Settings):
     kv_path: str = key(
         "kvConfigPath",
         lambda: _in_home("kvConfig.json"),
-        "Where the key-value configuration is kept; empty: in memory only.",
+        "File of the key-value configuration; empty: in memory only.",
     )
     store_path: str = key(
         "configStorePath",
         lambda: _in_home("namesrv.properties"),
-        "Where online changes of these settings are written; the file given at start, if one was.",
+        "File for online changes of these settings. Default: the file given at the start.",
     )
     protected: str = key(
         "configBlackList",
         "configBlackList;configStorePath;kvConfigPath",
-        "Keys that no administrator can change online.",
+        "Keys that administrators cannot change online.",
     )
 
     # Brokers.
     scan_interval_ms: int = key(
         "scanNotActiveBrokerInterval",
         5_000,
-        "How often brokers that were silent for too long are looked for.",
+        "Interval between checks for expired brokers.",
         unit="ms",
         low=10,
         high=120_000,
@@ -135,46 +153,44 @@ class NameServerConfig(Settings):
     tells_smallest: bool = key(
         "notifyMinBrokerIdChanged",
         False,
-        "Brokers that may act for their master are told when the smallest id of their group changes.",
+        "Notify brokers that may act for their master when the smallest id of their group changes.",
         changeable=True,
     )
     acting_master: bool = key(
         "supportActingMaster",
         False,
-        "The smallest slave of a group without master is shown as its master, for reading.",
+        "Show the slave with the smallest id as master, for reading, if a group has no master.",
         changeable=True,
     )
     deletes_missing_topics: bool = key(
         "deleteTopicWithBrokerRegistration",
         False,
-        "A registration also removes the topics it does not list.",
+        "A registration removes topics that it does not list.",
         changeable=True,
     )
     order_topics_to_brokers: bool = key(
         "returnOrderTopicConfigToBroker",
         True,
-        "Brokers that register are told the order topics.",
+        "Return the order topics to brokers that register.",
         changeable=True,
     )
 
     # Answers.
     order_topics_to_clients: bool = key(
-        "orderMessageEnable", False, "Routes of order topics name their queues.", changeable=True
+        "orderMessageEnable", False, "Include the queues of order topics in routes.", changeable=True
     )
-    lists_all_topics: bool = key(
-        "enableAllTopicList", True, "The list of all topics is given out.", changeable=True
-    )
-    lists_topics: bool = key("enableTopicList", True, "Other lists of topics are given out.", changeable=True)
+    lists_all_topics: bool = key("enableAllTopicList", True, "Serve the list of all topics.", changeable=True)
+    lists_topics: bool = key("enableTopicList", True, "Serve the other lists of topics.", changeable=True)
     waits_for_brokers: bool = key(
         "needWaitForService",
         False,
-        "Routes are refused at first, until brokers had time to register.",
+        "Refuse routes after the start until brokers had time to register.",
         changeable=True,
     )
     wait_seconds: int = key(
         "waitSecondsForService",
         45,
-        "How long routes are refused at most with needWaitForService.",
+        "Longest time that routes are refused with needWaitForService.",
         unit="seconds",
         low=0,
         high=3_600,
@@ -185,35 +201,41 @@ class NameServerConfig(Settings):
     auth_path: str = key(
         "authConfigPath",
         lambda: _in_home("auth"),
-        "The folder of users.json and acls.json, where access control is on.",
+        "Folder of users.json and acls.json for access control.",
     )
     registration_authentication: str = key(
         "registrationAuthenticationEnabled",
         "",
-        "Brokers register only with requests signed by a user who may Update the cluster, by their "
-        "innerClientAuthenticationCredentials. Empty: true where authenticationEnabled or aclEnable is. Apache's has "
-        "no such key.",
+        "Brokers must sign registrations as a user with the action Update on the cluster, see "
+        "innerClientAuthenticationCredentials. Empty: true if authenticationEnabled or aclEnable is. Apache's name "
+        "server has no such key.",
         choices=("", "true", "false"),
     )
     authenticates_routes: bool = key(
         "routeAuthenticationEnabled",
         False,
-        "With access control on, routes are told only to users who may use the topic, and the list of brokers to those "
-        "who may Get the cluster. Apache's has no such key.",
+        "With access control, return routes only to users of the topic, and the list of brokers only to users with "
+        "the action Get on the cluster. Apache's name server has no such key.",
     )
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self.listeners
         self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
         if self.http_port != NO_HTTP and self.tls.is_served:
-            # Read once, so that a mistake stops the start.
+            # Parsed once here, so that a mistake fails the start.
             _ = self.tls.http_suites
+
+    @cached_property
+    def listeners(self) -> Listeners:
+        """The further listeners and their rules."""
+        return Listeners.read(self.listeners_given, self.advertised)
 
     @property
     def authenticates_brokers(self) -> bool:
-        """Whether brokers sign what they register."""
+        """Whether brokers must sign registrations."""
         follows = self.access.authenticates or self.access.is_plain
         return self.registration_authentication == "true" or (
             not self.registration_authentication and follows
@@ -221,18 +243,18 @@ class NameServerConfig(Settings):
 
     @property
     def open_codes(self) -> Collection[int]:
-        """Codes of requests that access control leaves open."""
+        """Request codes that access control leaves open."""
         routes = () if self.authenticates_routes else ROUTE_CODES
         return frozenset((*routes, *(() if self.authenticates_brokers else REGISTRATION_CODES)))
 
     def change(self, given: Mapping[str, str]) -> Self:
-        """As `Settings.change`, for every key of the file."""
+        """Like `Settings.change`, for every key of the file."""
         return dataclasses.replace(
             super().change(given), access=self.access.change(given), tls=self.tls.change(given)
         )
 
     def protects(self, wire: str) -> bool:
-        """Whether an administrator may not change this key online."""
+        """Whether administrators may not change this key online."""
         return protects(self.protected, wire)
 
     def write(self) -> dict[str, str]:
@@ -241,8 +263,8 @@ class NameServerConfig(Settings):
 
 
 def for_standalone(given: Mapping[str, str]) -> dict[str, str]:
-    """Those entries for both servers of one process that its name server takes: all but where to listen, which each of
-    the two has its own of."""
+    """Of the entries for a process with both servers, return those for its name server: all but listen addresses,
+    which differ."""
     known = served() - {"listenPort", "bindAddress", "httpPort"}
     return {wire: value for wire, value in given.items() if wire in known}
 
@@ -252,8 +274,8 @@ def load(
 ) -> LoadedConfig[NameServerConfig]:
     """Read `namesrv.conf`; entries of `overrides` (wire names) win over the file.
 
-    Raises `ConfigError` for a file that cannot be read, a value out of bounds, an override that no name server knows,
-    and a setting that is dangerous to ignore.
+    Raises `ConfigError` for an unreadable file, a value out of bounds, an unknown override, and a setting that is
+    dangerous to ignore.
     """
     given = read_file(path)
     if path is not None:
@@ -267,12 +289,12 @@ def load(
 
 
 def served() -> set[str]:
-    """Every key that is supported."""
+    """Every supported key."""
     return {wire for kind in (NameServerConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
-    """A configuration from the entries served, a sentence for each of the others."""
+    """Return a configuration from the served entries, and a sentence for each of the others."""
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
@@ -286,7 +308,7 @@ def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
 
 
 def _homeless(given: Mapping[str, str]) -> list[str]:
-    """What is not kept because its file would be in a home folder, and the user has none."""
+    """Return warnings about files that are not kept because the user has no home folder."""
     if home.find() is not None:
         return []
     return [
@@ -301,6 +323,6 @@ def _homeless(given: Mapping[str, str]) -> list[str]:
 
 def _warning(wire: str, value: str, known: set[str]) -> str:
     if wire in HARMLESS:
-        return f"{wire}={value} is ignored: it has no counterpart here"
+        return f"{wire}={value} is ignored: not needed here"
     meant = nearest(wire, known)
     return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")

@@ -1,4 +1,4 @@
-"""Profiles: names for the clusters a user works with, in one file.
+"""Profiles: named clusters of a user, in one file.
 
 ::
 
@@ -12,8 +12,8 @@
 
 `tls = true` trusts the authorities of the system.
 
-Read only when a profile is asked for. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's folder
-for configuration.
+Read only if a profile is named. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's configuration
+folder.
 """
 
 import dataclasses
@@ -28,21 +28,21 @@ from rmqpy.errors import ConfigError
 
 
 class Profile(NamedTuple):
-    """Settings of a profile; None where it has none."""
+    """Settings of a profile; None if not set."""
 
     namesrv: str | None = None
-    #: Time that one answer may take, in seconds.
+    #: The request timeout in seconds.
     timeout: float | None = None
-    #: Of the topics and groups.
+    #: The namespace of topics and groups.
     namespace: str | None = None
-    #: The user that signs; the secret is not shown.
+    #: The user that signs requests; the secret is never shown.
     access_key: str | None = None
     secret_key: str | None = None
     tls: TLS | None = None
 
 
 def path() -> Path:
-    """Path of the file, whether it is there or not. Raises `ConfigError` for a user without a home folder."""
+    """Return the path of the file, which need not exist. Raises `ConfigError` for a user without a home folder."""
     if given := os.environ.get("RMQPY_PROFILES"):
         return Path(given)
     folder = os.environ.get("XDG_CONFIG_HOME") or home.folder("profiles.toml") / ".config"
@@ -50,7 +50,7 @@ def path() -> Path:
 
 
 def load() -> dict[str, Profile]:
-    """All profiles by name; none where there is no file. Raises `ConfigError` naming the file and what is wrong."""
+    """Return all profiles by name. Raises `ConfigError` naming the file and the mistake."""
     file = path()
     try:
         tables = tomllib.loads(text.decode(file.read_bytes())).get("profile", {})
@@ -59,37 +59,37 @@ def load() -> dict[str, Profile]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}") from error
     if not isinstance(tables, dict):
-        raise ConfigError(f"{file}: profiles are tables: [profile.NAME]")
+        raise ConfigError(f"{file}: a profile must be a table [profile.NAME]")
     return {name: _read(file, name, table) for name, table in tables.items()}
 
 
 def get(name: str) -> Profile:
-    """One profile. Raises `ConfigError` when there is none."""
+    """Return one profile. Raises `ConfigError` if it does not exist."""
     known = load()
     if name not in known:
         there = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"no profile {name!r} in {path()}: there are {there}")
+        raise ConfigError(f"no profile {name!r} in {path()}: known profiles: {there}")
     return known[name]
 
 
 def _read(file: Path, name: str, table: object) -> Profile:
     if not isinstance(table, dict):
-        raise ConfigError(f"{file}: profile.{name} is no table")
+        raise ConfigError(f"{file}: profile.{name} is not a table")
     if unknown := table.keys() - set(Profile._fields):
         raise ConfigError(f"{file}: profile.{name} has unknown keys: {', '.join(sorted(unknown))}")
     namesrv, timeout = table.get("namesrv"), table.get("timeout")
     if not isinstance(namesrv, str | None):
-        raise ConfigError(f"{file}: namesrv of profile.{name} must be text")
+        raise ConfigError(f"{file}: namesrv of profile.{name} must be a string")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise ConfigError(f"{file}: timeout of profile.{name} must be a number of seconds")
     namespace = table.get("namespace")
     if not isinstance(namespace, str | None):
-        raise ConfigError(f"{file}: namespace of profile.{name} must be text")
+        raise ConfigError(f"{file}: namespace of profile.{name} must be a string")
     access_key, secret_key = table.get("access_key"), table.get("secret_key")
     if not isinstance(access_key, str | None) or not isinstance(secret_key, str | None):
-        raise ConfigError(f"{file}: access_key and secret_key of profile.{name} must be text")
+        raise ConfigError(f"{file}: access_key and secret_key of profile.{name} must be strings")
     if bool(access_key) != bool(secret_key):
-        raise ConfigError(f"{file}: profile.{name} has one of access_key and secret_key alone")
+        raise ConfigError(f"{file}: profile.{name} must have both access_key and secret_key")
     return Profile(namesrv, timeout, namespace, access_key, secret_key, _tls(file, name, table.get("tls")))
 
 

@@ -1,7 +1,6 @@
-"""Java properties text: what `broker.conf` and `namesrv.conf` are written in.
+"""Java properties format, used by `broker.conf` and `namesrv.conf`.
 
-Owns the syntax and nothing else: comments, the three separators, escapes, continuation lines, the last of
-several equal keys wins. Pure functions, callable from any thread.
+Owns the syntax: comments, three separators, escapes, continuation lines; the last of equal keys wins. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
 
 
-#: Longest configuration that a request may bring; all keys of Apache's broker take 20 KiB.
+#: The largest configuration in a request; all keys of Apache's broker take 20 KiB.
 REQUEST_CHARS_MAX: Final = 256 << 10
 
 
 class PropertiesError(ValueError):
-    """The text is no properties text; `line` counts from 1."""
+    """Text that is not valid properties; `line` counts from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -28,7 +27,7 @@ class PropertiesError(ValueError):
 
 
 class Entry(NamedTuple):
-    """One `key=value` and where it stands: its first line, and the span of text it takes without its line end."""
+    """One `key=value`, its first line, and its span of text without the line end."""
 
     key: str
     value: str
@@ -38,28 +37,28 @@ class Entry(NamedTuple):
 
 
 def decode(data: bytes) -> str:
-    """File bytes as text: UTF-8 where it is valid, else Latin-1, which is what Java reads.
+    """Decode a file: as UTF-8 if valid, else as Latin-1, which Java reads.
 
-    Raises `ValueError` for what is neither, such as UTF-16: its keys would be unknown, and every setting a default.
+    Raises `ValueError` for other text, such as UTF-16: its keys would be unknown, and all settings defaults.
     """
     texts.check(data)
     return data.decode("utf-8-sig" if _is_utf8(data) else "latin-1")
 
 
 def parse(text: str) -> dict[str, str]:
-    """Keys and values; blanks around a value are dropped, as no setting means them."""
+    """Return keys and values, without blanks around values."""
     return {entry.key: entry.value.strip() for entry in entries(text)}
 
 
 def parse_request(text: str) -> dict[str, str]:
-    """The same for the body of a request, which keeps nobody waiting: one that is longer than any is refused."""
+    """The same for the body of a request, with a limit on its size so that it does not block others."""
     if len(text) > REQUEST_CHARS_MAX:
-        raise PropertiesError(1, f"{len(text)} characters, and at most {REQUEST_CHARS_MAX} are read")
+        raise PropertiesError(1, f"{len(text)} characters, at most {REQUEST_CHARS_MAX} are allowed")
     return parse(text)
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """Every entry in the order of the file, equal keys included."""
+    """Yield every entry in file order, including repeated keys."""
     position, number = 0, 1
     while position < len(text):
         start, first = position, number
@@ -82,14 +81,14 @@ def entries(text: str) -> Iterator[Entry]:
 
 
 def replace(data: bytes, changes: Mapping[str, str]) -> bytes:
-    """A file with these keys set: entries are rewritten in place, new ones appended, every other byte kept.
+    """Set keys in a file: existing entries are rewritten in place, new ones appended, other bytes kept.
 
-    Comments may have an encoding that is not ours. Raises `ValueError` for what `decode` refuses.
+    Comments may have another encoding. Raises `ValueError` like `decode`.
     """
     texts.check(data)
     mark = texts.BYTE_ORDER_MARK if data.startswith(texts.BYTE_ORDER_MARK) else b""
     is_utf8 = _is_utf8(data)
-    # One character for each byte, so that spans of the text are spans of the file.
+    # One character per byte, so that spans of the text are spans of the file.
     text = data[len(mark) :].decode("latin-1")
     lines = {key: _line_in(key, value, is_utf8=is_utf8) for key, value in changes.items()}
     found = {entry.key: entry for entry in entries(text)}
@@ -106,27 +105,21 @@ def replace(data: bytes, changes: Mapping[str, str]) -> bytes:
 
 
 def written(values: Mapping[str, str]) -> str:
-    """One line for each key, as `parse` reads it back."""
+    """Format one line for each key, as `parse` reads it."""
     return "".join(f"{line(key, value)}\n" for key, value in values.items())
 
 
 def line(key: str, value: str) -> str:
-    """One entry, escaped so that `parse` reads it back."""
+    """Format one entry, escaped for `parse`."""
     return f"{_escape(key, ' =:#!')}={_escape(value, '')}"
 
 
 def _line_in(key: str, value: str, *, is_utf8: bool) -> str:
-    """The bytes of an entry, each as one character: what `decode` reads back in a file of this encoding."""
+    """The bytes of an entry, each as one character, for a file with the encoding that `decode` found."""
     entry = line(key, value)
     if not is_utf8:
-        entry = "".join(char if char.isascii() else _escaped(char) for char in entry)
+        entry = "".join(char if char.isascii() else texts.escaped(char) for char in entry)
     return entry.encode("utf-8").decode("latin-1")
-
-
-def _escaped(char: str) -> str:
-    """A character as the escapes of its 16-bit units, which every encoding of the file leaves alone."""
-    units = char.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -138,7 +131,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _natural_line(text: str, start: int) -> tuple[str, int]:
-    """The line that begins at `start` without its end, and where the next one begins."""
+    """Return the line at `start` without its end, and the start of the next one."""
     end = start
     while end < len(text) and text[end] not in "\r\n":
         end += 1
@@ -189,7 +182,7 @@ def _unescape(text: str, number: int) -> str:
         else:
             out.append(_ESCAPES.get(escaped, escaped))
     joined = "".join(out)
-    # Characters beyond the 16-bit range are written as two escapes; join the halves.
+    # Characters beyond 16 bits are written as two escapes; join the halves.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,7 +1,7 @@
-"""TLS of a server: the `tls.*` keys, of the file `tls.properties` and of the server's own.
+"""TLS of a server: the `tls.*` keys of its file and of `tls.properties`.
 
-The original reads them from a file of their own, or as properties of the JVM. Here they may stand in broker.conf,
-namesrv.conf and on the command line as well; the nearer wins.
+Apache's broker reads them from a separate file or from JVM properties. Here they may also stand in broker.conf,
+namesrv.conf and on the command line, which win.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqpy.config.keys import Settings, key, read_file
 from rmqpy.config.tls import TLS
 from rmqpy.errors import ConfigError
 
-#: Where the original looks for the file.
+#: Apache's default path of the file.
 DEFAULT_FILE: Final = "/etc/rocketmq/tls.properties"
 _FILE: Final = "tls.config.file"
 _PREFIX: Final = "tls."
@@ -25,28 +25,28 @@ _PREFIX: Final = "tls."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TlsConfig(Settings):
-    """Certificates of a server, what it asks of clients, and how it connects to other servers itself."""
+    """Certificates of a server, its demands on clients, and its own connections to servers."""
 
     file: str = key(
-        _FILE, DEFAULT_FILE, "Where more of these keys stand, if the file is there; nearer ones win."
+        _FILE, DEFAULT_FILE, "File with more of these keys, if it exists; the server's own file wins."
     )
     mode: str = key(
         "tls.server.mode",
         "",
-        "Connections that begin with TLS are closed (disabled), served beside others (permissive), or the only ones "
-        "served (enforcing). Empty: enforcing where there is a certificate, else disabled; Apache's is permissive.",
+        "TLS connections are refused (disabled), accepted (permissive) or required (enforcing). Empty: enforcing if "
+        "there is a certificate, else disabled; Apache's default is permissive.",
         choices=("", "disabled", "permissive", "enforcing"),
     )
     is_test: bool = key(
         "tls.test.mode.enable",
         False,
-        "A certificate that nobody vouches for is made at the start, and this server's own requests trust anybody. "
-        "Apache's default is true.",
+        "Create a self-signed certificate at the start, and trust any server in this server's own requests. Apache's "
+        "default is true.",
     )
     client_auth: str = key(
         "tls.server.need.client.auth",
         "none",
-        "Whether clients show a certificate, which tls.server.trustCertPath vouches for; HTTP included.",
+        "Whether clients need a certificate signed by tls.server.trustCertPath; HTTP included.",
         choices=("none", "optional", "require"),
     )
     key_path: str = key("tls.server.keyPath", "", "The private key, PEM.")
@@ -54,14 +54,14 @@ class TlsConfig(Settings):
     cert_path: str = key(
         "tls.server.certPath",
         "",
-        "The certificate, PEM, with those between it and its authority. Read again when the file changes.",
+        "The certificate with intermediate certificates, PEM. Reloaded when the file changes.",
     )
     checks_clients: bool = key(
         "tls.server.authClient",
         True,
-        "A certificate that a client shows is always checked; here because Apache's default is false.",
+        "Client certificates are always checked; Apache's default is false.",
     )
-    trust_path: str = key("tls.server.trustCertPath", "", "Authorities of clients, PEM.")
+    trust_path: str = key("tls.server.trustCertPath", "", "CA certificates for client certificates, PEM.")
     protocols: str = key(
         "tls.protocols", "", "TLSv1.2, TLSv1.3, or both, separated by commas; empty: both. HTTP included."
     )
@@ -69,10 +69,10 @@ class TlsConfig(Settings):
         "tls.ciphers",
         "",
         "Ciphers by their names in Java, OpenSSL or rustls, separated by commas or colons, HTTP included; empty: all "
-        "that rustls has with ring. One that cannot be had stops the start.",
+        "of rustls with ring. An unsupported one fails the start.",
     )
     is_client: bool = key(
-        "tls.enable", False, "This server's own connections, to name servers and masters, are encrypted."
+        "tls.enable", False, "Encrypt this server's own connections, to name servers and masters."
     )
     client_key_path: str = key("tls.client.keyPath", "", "The private key of those connections, PEM.")
     client_key_password: str = key("tls.client.keyPassword", "", "The password of that key.", secret=True)
@@ -80,66 +80,66 @@ class TlsConfig(Settings):
     checks_servers: bool = key(
         "tls.client.authServer",
         True,
-        "Servers' certificates are checked, their names included. Apache's default is false.",
+        "Check servers' certificates, including their names. Apache's default is false.",
     )
     client_trust_path: str = key(
-        "tls.client.trustCertPath", "", "Authorities of other servers, PEM; empty: those of the system."
+        "tls.client.trustCertPath", "", "CA certificates for other servers, PEM; empty: those of the system."
     )
     client_server_name: str = key(
         "tls.client.serverName",
         "",
-        "The name that other servers' certificates are for, whatever their addresses. Apache's has no such key.",
+        "Name in other servers' certificates, if it is not their address. Apache's broker has no such key.",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # What cannot be had stops the start.
+        # An unsupported cipher or protocol fails the start.
         tls_suites(self.protocols, self.ciphers)
         if not self.checks_clients and self.client_auth != "none":
             raise ConfigError(
-                "tls.server.authClient=false: certificates of clients are always checked here; leave it out, or set "
+                "tls.server.authClient=false: client certificates are always checked; leave it out, or set "
                 "tls.server.need.client.auth=none"
             )
         if bool(self.key_path) != bool(self.cert_path):
-            raise ConfigError("tls.server.keyPath and tls.server.certPath go together")
+            raise ConfigError("tls.server.keyPath and tls.server.certPath must both be set")
         if self.mode in ("permissive", "enforcing") and not self.has_certificate:
             raise ConfigError(
-                f"tls.server.mode={self.mode}: there is no certificate; set tls.server.certPath and "
-                "tls.server.keyPath, or tls.test.mode.enable=true for one to try things out"
+                f"tls.server.mode={self.mode} needs a certificate: set tls.server.certPath and "
+                "tls.server.keyPath, or tls.test.mode.enable=true for a self-signed one"
             )
         if self.asks_clients and not self.trust_path:
             raise ConfigError(
-                f"tls.server.need.client.auth={self.client_auth}: nobody vouches for clients; set "
+                f"tls.server.need.client.auth={self.client_auth} needs CA certificates for clients: set "
                 "tls.server.trustCertPath"
             )
 
     @property
     def has_certificate(self) -> bool:
-        """Whether there is a certificate, or will be one."""
+        """Whether there is or will be a certificate."""
         return bool(self.cert_path) or self.is_test
 
     @property
     def is_served(self) -> bool:
-        """Whether connections may begin with TLS."""
+        """Whether TLS connections are accepted."""
         return self.has_certificate and self.mode != "disabled"
 
     @property
     def is_enforced(self) -> bool:
-        """Whether they must."""
+        """Whether TLS is required."""
         return self.is_served and self.mode in ("", "enforcing")
 
     @property
     def asks_clients(self) -> bool:
-        """Whether clients may show a certificate."""
+        """Whether clients may have a certificate."""
         return self.is_served and self.client_auth != "none"
 
     def native_client(self) -> ClientTls | None:
-        """The TLS of this server's own connections, as the native half takes it; None where they are not encrypted."""
+        """TLS of this server's own connections for the native module; None if they are not encrypted."""
         return self.client.native(protocols=self.protocols, ciphers=self.ciphers) if self.client else None
 
     @property
     def client(self) -> TLS | None:
-        """How this server's own connections are encrypted; None where they are not."""
+        """TLS of this server's own connections; None if they are not encrypted."""
         if not self.is_client:
             return None
         return TLS(
@@ -153,8 +153,8 @@ class TlsConfig(Settings):
 
     @property
     def http_suites(self) -> tuple[list[str], bool]:
-        """OpenSSL's names of the ciphers of TLS 1.2, and whether TLS 1.3 is spoken over HTTP: Python cannot choose
-        among the ciphers of that. Raises `ConfigError` where neither is left."""
+        """Return OpenSSL's names of the TLS 1.2 ciphers, and whether HTTP accepts TLS 1.3, whose ciphers Python cannot
+        choose. Raises `ConfigError` if neither is left."""
         suites = tls_suites(self.protocols, self.ciphers)
         of_12, of_13 = (
             [name for spoken, name in suites if spoken == each] for each in ("TLSv1.2", "TLSv1.3")
@@ -162,25 +162,23 @@ class TlsConfig(Settings):
         has_13 = {*of_13} == {name for _, name in tls_suites("TLSv1.3", "")}
         if not of_12 and not has_13:
             raise ConfigError(
-                f"tls.ciphers={self.ciphers}: over HTTP one cannot choose among the ciphers of TLSv1.3",
-                hint="name all of them, or one of TLSv1.2 beside; or set httpPort=-1",
+                f"tls.ciphers={self.ciphers}: ciphers of TLSv1.3 cannot be chosen for HTTP",
+                hint="name all of them, or add one of TLSv1.2, or set httpPort=-1",
             )
         return of_12, has_13
 
     @property
     def remarks(self) -> list[str]:
-        """What is to be said at the start."""
+        """Return warnings for the log of the start."""
         if self.is_test and self.is_served and not self.cert_path:
-            return [
-                "tls.test.mode.enable: nobody vouches for this server's certificate; it is made anew at each start"
-            ]
+            return ["tls.test.mode.enable: the certificate is self-signed, and created again at each start"]
         return []
 
 
 def with_file(given: Mapping[str, str]) -> dict[str, str]:
-    """Entries of a server's configuration, and below them those of `tls.config.file`.
+    """Return entries of a server's configuration, over those of `tls.config.file`.
 
-    Raises `ConfigError` where that file was named and cannot be read.
+    Raises `ConfigError` if a named file cannot be read.
     """
     named = given.get(_FILE)
     path = home.expand(named or DEFAULT_FILE)

@@ -1,7 +1,7 @@
-"""Configuration of the message store: the keys of `broker.conf` that decide what lies on the disk.
+"""Configuration of the message store: keys of `broker.conf` for its files and retention.
 
-Sizes of files are part of a folder: it remembers those of the log and of the queues, those of the index must equal the
-ones it was created with. Default and bounds of a number that the native store checks are taken from there.
+A folder keeps its file sizes: it remembers those of the log and the queues, and those of the index must not change.
+Defaults and bounds of numbers that the native store checks come from there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from rmqpy._native import store_settings
@@ -19,38 +20,45 @@ from rmqpy.errors import ConfigError
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
 MAPPING = "mapping"
-SPOOL = "spool"
+RING = "ring"
+WRITE_PATH: Final = "commitLogWritePath"
+RING_BYTES: Final = "commitLogRingBytes"
 
-#: A frame has 16 MiB at most; header and properties lie beside the body.
+#: The largest body: a frame has at most 16 MiB, with header and properties next to the body.
 BODY_BYTES_MAX: Final = 15 << 20
 _NUMBERS: Final = store_settings()
 _DELAY_LEVELS: Final = "messageDelayLevel"
-#: What a record has beside its body, and parts of a spool, each of which takes the largest record.
+#: The size of a record without its body, and the number of parts of the write ring, each of which must hold the
+#: largest record.
 _RECORD_HEAD_BYTES: Final = 64 << 10
-_SPOOL_PARTS: Final = 4
-#: Delay levels at least and at most; each is a queue.
-DELAY_LEVELS_MIN, DELAY_LEVELS_MAX = _NUMBERS[_DELAY_LEVELS][1:3]
+_RING_PARTS: Final = 4
+#: The minimum and maximum number of delay levels; each is a queue.
+DELAY_LEVELS_MIN: Final = _NUMBERS[_DELAY_LEVELS].low
+DELAY_LEVELS_MAX: Final = _NUMBERS[_DELAY_LEVELS].high
 _HOURS: Final = 24
 _DEFAULT_ROOT: Final = "~/store"
-#: Folders of log, queues and index below the root, where no others are named.
+#: The default folders of log, queues and index below the root.
 FOLDERS: Final = ("commitlog", "consumequeue", "index")
-#: The keys that name others.
+#: The keys for other folders.
 FOLDER_KEYS: Final = ("storePathCommitLog", "storePathConsumeQueue", "storePathIndex")
+#: Earlier names of a setting and of a value.
+_OLD_RING_BYTES: Final = "commitLogSpoolBytes"
+_OLD_RING: Final = "spool"
 _DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _number(wire: str, doc: str) -> Any:
     """Declare a number that the native store checks."""
-    default, low, high, unit = _NUMBERS[wire]
-    return key(wire, default, doc, unit=unit, low=low, high=high)
+    number = _NUMBERS[wire]
+    return key(wire, number.default, doc, unit=number.unit, low=number.low, high=number.high)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreConfig(Settings):
-    """Folder and sizes of the files, how durable an answered message is, and how long messages are kept."""
+    """Folders, file sizes, durability and retention."""
 
-    root: str = key("storePathRootDir", _DEFAULT_ROOT, "Folder of everything the broker keeps.")
+    root: str = key("storePathRootDir", _DEFAULT_ROOT, "Folder of all data of the broker.")
     log_path: str = key(
         FOLDER_KEYS[0],
         "",
@@ -67,51 +75,51 @@ class StoreConfig(Settings):
     flush: str = key(
         "flushDiskType",
         ASYNC_FLUSH,
-        "Whether a send is answered when the bytes are in the page cache or when they are on the disk.",
+        "When a send is acknowledged: SYNC_FLUSH once it is on disk, ASYNC_FLUSH before.",
         choices=(ASYNC_FLUSH, SYNC_FLUSH),
     )
     flush_interval_ms: int = _number(
         "flushIntervalCommitLog",
-        "How often ASYNC_FLUSH writes to the disk; nothing stays off it for longer than twice that. Apache's default "
+        "Interval between flushes of ASYNC_FLUSH; data is on disk after at most twice this time. Apache's default "
         "is 500.",
     )
     has_transient_pool: bool = key(
         "transientStorePoolEnable",
         False,
-        "ASYNC_FLUSH appends to a write buffer in the broker's memory; consumers see a message when it is on the disk. "
-        "SYNC_FLUSH does so without this key, unless syncFlushMapped is set; both keys together are refused.",
+        "ASYNC_FLUSH appends to a write buffer in memory; consumers see a message once it is on disk. SYNC_FLUSH "
+        "always does so unless syncFlushMapped is set; both keys together are refused.",
     )
     is_sync_mapped: bool = key(
         "syncFlushMapped",
         False,
-        "SYNC_FLUSH appends to a memory mapping of the file, as Apache's broker does, which takes longer.",
+        "SYNC_FLUSH appends to a memory mapping of the file, like Apache's broker, which is slower.",
     )
     log_write_path: str = key(
-        "commitLogWritePath",
+        WRITE_PATH,
         MAPPING,
-        "How ASYNC_FLUSH without transientStorePoolEnable writes the commit log: into a memory mapping of the file, or "
-        "into a spool, from which the flush writes it without the page cache.",
-        choices=(MAPPING, SPOOL),
+        "Write path of ASYNC_FLUSH without transientStorePoolEnable: a memory mapping of the file, or the write ring, "
+        "from which the flush bypasses the page cache.",
+        choices=(MAPPING, RING),
     )
-    spool_bytes: int = _number(
-        "commitLogSpoolBytes",
-        "Size of the spool. Messages in it are read from memory; a batch may take a quarter of it. Small ones are for "
-        "tests.",
+    ring_bytes: int = _number(
+        RING_BYTES,
+        "Size of the write ring. Its messages are read from memory; a batch may take a quarter of it. Small sizes are "
+        "for tests.",
     )
     segment_bytes: int = _number(
-        "mappedFileSizeCommitLog", "Size of one commit log file; small ones are for tests."
+        "mappedFileSizeCommitLog", "Size of one commit log file; small sizes are for tests."
     )
     queue_file_bytes: int = _number(
         "mappedFileSizeConsumeQueue",
         "Size of one consume queue file, rounded up to whole entries of 20 bytes.",
     )
-    is_indexed: bool = key("messageIndexEnable", True, "Whether messages can be found by key.")
+    is_indexed: bool = key("messageIndexEnable", True, "Index messages by key.")
     index_slots: int = _number("maxHashSlotNum", "Hash slots of one index file.")
     index_entries: int = _number("maxIndexNum", "Keys one index file holds.")
     in_memory_percent: int = _number(
         "accessMessageInMemoryMaxRatio",
-        "Share of the memory that is assumed to cache the newest messages. A new group starts at offset 0 of a queue "
-        "that lies completely within it; reads within the newest quarter of it do not go through the thread for cold "
+        "Percentage of memory assumed to cache the newest messages. A new group starts at offset 0 of a queue that "
+        "lies completely within it; reads within the newest quarter of it do not go through the thread for cold "
         "reads.",
     )
     message_bytes_max: int = key(
@@ -121,7 +129,7 @@ class StoreConfig(Settings):
     reserved_hours: int = key(
         "fileReservedTime",
         72,
-        "How long a file of the commit log is kept after its newest message was stored.",
+        "Time a commit log file is kept after its newest message was stored.",
         unit="hours",
         low=0,
         high=1_000_000,
@@ -136,7 +144,7 @@ class StoreConfig(Settings):
     expire_percent: int = key(
         "diskMaxUsedSpaceRatio",
         75,
-        "Share of the disk in use from which on expired files are deleted at any hour.",
+        "Disk usage from which expired files are deleted at any hour.",
         unit="percent",
         low=10,
         high=95,
@@ -145,20 +153,20 @@ class StoreConfig(Settings):
     deletes_by_force: bool = key(
         "cleanFileForciblyEnable",
         False,
-        "On a disk that is too full the oldest messages are deleted before they expire; Apache's default is true.",
+        "Delete the oldest messages before they expire if the disk is too full; Apache's default is true.",
         changeable=True,
     )
     deletes_waiting: bool = key(
         "deleteWaitingEnable",
         False,
-        "Expired files are deleted although delayed, timed or half messages in them still wait; those are counted in "
-        "rmqpy_undelivered_total. Otherwise such a file stays until they have been delivered.",
+        "Delete expired files even with undelivered delayed, timed or half messages, counted in "
+        "rmqpy_undelivered_total. Otherwise such files stay until these are delivered.",
         changeable=True,
     )
     force_percent: int = key(
         "diskSpaceCleanForciblyRatio",
         85,
-        "Share of the disk in use from which on cleanFileForciblyEnable takes effect.",
+        "Disk usage from which cleanFileForciblyEnable takes effect.",
         unit="percent",
         low=30,
         high=100,
@@ -167,8 +175,8 @@ class StoreConfig(Settings):
     full_percent: int = key(
         "diskSpaceWarningLevelRatio",
         90,
-        "Share of the disk in use from which on sends are refused; 100 turns this limit off. With any value, sends are "
-        "refused while less than 64 MiB are free. `rmqpy standalone` uses 100.",
+        "Disk usage from which sends are refused; 100 turns this limit off. Sends are always refused while less than "
+        "64 MiB are free. `rmqpy standalone` uses 100.",
         unit="percent",
         low=35,
         high=100,
@@ -178,36 +186,33 @@ class StoreConfig(Settings):
     delay_levels: str = key(
         _DELAY_LEVELS,
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "The delays that a message may ask for by number, from 1 on, in s, m, h or d; also ms, which Apache's broker "
-        "does not know.",
+        "Delay levels, numbered from 1, in s, m, h or d; also in ms, which Apache's broker does not support.",
     )
     delay_offsets_interval_ms: int = key(
         "flushDelayOffsetInterval",
         10_000,
-        "How often the progress of delayed delivery is saved; delayed messages delivered since then are delivered "
-        "again after a crash.",
+        "Interval between saves of the progress of delayed delivery; after a crash, later deliveries are repeated.",
         unit="ms",
         low=100,
     )
     has_timers: bool = key(
         "timerWheelEnable",
         True,
-        "Whether messages may name a time of delivery; without it such sends are refused, and what waits goes on "
-        "waiting.",
+        "Accept timed messages; otherwise such sends are refused, and stored ones keep waiting.",
     )
     timer_precision_ms: int = _number(
         "timerPrecisionMs",
         "Width of a slot of the timer wheel. Messages are delivered at the millisecond they name; Apache's broker "
         "delivers up to a slot later.",
     )
-    timer_delay_sec_max: int = _number("timerMaxDelaySec", "The longest wait that is accepted.")
+    timer_delay_sec_max: int = _number("timerMaxDelaySec", "Longest delay that is accepted.")
     timer_roll_window_slots: int = _number(
         "timerRollWindowSlot",
-        "A message that waits for longer than so many slots is stored again on the way; a window shorter than "
-        "fileReservedTime keeps it from expiring.",
+        "Slots after which a waiting message is stored again; a window shorter than fileReservedTime keeps it from "
+        "expiring.",
     )
     timer_log_file_bytes: int = _number(
-        "mappedFileSizeTimerLog", "Size of one timer log file; small ones are for tests."
+        "mappedFileSizeTimerLog", "Size of one timer log file; small sizes are for tests."
     )
     timer_save_interval_ms: int = key(
         "timerFlushIntervalMs",
@@ -222,15 +227,15 @@ class StoreConfig(Settings):
         super().__post_init__()
         if not (DELAY_LEVELS_MIN <= len(self.delays_ms) <= DELAY_LEVELS_MAX):
             bounds = f"from {DELAY_LEVELS_MIN} to {DELAY_LEVELS_MAX}"
-            raise ConfigError(f"{_DELAY_LEVELS}: there must be {bounds} levels")
+            raise ConfigError(f"{_DELAY_LEVELS}: must have {bounds} levels")
         if not self.delete_hours:
-            raise ConfigError("deleteWhen: there must be an hour")
+            raise ConfigError("deleteWhen must name an hour")
         if self.has_transient_pool and self.is_sync_mapped:
             raise ConfigError(
                 "transientStorePoolEnable and syncFlushMapped exclude each other: the log is appended to a write "
                 "buffer or to a memory mapping of the file"
             )
-        self._check_spool()
+        self._check_ring()
         self._check_folders()
 
     @property
@@ -244,22 +249,22 @@ class StoreConfig(Settings):
         return tuple(_hour(text) for text in self.delete_when.split(";") if text.strip())
 
     @property
-    def durability(self) -> Literal["memory", "page_cache", "page_cache_spooled", "disk", "disk_mapped"]:
-        """Durability of an answered message, as the native store names it."""
+    def durability(self) -> Literal["memory", "page_cache", "page_cache_ring", "disk", "disk_mapped"]:
+        """Durability of acknowledged messages, for the native store."""
         if self.flush == SYNC_FLUSH:
             return "disk_mapped" if self.is_sync_mapped else "disk"
         if self.has_transient_pool:
             return "memory"
-        return "page_cache_spooled" if self.log_write_path == SPOOL else "page_cache"
+        return "page_cache_ring" if self.log_write_path == RING else "page_cache"
 
     @property
     def folder(self) -> str:
-        """The root with `~` replaced. Raises `ConfigError` where the user has no home folder."""
+        """The root with `~` expanded. Raises `ConfigError` if the user has no home folder."""
         return _absolute(self.root)
 
     @property
     def named_folders(self) -> tuple[str | None, str | None, str | None]:
-        """Folders of log, queues and index that are named; None for those below the root."""
+        """Configured folders of log, queues and index; None for defaults below the root."""
         log, queues, index = (
             None if not path or _absolute(path) == os.path.join(self.folder, name) else _absolute(path)
             for path, name in zip((self.log_path, self.queue_path, self.index_path), FOLDERS, strict=True)
@@ -268,50 +273,66 @@ class StoreConfig(Settings):
 
     @property
     def folders(self) -> tuple[str, str, str]:
-        """Folders of log, queues and index, wherever they lie."""
+        """The actual folders of log, queues and index."""
         log, queues, index = (
             named or os.path.join(self.folder, name)
             for named, name in zip(self.named_folders, FOLDERS, strict=True)
         )
         return log, queues, index
 
-    def _check_spool(self) -> None:
-        if self.log_write_path != SPOOL:
+    def _check_ring(self) -> None:
+        if self.log_write_path != RING:
             return
         if self.flush == SYNC_FLUSH or self.has_transient_pool:
             raise ConfigError(
-                "commitLogWritePath=spool is for flushDiskType=ASYNC_FLUSH without transientStorePoolEnable, which "
-                "have a write path of their own"
+                "commitLogWritePath=ring needs flushDiskType=ASYNC_FLUSH without transientStorePoolEnable: "
+                "others have their own write path"
             )
-        needed = _SPOOL_PARTS * (self.message_bytes_max + _RECORD_HEAD_BYTES)
-        if self.spool_bytes < needed:
+        needed = _RING_PARTS * (self.message_bytes_max + _RECORD_HEAD_BYTES)
+        if self.ring_bytes < needed:
             raise ConfigError(
-                f"commitLogSpoolBytes={self.spool_bytes}: messages of maxMessageSize={self.message_bytes_max} "
+                f"commitLogRingBytes={self.ring_bytes}: messages of maxMessageSize={self.message_bytes_max} "
                 f"need {needed}"
             )
 
     def _check_folders(self) -> None:
-        """Each has files that the others would take for theirs."""
+        """Refuse folders that would mix files of different kinds."""
         if self.root == _DEFAULT_ROOT and home.find() is None:
-            # Refused by `folder` where it is used: a default that is replaced later harms nothing.
+            # `folder` refuses a missing home where it is used: a default that is replaced later harms nothing.
             return
         if "," in self.log_path:
-            raise ConfigError(
-                f"storePathCommitLog={self.log_path}: the commit log lies in one folder, not in several"
-            )
-        # What else there is in the root, an ancestor of which is none of ours.
+            raise ConfigError(f"storePathCommitLog={self.log_path}: the commit log must be in one folder")
+        # Other folders in the root may be named, but not its ancestors.
         taken = {name: os.path.join(self.folder, name) for name in ("config", "rmqpy")}
         for wire, folder in zip(FOLDER_KEYS, self.folders, strict=True):
             if "\n" in folder:
-                raise ConfigError(f"{wire}: the name of a folder has no line feed")
+                raise ConfigError(f"{wire}: a folder name must not contain a line feed")
             if _is_within(self.folder, folder):
-                raise ConfigError(f"{wire}={folder}: the root {self.folder} is not to lie in it")
+                raise ConfigError(f"{wire}={folder}: must not contain the root {self.folder}")
             for other, path in taken.items():
                 if _is_within(folder, path) or _is_within(path, folder):
-                    raise ConfigError(
-                        f"{wire}={folder}: {other} is at {path}, and each needs a folder of its own"
-                    )
+                    raise ConfigError(f"{wire}={folder}: {other} uses {path}; use separate folders")
             taken[wire] = folder
+
+
+#: Earlier names of settings.
+RENAMED: Final = frozenset({_OLD_RING_BYTES})
+
+
+def with_new_names(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the entries of a file with today's names of settings and values, and a sentence for each replaced one.
+
+    >>> with_new_names({"commitLogWritePath": "spool"})
+    ({'commitLogWritePath': 'ring'}, ['commitLogWritePath=spool is now called commitLogWritePath=ring'])
+    """
+    entries, sentences = dict(given), []
+    if (size := entries.pop(_OLD_RING_BYTES, None)) is not None:
+        sentences.append(f"{_OLD_RING_BYTES} is now called {RING_BYTES}")
+        entries.setdefault(RING_BYTES, size)
+    if entries.get(WRITE_PATH) == _OLD_RING:
+        sentences.append(f"{WRITE_PATH}={_OLD_RING} is now called {WRITE_PATH}={RING}")
+        entries[WRITE_PATH] = RING
+    return entries, sentences
 
 
 def _absolute(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Configuration of telemetry: the keys of `broker.conf` that say where figures go, beside the HTTP port."""
+"""Configuration of telemetry: keys of `broker.conf` for pushed metrics and their log."""
 
 from __future__ import annotations
 
@@ -11,25 +11,47 @@ from rmqpy.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TelemetryConfig(Settings):
-    """Where a broker sends its metrics, and how often."""
+    """Targets and intervals of pushed metrics."""
 
     otlp_endpoint: str = key(
         "otlpEndpoint",
         "",
-        "Base address of an OpenTelemetry collector, such as http://127.0.0.1:4318, that is sent the metrics of "
-        "/metrics by OTLP over HTTP; empty: none. Needs `pip install rmqpy[otel]`. Apache's broker has no such key.",
+        "Base URL of an OpenTelemetry collector, such as http://127.0.0.1:4318, for the metrics of /metrics by OTLP "
+        "over HTTP; empty: off. Needs `pip install rmqpy[otel]`. Apache's broker has no such key.",
     )
     otlp_interval_ms: int = key(
-        "otlpIntervalMs", 60_000, "It is sent them so often.", unit="ms", low=1_000, high=3_600_000
+        "otlpIntervalMs",
+        60_000,
+        "Interval between exports to the collector.",
+        unit="ms",
+        low=1_000,
+        high=3_600_000,
     )
     log_interval_ms: int = key(
         "metricsLogIntervalMs",
         0,
-        "Metrics are written to the log so often, by the logger `rmqpy.monitor.push`; 0: never. Apache's broker has no "
+        "Interval of metrics in the log, by the logger `rmqpy.monitor.push`; 0: off. Apache's broker has no "
         "such key.",
         unit="ms",
         low=0,
         high=3_600_000,
+    )
+
+    history_minutes: int = key(
+        "historyMinutes",
+        60,
+        "History in memory for the charts of the console: rates, lags, dead letters, disk, latency and replication, as "
+        "360 samples of each topic and group; 0: off. Apache's broker has no such key.",
+        unit="minutes",
+        low=0,
+        high=1_440,
+    )
+
+    alerts_file: str = key(
+        "alertsFile",
+        "",
+        "TOML file with alert rules and receivers, which this broker watches for the whole cluster; empty: none. Needs "
+        "namesrvAddr. Apache's broker has no such key.",
     )
 
     def __post_init__(self) -> None:
@@ -38,9 +60,7 @@ class TelemetryConfig(Settings):
             parts = urlsplit(self.otlp_endpoint)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(
-                    f"otlpEndpoint={self.otlp_endpoint} is no address of a collector, such as http://127.0.0.1:4318"
+                    f"otlpEndpoint={self.otlp_endpoint} is not the URL of a collector, such as http://127.0.0.1:4318"
                 )
         if 0 < self.log_interval_ms < 1_000:
-            raise ConfigError(
-                f"metricsLogIntervalMs={self.log_interval_ms} is below a second: 0, or 1000 and more"
-            )
+            raise ConfigError(f"metricsLogIntervalMs={self.log_interval_ms} must be 0, or at least 1000")

@@ -1,7 +1,6 @@
-"""Text files: their bytes as UTF-8, and a sentence with the place of whatever is something else.
+"""Text files: UTF-8 decoding with errors that name the line.
 
-A file in another encoding must never be read as an empty one, or its settings would silently be the defaults. Pure
-functions, callable from any thread.
+A file in another encoding must never read as empty, or its settings would silently be defaults. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
-#: What an editor puts in front of UTF-8; it is no part of the text.
+#: The mark that editors put in front of UTF-8, not part of the text.
 BYTE_ORDER_MARK: Final = codecs.BOM_UTF8
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -19,12 +18,12 @@ _WIDE_MARKS: Final = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-#: Control characters that no editor writes into a text; tabs, line ends and form feeds are left out.
+#: Control characters that do not occur in text: all but tabs, line ends and form feeds.
 _FOREIGN: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\f")
 
 
 def decode(content: bytes) -> str:
-    """The text of a file, without its byte-order mark. Raises `ValueError` where it is not UTF-8."""
+    """Return the text of a file without its byte-order mark. Raises `ValueError` if it is not UTF-8."""
     check(content)
     try:
         return content.decode("utf-8-sig")
@@ -35,11 +34,21 @@ def decode(content: bytes) -> str:
         ) from None
 
 
+def escaped(text: str) -> str:
+    """Return escapes like `\\u00e9` for the 16-bit units of a text, as JSON and Java properties have them.
+
+    >>> escaped("\u00e9\U0001f600")
+    '\\\\u00e9\\\\ud83d\\\\ude00'
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
 def check(content: bytes) -> None:
     """Raise `ValueError` for bytes that are not text in any encoding that extends ASCII."""
     for mark, name in _WIDE_MARKS:
         if content.startswith(mark):
-            raise ValueError(f"it is {name} text; save the file as UTF-8")
+            raise ValueError(f"the file is {name} text; save the file as UTF-8")
     if foreign := _FOREIGN.intersection(content):
         at = min(content.index(byte) for byte in foreign)
         reason = "UTF-16, or not text" if content[at] == 0 else "not text"

@@ -1,6 +1,6 @@
-"""TLS of a client: whom it trusts, and who it is.
+"""TLS of a client: trusted authorities and its own certificate.
 
-Frozen and comparable, as the rest of a client's configuration; the files are read when a client is made.
+Frozen and comparable, like the rest of a client's configuration; files are read when a client is made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OFF, _ON = frozenset({"", "0", "false", "no", "off"}), frozenset({"1", "true", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLS:
-    """How a client's connections are encrypted. Paths are those of PEM files.
+    """TLS of a client's connections. Paths are PEM files.
 
-    `ca`: the authorities that vouch for servers; those of this machine's system without. A server's certificate must be
-    for the name or address that it is called by, or for `server_name`, whatever its address, where that is given.
-    `cert` and `key`: the certificate of this client, for servers that ask for one, with the `password` of its key where
-    it has one. Without `verify` it talks to any server: whoever stands between can read and change everything.
+    `ca`: CA certificates that servers are checked against; those of the system by default. A server's certificate
+    must match its address, or `server_name` if given. `cert` and `key`: the certificate of this client, for servers
+    that ask for one, with the `password` of its key if it has one. Without `verify` any server is accepted: a man in
+    the middle can read and change everything.
 
     >>> TLS(ca="ca.pem").verify
     True
@@ -54,7 +54,7 @@ class TLS:
 
     @classmethod
     def of(cls, given: TLS | bool | None) -> TLS | None:
-        """What the `tls` argument stands for: True is TLS with the authorities of the system."""
+        """Return the meaning of the `tls` argument: True is TLS with the authorities of the system."""
         check_types(tls=(given, TLS | bool | None))
         if isinstance(given, TLS):
             return given
@@ -62,8 +62,8 @@ class TLS:
 
     @classmethod
     def from_env(cls) -> TLS | None:
-        """From `RMQPY_TLS`, `RMQPY_TLS_CA`, `RMQPY_TLS_CERT`, `RMQPY_TLS_KEY` and `RMQPY_TLS_SERVER_NAME`; None where
-        `RMQPY_TLS` is off, or not set and no other one is."""
+        """From `RMQPY_TLS`, `RMQPY_TLS_CA`, `RMQPY_TLS_CERT`, `RMQPY_TLS_KEY` and `RMQPY_TLS_SERVER_NAME`; None if
+        `RMQPY_TLS` is off, or none of them is set."""
         is_on = switch(os.environ.get("RMQPY_TLS", ""), "RMQPY_TLS") if "RMQPY_TLS" in os.environ else None
         given: dict[str, Any] = {
             name: os.environ.get(f"RMQPY_TLS_{name.upper()}") or None
@@ -74,11 +74,11 @@ class TLS:
         return cls(**given)
 
     def native(self, *, protocols: str = "", ciphers: str = "") -> ClientTls:
-        """As the native half takes it, with lists as `tls_suites` takes them. Raises `ConfigError` naming the file that
-        cannot be used."""
+        """As passed to the native module, with lists as in `tls_suites`. Raises `ConfigError` naming a file that cannot
+        be used."""
         trust = (_read("ca", self.ca) if self.ca else _system_authorities()) if self.verify else None
         certificate = _read("cert", self.cert) if self.cert else None
-        # Both may lie in one file.
+        # One file may hold both.
         key = _read("key", self.key or self.cert) if self.cert else None
         try:
             return ClientTls(
@@ -92,11 +92,11 @@ class TLS:
             )
         except ConfigError as error:
             files = ", ".join(path for path in (self.ca, self.cert, self.key) if path)
-            raise ConfigError(f"TLS cannot be used ({files or 'without files'}): {error}") from None
+            raise ConfigError(f"cannot set up TLS ({files or 'without files'}): {error}") from None
 
 
 def switch(text: str, name: str) -> bool:
-    """A switch as text. Raises `ConfigError` by its name."""
+    """Parse a switch. Raises `ConfigError` with its name."""
     lowered = text.strip().lower()
     if lowered not in _ON | _OFF:
         raise ConfigError(f"{name}={text}: must be true or false")
@@ -107,15 +107,15 @@ def _read(name: str, path: str | None) -> bytes:
     try:
         return Path(path or "").read_bytes()
     except OSError as error:
-        raise ConfigError(f"{name} of TLS cannot be read: {error}") from error
+        raise ConfigError(f"cannot read the {name} of TLS: {error}") from error
 
 
 def _system_authorities() -> bytes:
-    # Here, for it takes longer to import than most clients need to start.
+    # Imported here: the import takes longer than most clients need to start.
     import ssl
 
     paths = ssl.get_default_verify_paths()
     for candidate in (paths.cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"):
         if candidate and Path(candidate).is_file():
             return Path(candidate).read_bytes()
-    raise ConfigError("this system has no list of authorities", hint="name the file of yours: TLS(ca=…)")
+    raise ConfigError("this system has no CA certificates", hint="name a file: TLS(ca=…)")

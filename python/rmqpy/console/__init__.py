@@ -1,1 +1,1 @@
-"""The console: a JSON API and pages over the operations of Admin, served by the HTTP port of a server or on its own."""
+"""Web console: a JSON API and pages over the operations of Admin, on the HTTP port of a server or standalone."""

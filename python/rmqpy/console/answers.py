@@ -1,7 +1,6 @@
-"""One request of the API, from its checks to its answer.
+"""Handling of one API request: checks, arguments, work, response, audit.
 
-Owns the order: who may ask, the arguments, the work, and the line that a change leaves in the log. Everything that goes
-wrong is answered as JSON that names it and says what to do.
+A change leaves a line in the audit log. Every error becomes a JSON response with its text and a remedy.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from starlette.routing import Route
 
 from rmqpy import errors
 from rmqpy.admin.connection import Missing, note_missing
+from rmqpy.console.api.alerts import ALERTS
 from rmqpy.console.bodies import BODIES
 from rmqpy.console.endpoints import Endpoint, page_of
 from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, refusal
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 audit = logging.getLogger("rmqpy.console.audit")
 
-#: Seconds for one request of the API, and for the next event of a stream to be taken.
+#: Seconds for an API request, and for a client to take the next event of a stream.
 ANSWER_S: Final = 60.0
 EVENT_S: Final = 30.0
-#: Without an event for so long, something else is written.
+#: The longest pause of a stream; then a filler is written.
 PAUSE_S: Final = 10.0
-#: Streams of events at once, and those of one user or, without a login, of one address.
+#: The most event streams, and of one user or, without a login, one address.
 STREAMS_MAX: Final = 48
 STREAMS_PER_USER: Final = 16
-#: What begins the names of the cookies in which browsers keep the secrets of sessions.
+#: The prefix of session cookies.
 _COOKIE: Final = "rmqpy_session_"
 _NOT_IN_COOKIES: Final = re.compile(r"[^A-Za-z0-9.-]")
 _COOKIE_HOST_MAX: Final = 100
-#: Characters of an error in an answer, and of arguments, an outcome and a user in a line of the audit.
+#: The most characters of an error in a response, and of arguments, results and users in an audit line.
 ERROR_CHARS_MAX: Final = 1_000
 _AUDIT_CHARS_MAX: Final = 500
-#: Arguments that the line of a change leaves out: what messages hold is nobody's business there.
+#: Arguments omitted from audit lines: contents of messages.
 _UNLOGGED: Final = frozenset({"body", "properties", "find", "replace", "secret"})
 
 _STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
@@ -76,7 +76,7 @@ _STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
 
 
 class Stream:
-    """One stream of events that is open."""
+    """One open event stream."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self.end = end
@@ -96,7 +96,7 @@ class ApiRoute:
         }[endpoint.kind]
 
     def route(self) -> Route:
-        """As Starlette has it."""
+        """The Starlette route."""
         return Route(self._endpoint.path, self._checked, methods=[self._endpoint.method])
 
     async def _checked(self, request: Request) -> Response:
@@ -106,6 +106,7 @@ class ApiRoute:
         if visitor is None:
             return refused_as(LOGIN_NEEDED)
         BODIES.set(self._console.bodies_for(visitor))
+        ALERTS.set(self._console.alerts_for(visitor))
         extend_deadline(request, ANSWER_S)
         try:
             return await self._answer(request, visitor)
@@ -113,9 +114,7 @@ class ApiRoute:
             return failed(error)
         except Exception:
             log.exception("%s %s cannot be answered", self._endpoint.method, self._endpoint.path)
-            return json_response(
-                {"error": "the server failed", "hint": "its log says why", "kind": "Error"}, 500
-            )
+            return json_response({"error": "the server failed", "hint": "see its log", "kind": "Error"}, 500)
 
     async def _value(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
@@ -137,16 +136,16 @@ class ApiRoute:
         return json_response(to_json(page))
 
     async def _remembered(self, visitor: Visitor, arguments: dict[str, Any]) -> tuple[Any, Sequence[Missing]]:
-        """What the endpoint works out, and the brokers that had no part in it."""
+        """Run the endpoint. Returns its result, and the brokers without data."""
         endpoint, admin = self._endpoint, visitor.admin
 
         async def work() -> tuple[Any, Sequence[Missing]]:
-            # In a task of its own, and so in a context of its own.
+            # In a separate task, and so in a separate context.
             missing = note_missing()
             found = await endpoint.work(admin, **arguments)
             return found, list(dict.fromkeys(missing))
 
-        # Brokers show each user something else.
+        # Brokers return different data to each user.
         key = (visitor, endpoint.path, tuple(sorted(arguments.items())))
         found: tuple[Any, Sequence[Missing]] = await self._console.remembered(key, work)
         return found
@@ -155,7 +154,7 @@ class ApiRoute:
         arguments, _ = self._arguments(request)
         console = self._console
         if not console.has_place_for_stream(owner := owner_of(request, visitor)):
-            hint = "close some of the pages that show live figures"
+            hint = "close some pages with live data"
             mine = console.streams.of(owner)
             raise errors.FlowControl(
                 f"{mine} of your streams are open, and {len(console.streams)} of all", hint=hint
@@ -179,8 +178,10 @@ class ApiRoute:
                     extend_deadline(request, EVENT_S)
                     visitor.used = time.monotonic()
                     if await console.rights(visitor) != rights:
-                        raise errors.AuthError("the session has ended, or its user's rights are others now")
-                    # A peer that has gone is found out by writing to it.
+                        raise errors.AuthError(
+                            "the session has ended, or the rights of its user have changed"
+                        )
+                    # A write finds out whether the client has gone.
                     yield ": nothing new\n\n" if item is None else f"data: {_text(to_json(item))}\n\n"
         except errors.RocketMQError as error:
             yield f"event: failed\ndata: {_text(_described(error))}\n\n"
@@ -194,10 +195,10 @@ class ApiRoute:
             return await self._changed(arguments, peer_of(request, visitor.user), owner, visitor)
 
     async def _changed(
-        self, arguments: dict[str, Any], who: str, owner: Hashable, visitor: Visitor
+        self, arguments: dict[str, Any], sender: str, owner: Hashable, visitor: Visitor
     ) -> Response:
         endpoint = self._endpoint
-        told = {name: each for name, each in arguments.items() if name not in _UNLOGGED}
+        logged = {name: each for name, each in arguments.items() if name not in _UNLOGGED}
         outcome = "failed"
         try:
             async with self._console.queries.turn(owner):
@@ -210,7 +211,7 @@ class ApiRoute:
         finally:
             self._console.forget()
             named = endpoint.work.__name__
-            audit.info("change %s %s by %s: %s", named, brief(_text(to_json(told))), who, brief(outcome))
+            audit.info("change %s %s by %s: %s", named, brief(_text(to_json(logged))), sender, brief(outcome))
 
     def _arguments(self, request: Request) -> tuple[dict[str, Any], Any]:
         found = self._endpoint.read_path(request.path_params)
@@ -219,61 +220,59 @@ class ApiRoute:
 
 
 def refused(request: Request, console: Console, *, is_login: bool = False) -> Response | None:
-    """The answer to a request that may not pass, whoever has sent it. A login changes nothing in the cluster."""
+    """Return the response if the request may not pass. A login changes nothing in the cluster."""
     may_change = is_login or console.allow_changes
     no: Refusal | None = refusal(request.method, request.headers, host=console.host, allow_changes=may_change)
     return None if no is None else refused_as(no)
 
 
 def refused_as(no: Refusal) -> Response:
-    """The answer for a refusal."""
+    """The response for a refusal."""
     return json_response({"error": no.error, "hint": no.hint, "kind": "Refused"}, no.status)
 
 
 def session_of(request: Request) -> str | None:
-    """The secret of the session that a request belongs to."""
+    """The session secret of a request."""
     return request.cookies.get(cookie_of(request))
 
 
 def cookie_of(request: Request) -> str:
-    """The name of the cookie of a session: it carries the address, since browsers keep the cookies of a host for all of
-    its ports."""
+    """The name of the session cookie. It contains the address, since browsers send cookies of a host to all of its
+    ports."""
     host = request.headers.get("host", "").lower()
     return _COOKIE + _NOT_IN_COOKIES.sub("_", host[:_COOKIE_HOST_MAX])
 
 
 def owner_of(request: Request, visitor: Visitor) -> str:
-    """Whose share a request uses: its user's or, without a login, its address's."""
+    """The owner of a request for limits: its user or, without a login, its address."""
     if visitor.user is not None:
         return f"user {visitor.user}"
     return address_of(request)
 
 
 def address_of(request: Request) -> str:
-    """The peer of a request, as shares are counted."""
+    """The client address of a request for limits."""
     return peer_name(request.client.host) if request.client else ""
 
 
 def brief(text: str) -> str:
-    """A text as a line of the audit has it: cut where it is long."""
+    """A text for the audit log, shortened."""
     return text if len(text) <= _AUDIT_CHARS_MAX else f"{text[:_AUDIT_CHARS_MAX]}… ({len(text)} characters)"
 
 
 def peer_of(request: Request, user: str | None) -> str:
-    """Who has sent a request, for the audit."""
+    """The sender of a request, for the audit log."""
     peer = request.client
-    address = f"{peer.host}:{peer.port}" if peer else "an unknown peer"
+    address = f"{peer.host}:{peer.port}" if peer else "an unknown address"
     return address if user is None else f"{brief(json.dumps(user))} at {address}"
 
 
 def failed(error: errors.RocketMQError) -> Response:
-    """The answer for an error."""
     status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
     return json_response(_described(error), status)
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A value that is JSON already, as an answer."""
     return Response(_text(value).encode(), status, dict(API_HEADERS), media_type="application/json")
 
 
@@ -281,7 +280,7 @@ def _described(error: errors.RocketMQError) -> dict[str, Any]:
     text = str(error.args[0]) if error.args else type(error).__name__
     is_away = isinstance(error, errors.ConnectError | errors.RequestTimeout)
     hint = error.hint or (
-        "the checks of the overview say which servers are away, and what to do" if is_away else None
+        "the checks on the overview name unreachable servers, with advice" if is_away else None
     )
     if len(text) > ERROR_CHARS_MAX:
         text = f"{text[:ERROR_CHARS_MAX]}…"
@@ -289,12 +288,12 @@ def _described(error: errors.RocketMQError) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    # Half a surrogate pair, which a message may have, is written as an escape.
+    # A lone surrogate, which a message may contain, is written as an escape.
     return json.dumps(value, separators=(",", ":"))
 
 
 async def _with_pauses(items: AsyncIterator[Any]) -> AsyncGenerator[Any]:
-    """The items; None where there was no new one for a while."""
+    """Yield the items, and None after a while without one."""
     following: asyncio.Future[Any] | None = None
     try:
         while True:

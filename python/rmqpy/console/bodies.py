@@ -1,7 +1,7 @@
-"""Bodies of messages as a visitor may see them: whole, their form alone, or not at all.
+"""Visibility of message bodies: whole, masked or hidden.
 
-Super users see all; what others see is set where the console is started. Set for each request before it is worked on;
-`api/message_rows`, the one place where bodies are made into something that is shown, asks. Pure but for that.
+Super users see all; an option of the console sets what others see. Set for each request before it runs; only
+`api/message_rows`, which prepares bodies for display, reads it. Otherwise pure.
 """
 
 import json
@@ -13,20 +13,20 @@ from rmqpy.errors import AuthError
 
 
 class BodyView(StrEnum):
-    """How much of a body is shown."""
+    """How a body is shown."""
 
     SHOWN = "shown"
-    #: Its form: how long it is, where it has letters and digits, the names in JSON.
+    #: Its length, the positions of letters and digits, and names in JSON.
     MASKED = "masked"
     HIDDEN = "hidden"
 
 
-#: Of the request that is worked on.
+#: For the current request.
 BODIES: Final[ContextVar[BodyView]] = ContextVar("bodies", default=BodyView.SHOWN)
 
 
 def masked(text: str) -> str:
-    """The form of a text: letters are x, digits 0; names in JSON stay.
+    """Mask a text: letters become x, digits 0; names in JSON stay.
 
     >>> masked("Order 66, paid")
     'xxxxx 00, xxxx'
@@ -42,9 +42,9 @@ def masked(text: str) -> str:
 
 
 def require_bodies(what: str) -> None:
-    """Raise `AuthError` unless bodies are shown: `what` would tell what they hold."""
+    """Raise `AuthError` unless bodies are shown: `what` would reveal their contents."""
     if BODIES.get() is not BodyView.SHOWN:
-        raise AuthError(f"{what} is for those who may see bodies", hint="log in as a super user")
+        raise AuthError(f"{what} needs the right to see bodies", hint="log in as a super user")
 
 
 def _masked_json(value: Any) -> Any:

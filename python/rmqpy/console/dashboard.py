@@ -1,10 +1,12 @@
-"""The console on its own: a process that serves it for any cluster, Apache's included.
+"""Standalone console: a process that serves it for any cluster, including Apache's.
 
-Owns the HTTP server. Threads: one event loop, the one that called `start`.
+Owns the HTTP server. Threads: the event loop that called `start`.
 """
 
 from typing import Literal
 
+from rmqpy.alerts.rules import AlertConfig
+from rmqpy.alerts.watch import AlertWatch
 from rmqpy.config.addresses import HostPort, listening
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.mount import console
@@ -21,8 +23,9 @@ class Dashboard(Service):
         async with Dashboard(ClientConfig(namesrv="10.0.0.1:9876"), port=8082) as dashboard:
             print(f"http://{dashboard.address}/")
 
-    Port 0 takes a free one. At a host that other machines can connect to, and with `login` everywhere, it serves only
-    those who have logged in as a user of the cluster. `bodies`: what users that are no super users see of messages.
+    Port 0 picks a free one. On a host other than loopback, and with `login` everywhere, users must log in as a user
+    of the cluster. `bodies`: visibility of message bodies for users other than super users. `alerts`: rules and
+    receivers, watched while it serves.
     """
 
     def __init__(
@@ -34,26 +37,36 @@ class Dashboard(Service):
         allow_changes: bool = False,
         login: bool = False,
         bodies: Literal["shown", "masked", "hidden"] = "shown",
+        alerts: AlertConfig | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._bound: tuple[str, int] | None = None
+        self._alerts = None if alerts is None else AlertWatch(alerts, config)
         self._http = HttpServer(
-            {"/livez": _alive}, console(config, allow_changes=allow_changes, needs_login=login, bodies=bodies)
+            {"/livez": _alive},
+            console(
+                config, allow_changes=allow_changes, needs_login=login, bodies=bodies, alerts=self._alerts
+            ),
         )
 
     @property
     def address(self) -> str:
-        """`host:port`, where it listens once it has started."""
+        """`host:port` of its listener, once started."""
         return str(HostPort(*(self._bound or (self._host, self._port))))
 
     async def start(self) -> None:
-        """Listen. Raises `AddressError` for a port in use. No server is asked before somebody looks."""
+        """Listen. Raises `AddressError` for a port in use. Without alerts, servers are contacted only once a page is
+        opened."""
         with listening("--port", self._host, self._port):
             self._bound = self._http.start(await claim(self._host, self._port))
+        if self._alerts is not None:
+            self._alerts.start()
 
     async def stop(self) -> None:
         """Stop listening, close the connections. Idempotent."""
+        if self._alerts is not None:
+            await self._alerts.stop()
         await self._http.stop()
 
 

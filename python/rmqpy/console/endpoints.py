@@ -1,7 +1,7 @@
-"""Declarations of the API: a coroutine over an `AsyncAdmin` and where it is served. Routes and OpenAPI come of them.
+"""Declarations of API endpoints: a coroutine over an `AsyncAdmin` and its path, for routes and OpenAPI.
 
-Parameters of the coroutine are read from the path, where its template names them, otherwise from the query, or of
-changes from the body; their types check them. Pure.
+Parameters of the coroutine come from the path if its template names them, otherwise from the query, or for changes
+from the body; their types check them. Pure.
 """
 
 import functools
@@ -18,7 +18,7 @@ from rmqpy.console.schema import Between, fields_of, from_text, quoted, record_a
 from rmqpy.errors import ConfigError
 
 Method = Literal["GET", "POST", "DELETE"]
-#: A value; rows, which are filtered, sorted and paged; events without end; a change.
+#: A value; rows that are filtered, sorted and paged; an endless stream of events; a change.
 Kind = Literal["value", "rows", "events", "change"]
 
 PAGE_ROWS_MAX: Final = 500
@@ -27,7 +27,7 @@ _PAGES_MAX: Final = 1 << 31
 _IN_PATH: Final = re.compile(r"{(\w+)(?::path)?}")
 
 
-#: Adds to the rows of one page, given the arguments of the list, what would take too long for all.
+#: Completes the rows of one page, given the arguments of the list, with data too slow to get for all.
 Complete = Callable[..., Awaitable[list[Any]]]
 
 
@@ -35,16 +35,16 @@ class Page(NamedTuple):
     """One page of rows."""
 
     rows: list[Any]
-    #: Of all pages, once filtered.
+    #: The number over all pages, after filtering.
     total: int
     page: int
     size: int
-    #: Brokers whose part of the list is missing, since they are away.
+    #: Unreachable brokers, whose part of the list is missing.
     missing: list[Missing]
 
 
 class View(NamedTuple):
-    """The rows that are wanted."""
+    """Selection of rows."""
 
     filter: str | None
     sort: str | None
@@ -64,17 +64,17 @@ class Endpoint:
     path: str
     kind: Kind
     work: Callable[..., Any]
-    #: Field by which rows are sorted unless it is said; `-` before it turns the order round.
+    #: The default sort field; a leading `-` reverses the order.
     sort: str = ""
     complete: Complete | None = None
-    #: Whether a value may be some seconds old, as rows may.
+    #: Whether a value may be some seconds old, like rows.
     is_remembered: bool = False
-    #: Bytes of the body of a change.
+    #: The most bytes of the body of a change.
     body_bytes_max: int = SHORT_BYTES_MAX
 
     @property
     def summary(self) -> str:
-        """What it is for, in a sentence."""
+        """Its purpose in a sentence."""
         return " ".join((self.work.__doc__ or "").partition("\n\n")[0].split())
 
     @functools.cached_property
@@ -87,17 +87,17 @@ class Endpoint:
 
     @functools.cached_property
     def in_path(self) -> tuple[str, ...]:
-        """Parameters that stand in the path."""
+        """Parameters in the path."""
         return tuple(_IN_PATH.findall(self.path))
 
     @functools.cached_property
     def parameters(self) -> dict[str, Any]:
-        """The others, by name."""
+        """The other parameters, by name."""
         return {name: kind for name, kind in self.hints.items() if name not in (*self.in_path, "return")}
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """Of those that may be missing."""
+        """Those with defaults."""
         found = inspect.signature(self.work).parameters.values()
         return {each.name: each.default for each in found if each.default is not inspect.Parameter.empty}
 
@@ -111,14 +111,16 @@ class Endpoint:
         return {name: from_text(self.hints[name], given[name], name) for name in self.in_path}
 
     def read_query(self, given: Mapping[str, str]) -> tuple[dict[str, Any], View]:
-        """The arguments in a query. Raises `ConfigError` for what is unknown or missing."""
+        """The arguments in a query. Raises `ConfigError` for unknown or missing ones."""
         known = {**self.parameters, **(_VIEW if self.kind == "rows" else {})}
         for name in given:
             if name not in known:
                 meant = nearest(name, known)
                 raise ConfigError(
-                    f"there is no parameter {quoted(name)}",
-                    hint=f"did you mean {meant!r}?" if meant else f"there are {', '.join(known) or 'none'}",
+                    f"unknown parameter {quoted(name)}",
+                    hint=f"did you mean {meant!r}?"
+                    if meant
+                    else f"known parameters: {', '.join(known) or 'none'}",
                 )
         for name in self.parameters:
             if name not in given and name not in self.defaults:
@@ -131,7 +133,7 @@ class Endpoint:
         return arguments, self._view(given)
 
     def read_body(self, given: Any) -> dict[str, Any]:
-        """The arguments in the body of a change. Raises `ConfigError` for what is unknown or missing."""
+        """The arguments in the body of a change. Raises `ConfigError` for unknown or missing ones."""
         if not isinstance(given, dict):
             raise ConfigError("the body must be a JSON object")
         return record_arguments(self.parameters, self.defaults, given)
@@ -146,7 +148,7 @@ class Endpoint:
 
 
 def page_of(endpoint: Endpoint, rows: Sequence[Any], missing: Sequence[Missing], view: View) -> Page:
-    """The rows of a view: those with the text in any of their texts, sorted by a field. Raises `ConfigError`."""
+    """Select rows that contain the text, sorted by a field. Raises `ConfigError`."""
     chosen = list(rows)
     if view.filter:
         wanted = view.filter.casefold()
@@ -156,7 +158,7 @@ def page_of(endpoint: Endpoint, rows: Sequence[Any], missing: Sequence[Missing],
         name, descending = order.removeprefix("-"), order.startswith("-")
         shown = fields_of(endpoint.row)
         if name not in shown:
-            raise ConfigError(f"rows have no {quoted(name)}; they are sorted by {', '.join(shown)}")
+            raise ConfigError(f"cannot sort by {quoted(name)}; known fields:  {', '.join(shown)}")
         chosen.sort(key=lambda row: _sort_key(getattr(row, name)), reverse=descending)
     begin = (view.page - 1) * view.size
     return Page(chosen[begin : begin + view.size], len(chosen), view.page, view.size, list(missing))
@@ -167,7 +169,7 @@ def _texts(row: Any) -> list[str]:
 
 
 def _sort_key(value: Any) -> tuple[int, Any]:
-    """Numbers before texts, and None before both."""
+    """Numbers before texts, None before both."""
     if value is None:
         return (0, 0)
     if isinstance(value, bool | int | float):
@@ -179,22 +181,22 @@ Work = Callable[..., Any]
 
 
 def value(path: str, *, remembered: bool = False) -> Callable[[Work], Endpoint]:
-    """Something that is read."""
+    """Declare a value that is read."""
     return lambda work: Endpoint("GET", path, "value", work, is_remembered=remembered)
 
 
 def rows(path: str, sort: str, complete: Complete | None = None) -> Callable[[Work], Endpoint]:
-    """A list that is read, in pages."""
+    """Declare a list that is read in pages."""
     return lambda work: Endpoint("GET", path, "rows", work, sort, complete)
 
 
 def events(path: str) -> Callable[[Callable[..., AsyncIterator[Any]]], Endpoint]:
-    """An asynchronous iterator whose items are sent as they come."""
+    """Declare an asynchronous iterator whose items are streamed."""
     return lambda work: Endpoint("GET", path, "events", work)
 
 
 def change(
     method: Literal["POST", "DELETE"], path: str, *, body_bytes_max: int = SHORT_BYTES_MAX
 ) -> Callable[[Work], Endpoint]:
-    """Something that is changed."""
+    """Declare a change."""
     return lambda work: Endpoint(method, path, "change", work, body_bytes_max=body_bytes_max)

@@ -1,7 +1,7 @@
-"""Rules for requests of the console: from where they may come, and what a browser may do with the answers.
+"""Access rules of the console: origin of requests, and browser policies for responses.
 
-Owns the rules: a client that is not on this machine logs in; a browser that another site has sent is refused, see
-`monitor/origin`; a change needs a header that no other site can send. Pure.
+Owns the rules: remote clients log in; cross-site requests of browsers are refused, see `monitor/origin`; a change
+needs a header that no other site can send. Pure.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Final
 
 from rmqpy.monitor.origin import Refusal, foreign
 
-#: A change has this header, which a page of another origin may not send unless we allowed it to, and we never do.
+#: The header of changes. A page of another origin may send it only with our permission, which is never granted.
 CHANGE_HEADER: Final = "X-Rmqpy-Console"
 CHANGE_VALUE: Final = "change"
 
-#: Everything comes from here; nothing is put into a page as markup; no other site shows it in a frame.
+#: Everything comes from this origin; no inline markup; no frames of other sites.
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -24,7 +24,7 @@ PAGE_HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-#: Of an answer of the API: nothing of it is kept, or run.
+#: For API responses: not cached, not executed.
 API_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -35,16 +35,16 @@ API_HEADERS: Final[Mapping[str, str]] = {
 _SAFE: Final = frozenset({"GET", "HEAD"})
 
 
-#: The answer to somebody who has to say who they are.
+#: The response without a login.
 LOGIN_NEEDED: Final = Refusal(
     HTTPStatus.UNAUTHORIZED,
     "log in first",
-    "with a user of the cluster's access control, and its secret; rmqpy acl user create makes one",
+    "use a user of the cluster's access control and its secret; create one with rmqpy acl user create",
 )
 
 
 def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes: bool) -> Refusal | None:
-    """Why this request is refused, whoever has sent it; None where it may pass. `host` is the address listened on."""
+    """Return the reason to refuse this request regardless of its user, or None. `host` is the listen address."""
     if (no := foreign(headers, host=host)) is not None:
         return no
     if method in _SAFE:
@@ -52,8 +52,8 @@ def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes
     if not allow_changes:
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            "the console only reads: changes are not allowed",
-            "start it with --allow-changes, a broker with httpAllowChanges=true; or use the command line",
+            "the console is read-only",
+            "allow changes with --allow-changes, on a broker with httpAllowChanges=true; or use the command line",
         )
     if headers.get(CHANGE_HEADER.lower()) != CHANGE_VALUE:
         return Refusal(
@@ -64,7 +64,7 @@ def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return Refusal(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "a change is described in JSON",
+            "a change needs a JSON body",
             "send Content-Type: application/json",
         )
     return None

@@ -1,7 +1,7 @@
-"""Logging in and out over HTTP: a user of the cluster's access control gets a session, which a cookie keeps.
+"""Login and logout over HTTP: a session in a cookie, for a user of the cluster's access control.
 
-The cookie is sent to this console alone, by its own pages alone, and no script reads it. Each login leaves a line in
-the audit, wrong ones too. Threads: that of HTTP alone.
+The cookie is sent only to this console by its own pages, and scripts cannot read it. The audit log records each login,
+failed ones too. Threads: only that of HTTP.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def log_in(console: Console) -> Answer:
                     raise ConfigError("the body must be a JSON object")
                 given = record_arguments(_FIELDS, {}, body)
             user = given["user"]
-            # What a login may take of the port is little before its body has come.
+            # Before its body has arrived, a login uses little of the port's limits.
             extend_deadline(request, ANSWER_S)
             token, visitor = await console.sessions.log_in(
                 given["user"], given["secret"], peer=address_of(request)

@@ -1,4 +1,4 @@
-"""The console as servers mount it: imported when they start; the rest waits for the first connection."""
+"""Mount point of the console, imported when servers start; the rest is imported at the first connection."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rmqpy.alerts.watch import AlertWatch
     from rmqpy.config.client import ClientConfig
     from rmqpy.console.site import Console
 
 
 def console(
-    cluster: ClientConfig | Sequence[str], *, allow_changes: bool, needs_login: bool, bodies: str
+    cluster: ClientConfig | Sequence[str],
+    *,
+    allow_changes: bool,
+    needs_login: bool,
+    bodies: str,
+    alerts: AlertWatch | None = None,
 ) -> Callable[[str], Console]:
-    """The console of a cluster, by a configuration of clients or by its name servers, for an HTTP server. Off loopback
-    it needs a login whatever is said here. `bodies`: what users that are no super users see of them."""
+    """Return the console of a cluster, given a client configuration or name servers, for an HTTP server. Beyond
+    loopback it always needs a login. `bodies`: visibility of message bodies for users other than super users."""
 
     def load(host: str) -> Console:
         from rmqpy.config.client import ClientConfig
@@ -23,7 +29,12 @@ def console(
 
         config = cluster if isinstance(cluster, ClientConfig) else ClientConfig(namesrv=cluster)
         return Console(
-            config, host=host, allow_changes=allow_changes, needs_login=needs_login, bodies=BodyView(bodies)
+            config,
+            host=host,
+            allow_changes=allow_changes,
+            needs_login=needs_login,
+            bodies=BodyView(bodies),
+            alerts=alerts,
         )
 
     return load

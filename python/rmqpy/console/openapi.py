@@ -1,4 +1,4 @@
-"""The OpenAPI document of the console's API, made of the declarations that its routes are made of. Pure."""
+"""OpenAPI document of the console's API, generated from the declarations of its routes. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from rmqpy.console.schema import Json, Schemas, schema_of
 
 _ERROR: Json = {
     "type": "object",
-    "description": "Why there is no answer.",
+    "description": "The error.",
     "properties": {
-        "error": {"type": "string", "description": "What is wrong, in a sentence."},
-        "hint": {"type": ["string", "null"], "description": "What to do about it."},
+        "error": {"type": "string", "description": "The problem, in a sentence."},
+        "hint": {"type": ["string", "null"], "description": "The remedy."},
         "kind": {"type": "string", "description": "The class of the error, as in rmqpy.errors."},
     },
     "required": ["error", "hint", "kind"],
@@ -32,7 +32,7 @@ def document(endpoints: Sequence[Endpoint]) -> Json:
         "info": {
             "title": "rmqpy console",
             "version": __version__,
-            "description": "The operations of rmqpy.Admin as JSON. Changes are refused unless they are allowed at the "
+            "description": "The operations of rmqpy.Admin as JSON. Changes must be allowed at the "
             f"start, and need the header {CHANGE_HEADER}.",
         },
         "servers": [{"url": "/api/v1"}],
@@ -100,12 +100,12 @@ def _page(row: Json) -> Json:
 
 
 def _view(endpoint: Endpoint) -> list[Json]:
-    sort = f"A field of the rows, - before it for the largest first; {endpoint.sort} unless it is said."
+    sort = f"A field of the rows, with - for descending order. Default: {endpoint.sort}."
     described: list[tuple[str, str, Any]] = [
-        ("filter", "A text that any text of a row has.", {"type": "string"}),
+        ("filter", "A text that a row must contain.", {"type": "string"}),
         ("sort", sort, {"type": "string"}),
-        ("page", "The first is 1.", {"type": "integer", "minimum": 1}),
-        ("size", "Rows of a page.", {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX}),
+        ("page", "Page number, from 1.", {"type": "integer", "minimum": 1}),
+        ("size", "Rows per page.", {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX}),
     ]
     return [
         {"name": name, "in": "query", "description": text, "schema": schema}

@@ -1,7 +1,7 @@
-"""Bodies of requests of the API: read within a bound of bytes, of time, and of what they make of memory.
+"""Reading of API request bodies, bounded in bytes, time and memory of the parsed value.
 
-A short one is read as it comes. A longer one, which a message may need, is read in a turn, so that peers that send
-them together do not fill the memory together. Threads: that of HTTP alone.
+A short body is read immediately. Longer ones, with messages, are read one after the other, so that concurrent
+requests do not exhaust memory. Threads: only that of HTTP.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from rmqpy.console.turns import Turns
 from rmqpy.errors import ConfigError
 
-#: Bytes of the body of a login, and of a change; of one with messages, which are 4 MiB at most, as JSON has them.
+#: The most bytes of a login, of a change, and of a change with messages, which have at most 4 MiB, as JSON.
 LOGIN_BYTES_MAX: Final = 16 << 10
 SHORT_BYTES_MAX: Final = 64 << 10
 LONG_BYTES_MAX: Final = 8 << 20
-#: Bytes besides what stands between quotation marks: each may make an object of a hundred bytes.
+#: The most bytes outside quotation marks: each may create an object of a hundred bytes.
 FRAME_BYTES_MAX: Final = 64 << 10
-#: Long bodies at once, and the seconds in which one must arrive.
+#: Concurrent long bodies, and seconds in which one must arrive.
 LONG_MAX: Final = 4
 LONG_S: Final = 20.0
 
@@ -33,8 +33,8 @@ _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 async def read_body(
     request: Request, bytes_max: int, turns: Turns | None = None, owner: Hashable = None
 ) -> AsyncIterator[Any]:
-    """The JSON of a request. What is longer than a short one has a turn of its owner as long as it is used. Raises
-    `ConfigError` for a body that is not valid JSON, or is too long."""
+    """Parse the JSON of a request. A long body holds its owner's turn while it is used. Raises `ConfigError` for a
+    body that is too long or not valid JSON."""
     body = bytearray()
     async with AsyncExitStack() as stack:
         try:
@@ -42,7 +42,7 @@ async def read_body(
                 unread = LONG_BYTES_MAX
                 async for piece in request.stream():
                     if len(body) > bytes_max:
-                        # Read and forgotten: a peer that is still sending would not see the answer.
+                        # Read and dropped: a client that is still sending would not see the response.
                         unread -= len(piece)
                         if unread < 0:
                             break
@@ -52,7 +52,7 @@ async def read_body(
                         await stack.enter_async_context(turns.turn(owner))
                         timeout.reschedule(asyncio.get_running_loop().time() + LONG_S)
         except ClientDisconnect:
-            raise ConfigError("the body ends early") from None
+            raise ConfigError("the body is incomplete") from None
         except TimeoutError:
             raise ConfigError(f"the body did not arrive within {LONG_S:g} s") from None
         if len(body) > bytes_max:
@@ -64,7 +64,7 @@ async def read_body(
 
 def _parsed(body: bytearray) -> Any:
     if len(_TEXT.sub(b"", body)) > FRAME_BYTES_MAX:
-        raise ConfigError(f"the body has more than {FRAME_BYTES_MAX} bytes besides texts")
+        raise ConfigError(f"the body has more than {FRAME_BYTES_MAX} bytes outside strings")
     try:
         return json.loads(body or b"{}")
     except (ValueError, RecursionError):

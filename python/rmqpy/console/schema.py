@@ -1,6 +1,6 @@
-"""Values of the API: as JSON, read from JSON or from the text of a query, and described for OpenAPI.
+"""Values of the API: to and from JSON, from query text, and described for OpenAPI.
 
-One declaration serves all: the types of Python. Pure.
+Python's types are the only declaration. Pure.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _NOUNS: Final[Mapping[type, str]] = {
     float: "a number",
     bool: "true or false",
 }
-#: Characters of a given value or name that an error quotes.
+#: The most characters of a value or name that an error quotes.
 _QUOTED_MAX: Final = 80
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -55,7 +55,7 @@ class Chars(NamedTuple):
 
 
 def quoted(value: object) -> str:
-    """A value as an error quotes it: what is long is cut, so that an answer is never as large as the request."""
+    """A value for an error, shortened so that a response is never as large as the request."""
     return _QUOTES.repr(value)
 
 
@@ -64,7 +64,7 @@ def _cut(name: str) -> str:
 
 
 def fields_of(kind: type) -> dict[str, Any]:
-    """Names and types of what an object shows: its fields, then its properties."""
+    """Names and types of an object's members: fields, then properties."""
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {each.name: hints[each.name] for each in dataclasses.fields(kind)}
@@ -78,7 +78,7 @@ def fields_of(kind: type) -> dict[str, Any]:
 
 
 def to_json(value: object) -> Any:
-    """A value as JSON has it; times are ISO 8601 in UTC."""
+    """A value for JSON; times are ISO 8601 in UTC."""
     match value:
         case None | bool() | str():
             return value
@@ -103,7 +103,7 @@ def is_record(kind: Any) -> bool:
 
 
 def schema_of(kind: Any, schemas: Schemas) -> Json:
-    """The JSON schema of a type; those of objects are collected in `schemas`, by name."""
+    """The JSON schema of a type; schemas of objects are collected in `schemas`, by name."""
     if kind in (None, type(None)):
         return {"type": "null"}
     if found := _PLAIN.get(kind) if kind.__hash__ else None:
@@ -151,7 +151,7 @@ def _bounds(given: Sequence[object]) -> Json:
 
 
 def from_text(kind: Any, text: str, name: str) -> Any:
-    """A value of a query or a path. Raises `ConfigError` naming it."""
+    """Parse a value of a query or path. Raises `ConfigError` naming it."""
     bare, bounds = _bare(kind)
     if bare is bool:
         if text.lower() not in _TRUTHS:
@@ -168,7 +168,7 @@ def from_text(kind: Any, text: str, name: str) -> Any:
 
 
 def from_json(kind: Any, value: Any, name: str) -> Any:
-    """A value of a body. Raises `ConfigError` naming it."""
+    """Parse a value of a body. Raises `ConfigError` naming it."""
     bare, bounds = _bare(kind)
     origin, inner = get_origin(bare), get_args(bare)
     if value is None and bare is not kind and type(None) in _alternatives(kind):
@@ -205,10 +205,12 @@ def from_json(kind: Any, value: Any, name: str) -> Any:
 def record_arguments(
     hints: Mapping[str, Any], defaults: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
-    """The fields that an object has, checked; what has a default may be missing."""
+    """The checked fields of an object; those with a default may be missing."""
     for name in given:
         if name not in hints:
-            raise ConfigError(f"there is no {prefix}{_cut(name)}; there are {', '.join(hints) or 'none'}")
+            raise ConfigError(
+                f"unknown field {prefix}{_cut(name)}; known fields: {', '.join(hints) or 'none'}"
+            )
     missing = [name for name in hints if name not in given and name not in defaults]
     if missing:
         raise ConfigError(f"{prefix}{missing[0]} is missing")
@@ -240,11 +242,11 @@ def _checked(value: Any, bounds: Sequence[object], name: str) -> Any:
 def _check_size(size: int, bounds: Sequence[object], name: str, unit: str) -> None:
     for each in bounds:
         if isinstance(each, Chars) and size > each.most:
-            raise ConfigError(f"{name} has {size} {unit}, and {each.most} are the most")
+            raise ConfigError(f"{name} has {size} {unit}, at most {each.most} are allowed")
 
 
 def _moment(value: Any, name: str) -> datetime:
-    """A time as ISO 8601, in UTC where it names no zone; or in ms since the epoch."""
+    """Parse a time: ISO 8601, in UTC without a zone, or ms since the epoch."""
     try:
         if isinstance(value, int) or (isinstance(value, str) and value.isascii() and value.isdigit()):
             return datetime.fromtimestamp(int(value) / 1_000, UTC)

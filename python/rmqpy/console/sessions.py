@@ -1,8 +1,8 @@
-"""Logins: who looks at the console, and over which connections they ask the cluster.
+"""Login sessions: the user of each visitor, and connections to the cluster in that user's name.
 
-A login is one of a user of the cluster's own access control: its requests are signed with that user's secret, so that
-brokers decide what it may see and change, as they do for every other client. A cluster that lets everybody in has no
-logins. Owns the sessions, of which so many are open, each for so long. Threads: that of HTTP alone.
+A session signs requests with the secret of a user of the cluster's access control, so brokers authorize them as for any
+other client. A cluster without authentication has no logins. Owns the sessions, bounded in number and time. Threads:
+only that of HTTP.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig, Credentials
 from rmqpy.errors import AuthError, ConnectError, FlowControl, RequestTimeout
 
-#: Sessions at once, and those of one user. Beyond, the one that was unused longest ends: of the user's own
-#: or, where all are taken, of the user that has most.
+#: The most sessions, and of one user. Beyond that the longest unused session ends: of the same user or, if all are
+#: taken, of the user with the most.
 SESSIONS_MAX: Final = 64
 SESSIONS_PER_USER: Final = 8
-#: Seconds that a session may be unused, and that it lasts at most.
+#: Seconds until an unused session ends, and its longest life.
 IDLE_S: Final = 30 * 60.0
 LIFE_S: Final = 12 * 3600.0
-#: Seconds for which the rights of a session are not asked again.
+#: Seconds until the rights of a session are checked again.
 RIGHTS_S: Final = 30.0
-#: Logins that are tried at once: as one user from one address, from one address that is not this machine's, in all; and
-#: seconds that a wrong one takes. More are refused and not left to wait, so that wrong ones delay no right one.
+#: Concurrent logins as one user from one address, from one remote address, in all; and the seconds that a failed one
+#: takes. More are refused instead of queued, so failed logins never delay valid ones.
 LOGINS_PER_USER: Final = 4
 LOGINS_PER_PEER: Final = 32
 LOGINS_MAX: Final = 64
 WRONG_S: Final = 1.0
-#: Seconds for which it is remembered that brokers refuse what is not signed.
+#: Seconds for which it is remembered that brokers refuse unsigned requests.
 _REFUSES_S: Final = 60.0
 _TOKEN_BYTES: Final = 32
 
 
 class TooManyLogins(FlowControl):
-    """As many logins as may be tried at once are being tried."""
+    """Too many logins are in progress."""
 
 
 #: Whether a session is open, and whether its user is a super user.
@@ -49,10 +49,10 @@ Rights = tuple[bool, bool]
 
 @dataclasses.dataclass(eq=False)
 class Visitor:
-    """Somebody who looks at the console."""
+    """A user of the console."""
 
     admin: AsyncAdmin
-    #: None for somebody on this machine who need not say who they are.
+    #: None for a local user without a login.
     user: str | None = None
     is_super: bool = False
     began: float = 0.0
@@ -64,12 +64,11 @@ class Visitor:
 
     @property
     def rights(self) -> Rights:
-        """What it may do."""
         return self.is_open, self.is_super
 
 
 class Sessions:
-    """Visitors by the secret that their browsers keep."""
+    """Visitors by the secret in their cookie."""
 
     def __init__(self, config: ClientConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._config = config
@@ -79,7 +78,7 @@ class Sessions:
         self._refused_at: dict[str, float] = {}
 
     async def find(self, token: str | None) -> Visitor | None:
-        """The visitor of a session that is open."""
+        """The visitor of an open session."""
         await self._drop_old()
         visitor = self._visitors.get(token or "")
         if visitor is None:
@@ -89,8 +88,8 @@ class Sessions:
         return visitor if visitor.is_open else None
 
     async def renew(self, visitor: Visitor) -> None:
-        """Ask brokers for the rights of a session, unless that was a moment ago. A user that none of them knows any
-        more has no session; one that is not shown to be a super user is none."""
+        """Ask brokers for the rights of a session, unless asked recently. Ends the session of a user that none of them
+        knows any more; a user that is not shown to be a super user is not treated as one."""
         async with visitor.asking:
             now = self._now()
             if now - visitor.began > LIFE_S:
@@ -99,19 +98,19 @@ class Sessions:
                 return
             visitor.asked = now
             try:
-                told = await visitor.admin.authentication()
-                known = {each.broker for each in told if each.refusal is None}
+                answers = await visitor.admin.authentication()
+                known = {each.broker for each in answers if each.refusal is None}
                 is_super = bool(known) and await _is_super(visitor.admin, visitor.user or "", known)
             except (ConnectError, RequestTimeout):
-                told, known, is_super = [], set(), False
+                answers, known, is_super = [], set(), False
             visitor.is_super = is_super
-            if told and not known:
+            if answers and not known:
                 await self._end(visitor)
 
     async def log_in(self, user: str, secret: str, *, peer: str = "") -> tuple[str, Visitor]:
-        """A session's secret, and its visitor. Raises `AuthError` for credentials that brokers do not know, and for a
-        cluster whose brokers let everybody in; `ConnectError` where none answers; `TooManyLogins` where as many are
-        tried at once as may be."""
+        """Return a new session's secret and its visitor. Raises `AuthError` for credentials that brokers do not
+        accept, and for a cluster without authentication; `ConnectError` if no broker answers; `TooManyLogins` if too
+        many are in progress."""
         with self._tried(peer, user):
             admin = AsyncAdmin(dataclasses.replace(self._config, credentials=Credentials(user, secret)))
             await admin.__aenter__()
@@ -129,7 +128,7 @@ class Sessions:
         return token, visitor
 
     async def log_out(self, token: str | None) -> Visitor | None:
-        """End a session; who it was of, None where there is none."""
+        """End a session and return its user, or None if it does not exist."""
         visitor = self._visitors.pop(token or "", None)
         if visitor is not None:
             visitor.is_open = False
@@ -141,7 +140,7 @@ class Sessions:
             await self.log_out(token)
 
     async def _make_room(self, user: str) -> None:
-        """End sessions until there is room for one more of a user."""
+        """End sessions until the user may have one more."""
         while (own := self._of(user)) >= SESSIONS_PER_USER or len(self._visitors) >= SESSIONS_MAX:
             is_own = own >= SESSIONS_PER_USER
             most = max(self._of(each.user) for each in self._visitors.values())
@@ -157,7 +156,7 @@ class Sessions:
 
     @contextmanager
     def _tried(self, peer: str, user: str) -> Iterator[None]:
-        """Count a login while it is tried."""
+        """Count a login while it is in progress."""
         of_peer = sum(count for (each, _), count in self._logins.items() if each == peer)
         is_full = (
             self._logins[peer, user] >= LOGINS_PER_USER
@@ -165,7 +164,7 @@ class Sessions:
             or self._logins.total() >= LOGINS_MAX
         )
         if is_full:
-            raise TooManyLogins("too many logins are being tried", hint="try again in a second")
+            raise TooManyLogins("too many logins are in progress", hint="try again in a second")
         self._logins[peer, user] += 1
         try:
             yield
@@ -180,12 +179,12 @@ class Sessions:
             await self.log_out(token)
 
     @property
-    def _nobody(self) -> Credentials | None:
-        """Whom every broker refuses that asks who its clients are. The certificate of the console may be for a user, so
-        that what is not signed would be that user's."""
+    def _unknown(self) -> Credentials | None:
+        """The user that every broker with authentication refuses. The console's certificate may stand for a user, and
+        unsigned requests would then be that user's."""
         tls = self._config.tls
         is_anonymous = tls is None or tls.cert is None
-        return None if is_anonymous else Credentials("nobody", secrets.token_urlsafe(_TOKEN_BYTES))
+        return None if is_anonymous else Credentials("unknown-user", secrets.token_urlsafe(_TOKEN_BYTES))
 
     async def _drop_old(self) -> None:
         now = self._now()
@@ -194,29 +193,31 @@ class Sessions:
                 await self.log_out(token)
 
     async def _known_at(self, admin: AsyncAdmin) -> set[str]:
-        """Brokers that know the user of this admin, and refuse those whom they do not know."""
-        told = await admin.authentication()
-        if not told:
-            raise ConnectError("no broker answers that could say who you are")
-        known = {each.broker for each in told if each.refusal is None}
+        """Brokers that accept the user of this admin and refuse unknown ones."""
+        answers = await admin.authentication()
+        if not answers:
+            raise ConnectError("no broker with authentication answers")
+        known = {each.broker for each in answers if each.refusal is None}
         if not known:
             await asyncio.sleep(WRONG_S)
-            raise AuthError(told[0].refusal or "", hint="look at the name and the secret")
+            raise AuthError(answers[0].refusal or "", hint="check the name and the secret")
         now = self._now()
         if any(now - self._refused_at.get(each, -_REFUSES_S) >= _REFUSES_S for each in known):
-            async with AsyncAdmin(dataclasses.replace(self._config, credentials=self._nobody)) as nobody:
-                refused = {each.broker for each in await nobody.authentication() if each.refusal is not None}
+            async with AsyncAdmin(dataclasses.replace(self._config, credentials=self._unknown)) as stranger:
+                refused = {
+                    each.broker for each in await stranger.authentication() if each.refusal is not None
+                }
             if unguarded := known - refused:
                 raise AuthError(
-                    f"the broker {min(unguarded)} lets everybody in, so that nobody can log in",
-                    hint="set authenticationEnabled=true at every broker",
+                    f"the broker {min(unguarded)} has no authentication, so logins cannot be verified",
+                    hint="set authenticationEnabled=true on every broker",
                 )
             self._refused_at.update(dict.fromkeys(known, now))
         return known
 
 
 async def _is_super(admin: AsyncAdmin, user: str, brokers: set[str]) -> bool:
-    """Whether all of these brokers have it as a super user; others may not ask."""
+    """Whether all of these brokers know it as a super user; others may not ask."""
     try:
         found = [each for each in await admin.users() if each.name == user and each.broker in brokers]
     except AuthError:

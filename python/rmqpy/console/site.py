@@ -1,8 +1,7 @@
-"""The console as a site of the HTTP port: its API and its pages.
+"""Site of the console on the HTTP port: its API and pages.
 
-Owns the connection to the cluster for those who need no login, made for the first request of the API, the bounds of
-what is asked at once, and what lists remember for a moment. Imported with the first HTTP connection. Threads: that of
-HTTP alone.
+Owns the cluster connection for visitors without a login, made at the first API request, the limits of concurrent
+requests, and the cache of lists. Imported at the first HTTP connection. Threads: only that of HTTP.
 """
 
 import asyncio
@@ -19,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.alerts.watch import AlertWatch
 from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.answers import (
@@ -31,6 +31,7 @@ from rmqpy.console.answers import (
     session_of,
 )
 from rmqpy.console.api import ENDPOINTS
+from rmqpy.console.api.alerts import Watched
 from rmqpy.console.bodies import BodyView
 from rmqpy.console.guard import PAGE_HEADERS
 from rmqpy.console.login import log_in, log_out
@@ -41,10 +42,10 @@ from rmqpy.console.turns import Turns
 from rmqpy.monitor.shares import Shares
 
 API: Final = "/api/v1"
-#: Requests of the API that are worked on at once, and those of one user or, without a login, of one address.
+#: Concurrent API requests, and those of one user or, without a login, of one address.
 QUERIES_MAX: Final = 16
 QUERIES_PER_USER: Final = 8
-#: How long a list is remembered, so that its pages cost nothing, and how many lists are.
+#: How long a list is cached, so that its pages cost nothing, and how many lists.
 FRESH_S: Final = 2.0
 LISTS_MAX: Final = 32
 
@@ -60,15 +61,23 @@ class Console:
     """API and pages over one cluster."""
 
     def __init__(
-        self, config: ClientConfig, *, host: str, allow_changes: bool, needs_login: bool, bodies: BodyView
+        self,
+        config: ClientConfig,
+        *,
+        host: str,
+        allow_changes: bool,
+        needs_login: bool,
+        bodies: BodyView,
+        alerts: AlertWatch | None = None,
     ) -> None:
-        """`host` is the address that is listened on: off loopback a login is needed always."""
+        """`host` is the listen address: beyond loopback a login is always needed."""
         self.config = config
         self.host = host
         self.allow_changes = allow_changes
         self.needs_login = needs_login or not is_loopback(host)
         self.sessions = Sessions(config)
         self._bodies = bodies
+        self._alerts = alerts
         self.queries = Turns(QUERIES_MAX, QUERIES_PER_USER)
         self.long_bodies = Turns(LONG_MAX, 1)
         self.streams: Shares[Stream] = Shares()
@@ -77,7 +86,7 @@ class Console:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """The shell at the root, what it loads, and the API."""
+        """Routes of the page at the root, its files, and the API."""
         api = Starlette(
             routes=[
                 *(ApiRoute(each, self).route() for each in ENDPOINTS),
@@ -96,23 +105,22 @@ class Console:
         ]
 
     async def visitor(self, token: str | None) -> Visitor | None:
-        """Who has this session; without one, anybody where no login is needed. None: they have to log in."""
+        """The visitor of this session; without one, any visitor if no login is needed. None: a login is needed."""
         if (found := await self.sessions.find(token)) is not None or self.needs_login:
             return found
         if self._anybody is None:
-            # Enters without asking any server, but for an address server.
+            # Contacts no server, except an address server.
             self._anybody = Visitor(await AsyncAdmin(self.config).__aenter__())
         return self._anybody
 
     async def rights(self, visitor: Visitor) -> Rights:
-        """What a visitor may do now, by what brokers said a moment ago."""
+        """A visitor's rights, as brokers reported them recently."""
         if visitor.user is not None:
             await self.sessions.renew(visitor)
         return visitor.rights
 
     def has_place_for_stream(self, owner: Hashable) -> bool:
-        """Whether an owner may open one more stream. Where all places are taken, an owner that has more of them gives
-        one up."""
+        """Whether an owner may open one more stream. If all are taken, an owner with more of them loses one."""
         if self.streams.of(owner) >= STREAMS_PER_USER:
             return False
         if len(self.streams) >= STREAMS_MAX:
@@ -125,11 +133,15 @@ class Console:
         return True
 
     def bodies_for(self, visitor: Visitor) -> BodyView:
-        """What a visitor sees of messages."""
+        """A visitor's visibility of message bodies."""
         return BodyView.SHOWN if visitor.is_super else self._bodies
 
+    def alerts_for(self, visitor: Visitor) -> Watched:
+        """The alerts of this process, for a visitor."""
+        return Watched(self._alerts, visitor.is_super or not self.needs_login)
+
     async def remembered(self, key: object, make: Callable[[], Awaitable[Any]]) -> Any:
-        """What `make` returns, or has returned a moment ago for the same key."""
+        """Return the result of `make`, or a recent one for the same key."""
         now = time.monotonic()
         for other in [each for each, (until, _) in self._lists.items() if until < now]:
             del self._lists[other]
@@ -141,13 +153,13 @@ class Console:
         try:
             return await asyncio.shield(found)
         except BaseException:
-            # What failed is asked again.
+            # Failures are not cached.
             if found.done() and self._lists.get(key, (0, None))[1] is found:
                 del self._lists[key]
             raise
 
     def forget(self) -> None:
-        """Something has changed: lists are made anew."""
+        """Drop cached lists after a change."""
         self._lists.clear()
 
     async def close(self) -> None:
@@ -158,9 +170,9 @@ class Console:
             await anybody.admin.close()
 
     async def _about(self, request: Request) -> Response:
-        """For the pages: of which cluster they are, who looks, and whether changes are worth a button."""
+        """For the pages: the cluster, the visitor, and whether changes are allowed."""
         visitor = await self.visitor(session_of(request))
-        told = {
+        facts = {
             "version": __version__,
             "namesrv": list(self.config.namesrv) if visitor else [],
             "allow_changes": self.allow_changes,
@@ -168,7 +180,7 @@ class Console:
             "needs_login": visitor is None,
             "bodies": self.bodies_for(visitor) if visitor else BodyView.HIDDEN,
         }
-        return refused(request, self) or json_response(told)
+        return refused(request, self) or json_response(facts)
 
     async def _openapi(self, request: Request) -> Response:
         return refused(request, self) or json_response(document(ENDPOINTS))
@@ -176,7 +188,7 @@ class Console:
 
 async def _no_such_path(_request: Request, _error: Exception) -> Response:
     return json_response(
-        {"error": "the API has no such path", "hint": f"{API}/openapi.json lists them", "kind": "NotFound"},
+        {"error": "unknown API path", "hint": f"{API}/openapi.json lists them", "kind": "NotFound"},
         404,
     )
 
@@ -184,7 +196,7 @@ async def _no_such_path(_request: Request, _error: Exception) -> Response:
 async def _no_such_method(_request: Request, error: Exception) -> Response:
     allowed = (error.headers or {}) if isinstance(error, HTTPException) else {}
     wrong = {
-        "error": "the path has no such method",
+        "error": "the path does not support this method",
         "hint": f"{API}/openapi.json lists them",
         "kind": "NotAllowed",
     }

@@ -1,6 +1,6 @@
-"""Turns: how much is done at once, in all and for each owner.
+"""Turns: limits of concurrent work, in all and for each owner.
 
-Of those that wait, the owner with the least in progress goes first. Threads: one event loop.
+Of those waiting, the owner with the least in progress goes first. Threads: one event loop.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """A number of turns, of which one owner has some at most."""
+    """A number of turns, with a limit for each owner."""
 
     def __init__(self, total: int, each: int) -> None:
         self._total = total

@@ -1,6 +1,6 @@
-"""The broker's control plane: what clients and administrators change, and what is derived from it.
+"""The broker's control plane: the state that clients and administrators change, and its derivatives.
 
-Its rooms, from the ground up: `tables`, then `topics`, `groups`, `store` and `access`, then `clients`, `replicas` and
-`statistics`, then `handlers`, and on top `startup`, which builds them all. Everything here runs on the broker's event
-loop; files are written in worker threads.
+Its packages, bottom up: `tables`; `topics`, `groups`, `store` and `access`; `clients`, `replicas` and `statistics`;
+`handlers`; and `startup`, which builds them all. Everything runs on the broker's event loop; worker threads write
+files.
 """

@@ -1,7 +1,7 @@
-"""Duplicate brokers: a broker does not start in the place of another one that lives.
+"""Duplicate brokers: refuses to start while another live broker has the same name and id.
 
-Two brokers of one name and id would take each other's place at the name servers in turns, and clients would see the
-messages of one or the other. A broker that has moved, or whose former address another one has, starts.
+Two such brokers would replace each other at the name servers in turns, and clients would see the messages of one or
+the other. A broker starts if it has moved, or if another broker has taken its former address.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How long a start waits for name servers, and then for brokers that they name.
+#: Timeout of the name servers, and then of the brokers that they name.
 ANSWER_SECONDS: Final = 3.0
 
 
@@ -29,26 +29,26 @@ async def refuse_duplicate(
     peer: Callable[[str], Peer],
     ended: Collection[str] = (),
 ) -> None:
-    """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one.
+    """Raise `ConfigError` if another address answers as a broker of this name and id. `peer` connects to one.
 
-    Those at `ended` know that they lead no more.
+    The addresses in `ended` are former masters that know it.
     """
-    told = await asyncio.gather(*(_addresses(identity, server) for server in name_servers))
-    others = set().union(*told) - {identity.address, *ended}
+    found = await asyncio.gather(*(_addresses(identity, server) for server in name_servers))
+    others = set().union(*found) - {identity.address, *ended}
     for address in sorted(others):
         if await _answers(identity, peer(address)):
             finding = duplicate(identity.broker, (identity.address, address), identity.broker_id)
             raise ConfigError(finding.found, hint=finding.advice)
-        log.info("broker %s was at %s before, where it does not answer", identity.broker, address)
+        log.info("broker %s was registered at %s, where it does not answer", identity.broker, address)
 
 
 async def _addresses(identity: Identity, name_server: Peer) -> set[str]:
-    """Where a name server knows brokers of this name and id; one that does not answer knows none."""
+    """Return the addresses of brokers with this name and id at a name server; empty if it does not answer."""
     try:
         known = await name_server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)
     except RocketMQError:
         return set()
-    # Of any id.
+    # Any id.
     addresses = set((known.duplicate_broker_addrs or {}).get(identity.broker, ()))
     group = known.broker_addr_table.get(identity.broker)
     if group is not None and identity.broker_id in group.broker_addrs:
@@ -57,7 +57,7 @@ async def _addresses(identity: Identity, name_server: Peer) -> set[str]:
 
 
 async def _answers(identity: Identity, peer: Peer) -> bool:
-    """Whether a broker of this name and id answers. One that refuses the question may be one."""
+    """Return whether a broker of this name and id answers. A broker that refuses the query counts."""
     try:
         answer = await peer.call(GetBrokerConfig(), timeout=ANSWER_SECONDS)
     except (ConnectError, RequestTimeout):

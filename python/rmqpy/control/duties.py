@@ -1,13 +1,14 @@
-"""Duties: what a master does by itself and a slave leaves to it. Delayed and timed messages go where they were meant
-to, producers are asked about open transactions, and how far all of this has got is saved.
+"""Duties of a master: delivers delayed, timed and popped messages, checks open transactions, and saves progress.
 
-Threads: the event loop's; the data plane has threads of its own for the delivery.
+Threads: the event loop's; the data plane delivers in its own threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from rmqpy._native import DueMessages, Transactions
 from rmqpy.config.broker import BrokerConfig
@@ -17,9 +18,12 @@ from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.transaction_checks import CheckFile
 from rmqpy.control.tables.full_disk import unless_full
 
+#: Interval between checks for deleted retry topics that messages wait for.
+MISSING_SECONDS: Final = 1.0
+
 
 class MasterDuties:
-    """What begins when a broker begins to lead."""
+    """The periodic work of a leading broker."""
 
     def __init__(
         self,
@@ -28,34 +32,42 @@ class MasterDuties:
         delay_file: DelayFile,
         check_file: CheckFile,
         checks: TransactionChecks,
+        ensure_topic: Callable[[str, int], Awaitable[object]],
     ) -> None:
+        """`ensure_topic` makes a group's retry or dead-letter topic with this number of queues."""
         self._due = due
         self._transactions = transactions
         self._delay_file = delay_file
         self._check_file = check_file
         self._checks = checks
+        self._ensure_topic = ensure_topic
 
     async def recover(self) -> None:
-        """Find what is open. Before messages are taken. Raises `StoreError`."""
+        """Find open transactions, before messages are accepted. Raises `StoreError`."""
         await asyncio.to_thread(self._transactions.recover, self._check_file.checked)
         self._check_file.follow(self._transactions)
 
     async def deliver(self) -> None:
-        """Begin to deliver. Raises `StoreError`."""
+        """Start delivery. Raises `StoreError`."""
         await asyncio.to_thread(self._due.begin, self._delay_file.offsets)
         self._delay_file.follow(self._due)
 
     def repeat(self, config: BrokerConfig, periodic: PeriodicTasks) -> None:
-        """Begin what comes round again."""
+        """Start the periodic tasks."""
         saving = partial(asyncio.to_thread, self._transactions.save)
         periodic.every(config.offsets_interval_ms / 1_000, saving)
         periodic.every(CHECKS_SECONDS, self._checks.round)
+        periodic.every(MISSING_SECONDS, self._make_missing_topics)
         periodic.every(config.offsets_interval_ms / 1_000, self._check_file.save)
         periodic.every(config.store.delay_offsets_interval_ms / 1_000, self._delay_file.save)
         periodic.every(config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(self._due.save))
 
+    async def _make_missing_topics(self) -> None:
+        for name in self._due.take_missing_topics():
+            await self._ensure_topic(name, 1)
+
     async def save(self) -> None:
-        """Save once more: when the server has stopped, and the store has not.
+        """Save progress a last time, after the server has stopped and before the store has.
 
         Raises `StoreError`, but not for a full disk.
         """

@@ -1,4 +1,4 @@
-"""Identity of the broker, as it tells name servers and other brokers. A value."""
+"""Identity of the broker, as name servers and other brokers see it. A value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Identity:
     broker: str
     address: str
     replica_address: str
-    #: 0 of a master.
+    #: 0 for a master.
     broker_id: int = MASTER_ID
-    #: None where zones are not told apart.
+    #: The zone, or `None` if zones are not distinguished.
     zone: str | None = None
-    #: Whether a slave may act for its master.
+    #: True if a slave may act for its master.
     may_act: bool = False
-    #: After so much silence it is gone, in ms; None for what name servers take for long.
+    #: The silence in ms after which name servers drop it; `None` for their default.
     silence_ms: int | None = None

@@ -1,4 +1,4 @@
-"""Work that is done again and again. Threads: the event loop's."""
+"""Periodic tasks of a broker. Threads: the event loop's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Tasks that each wait, work, and wait again; a failure is logged and ends nothing."""
+    """Tasks that repeat at intervals. A failure is logged and ends nothing."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
-        """Begin; the first time comes after one interval."""
+        """Start a task; its first run follows one interval later."""
         self._tasks.append(asyncio.get_running_loop().create_task(_repeat(seconds, work)))
 
     async def stop(self) -> None:
-        """End all of them; work that is under way is cancelled."""
+        """Cancel all tasks."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -36,4 +36,4 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) ->
             if inspect.isawaitable(result):
                 await result
         except Exception:
-            log.exception("%s failed and will be tried again", getattr(work, "__qualname__", work))
+            log.exception("%s failed, retrying", getattr(work, "__qualname__", work))

@@ -1,10 +1,10 @@
-"""Registration of the broker and of each change to its topics, at every name server.
+"""Registration of the broker and of each topic change, at every name server.
 
-Owns a task for each name server, which registers everything at the start and every 30 s, changed topics at once, and
-tries again soon after a failure, or the end of a connection. Name servers do not know each other, and neither do the
-tasks: one that is down does not delay the others. Invariants: the first registration at a name server, and the first
-after any failure, is the complete table, as a lone topic from an unknown broker is refused; changes are told topic by
-topic, as a name server may take what a registration does not list for deleted.
+Owns one task for each name server. It registers everything at the start and every 30 s, changed topics immediately, and
+retries soon after a failure or the end of a connection. The tasks are independent, so that an unreachable name server
+does not delay the others. Invariants: the first registration, and the first after a failure, is
+the complete table, because a name server refuses a single topic of an unknown broker; changes are sent topic by topic,
+because a name server may take a topic missing from a registration for deleted.
 Threads: the event loop's; large tables are encoded in a worker.
 """
 
@@ -31,25 +31,26 @@ from rmqpy.protocol.requests.registration import (
 from rmqpy.protocol.requests.routes import QueueData, RegisterTopic, TopicRoute
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.remoting.client import Peer
+from rmqpy.remoting.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-#: Changed topics that are told one by one; more are told with the complete table.
+#: The most changed topics that are registered one by one; more are sent as the complete table.
 CHANGES_MAX: Final = 16
-#: First wait after a failure; it doubles up to the registration period.
+#: The first pause after a failure; it doubles up to the registration period.
 RETRY_SECONDS_MIN: Final = 1.0
-#: Pause after the end of a connection, by chance.
+#: The range of the random pause after a lost connection.
 LOST_SECONDS: Final = (0.2, 1.0)
-#: The longest one while no connection to a name server can be made.
+#: The longest pause while a name server is unreachable.
 AWAY_SECONDS_MAX: Final = 4.0
-#: A topic that is made again within that time after its deletion is told again after these.
+#: A topic created again this soon after its deletion is registered several times, after `REPEAT_SECONDS`.
 REMOVED_SECONDS: Final = 60.0
 REPEAT_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-#: Deleted topics that are remembered.
+#: The most deleted topics that are remembered.
 REMOVED_MAX: Final = 4_096
-#: Bound of a stop's wait for the name servers.
+#: The longest time that a stop waits for the name servers.
 UNREGISTER_SECONDS: Final = 3.0
 
 
@@ -58,8 +59,7 @@ class Registration:
 
     def __init__(
         self,
-        identity: Identity,
-        topics: Topics,
+        identity: Callable[[], Identity],
         peers: Mapping[str, Peer],
         *,
         permission: Callable[[], int],
@@ -67,35 +67,37 @@ class Registration:
         timeout_seconds: float,
         on_answer: Callable[[Registered], bool] = lambda answer: True,
     ) -> None:
-        """`on_answer` is called with what a name server says to a complete registration; where that will not do, as a
-        slave has no master yet, the next one comes soon."""
-        self._identity = identity
+        """`on_answer` gets a name server's reply to a complete registration. It returns False if the reply does not
+        suffice, for example because a slave has no master yet; then the next registration follows soon."""
+        self._current_identity = identity
         self.on_answer = on_answer
-        self._topics = topics
         self._permission = permission
         self._packed: tuple[object, PackedBody] | None = None
-        #: Topics that were deleted a short time ago, and when.
+        self._is_started = False
+        #: The times of recent topic deletions.
         self._removed: dict[str, float] = {}
         self._name_servers = [
             _NameServer(address, peer, self, interval_seconds, timeout_seconds)
             for address, peer in peers.items()
         ]
 
-    def start(self) -> None:
-        """Begin on the running loop."""
+    def start(self, topics: Topics) -> None:
+        """Start on the running loop, with the broker's current identity."""
+        self._identity, self._topics = self._current_identity(), topics
+        self._is_started = True
         for name_server in self._name_servers:
             name_server.start()
 
     @property
     def fault(self) -> str | None:
-        """The reason why no name server sends clients here; None when one does, or where there is none."""
+        """The reason why no name server lists this broker; `None` if one does, or none is configured."""
         faults = [name_server.fault for name_server in self._name_servers if not name_server.is_known]
         if not self._name_servers or len(faults) < len(self._name_servers):
             return None
         return f"no name server knows this broker: {faults[0] or 'no answer yet'}"
 
     async def first_round(self, seconds: float) -> dict[str, str | None]:
-        """Wait until each name server has been asked once, or the time is up: what went wrong, by address."""
+        """Wait until each name server was queried once, or for `seconds`. Returns the errors by address."""
         waits = [asyncio.ensure_future(name_server.asked_once.wait()) for name_server in self._name_servers]
         if waits:
             _, late = await asyncio.wait(waits, timeout=seconds)
@@ -107,7 +109,7 @@ class Registration:
         }
 
     def changed(self, topics: Iterable[TopicConfig]) -> None:
-        """Tell every name server about these topics now."""
+        """Register these topics at every name server now. The first registration is complete in any case."""
         for topic in topics:
             for name_server in self._name_servers:
                 name_server.pending[topic.topic_name] = topic
@@ -124,15 +126,17 @@ class Registration:
             self.changed([topic])
 
     def removed(self, topic: str) -> None:
-        """A topic is gone. Who deleted it makes name servers forget it some time later; one that is made again before
-        that is told to them several times."""
+        """Note the deletion of a topic. Its deleter also removes it from the name servers, with a delay; a topic that
+        is created again before that is registered several times."""
+        if not self._is_started:
+            return
         now = asyncio.get_running_loop().time()
         self._removed = {name: at for name, at in self._removed.items() if at + REMOVED_SECONDS > now}
         if len(self._removed) < REMOVED_MAX:
             self._removed[topic] = now
 
     def lost(self, address: str) -> None:
-        """A connection has ended. A name server that started again knows no broker: it is told now, and until it
+        """Note a lost connection. A restarted name server knows no broker, so it gets a registration until it
         answers."""
         for name_server in self._name_servers:
             if name_server.address == address:
@@ -145,15 +149,15 @@ class Registration:
             name_server.wake()
 
     async def abandon(self) -> None:
-        """Register no more, and leave what is registered: another broker takes this one's place."""
+        """Stop registering without unregistering, because another broker takes this one's place."""
         await asyncio.gather(*(name_server.abandon() for name_server in self._name_servers))
 
     async def stop(self) -> None:
-        """Take the broker off every name server that knows it and answers in time."""
+        """Unregister the broker at every name server that knows it and answers in time."""
         await asyncio.gather(*(name_server.stop() for name_server in self._name_servers))
 
     async def full(self) -> RegisterBroker:
-        """The complete registration; one encoding serves all name servers."""
+        """Return the complete registration; one encoding serves all name servers."""
         version, permission = self._topics.version, self._permission()
         if self._packed is None or self._packed[0] != (version, permission):
             table = list(self._topics.table.values())
@@ -162,11 +166,11 @@ class Registration:
         return self._ask(self._packed[1])
 
     def partial(self, topic: TopicConfig) -> RegisterBroker:
-        """A registration of one changed topic, for name servers that do not know `single`."""
+        """Return a registration of one changed topic, for name servers that do not know `single`."""
         return self._ask(self._pack(self._topics.version, [topic], self._permission()))
 
     def single(self, topic: TopicConfig) -> RegisterTopic:
-        """The queues of one changed topic."""
+        """Return a registration of one changed topic's queues."""
         queues = QueueData(
             broker_name=self._identity.broker,
             read_queue_nums=topic.read_queue_nums,
@@ -177,14 +181,14 @@ class Registration:
         return RegisterTopic(topic=topic.topic_name, body=TopicRoute(queue_datas=[queues]))
 
     async def take_order(self, table: Mapping[str, str]) -> None:
-        """The order topics of a name server are ours as well: what tools keep there holds for every broker."""
+        """Mark the order topics of a name server as ordered here, too: tools set them there for all brokers."""
         try:
             await self._topics.mark_ordered(table)
         except StoreError as error:
-            log.warning("order topics of a name server could not be marked: %s", error)
+            log.warning("cannot mark order topics of a name server: %s", error)
 
     def leave(self) -> UnregisterBroker:
-        """The request that ends a registration."""
+        """Return the request that unregisters the broker."""
         return UnregisterBroker(
             cluster_name=self._identity.cluster,
             broker_name=self._identity.broker,
@@ -194,7 +198,7 @@ class Registration:
 
     @staticmethod
     def _pack(version: DataVersion, topics: Sequence[TopicConfig], permission: int) -> PackedBody:
-        # The broker's own permission reaches clients only as a mask over every topic's.
+        # Clients see the broker's permission only as a mask over the topics' permissions.
         if permission != Permission.READ_WRITE:
             topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]
         return pack(
@@ -222,7 +226,7 @@ class Registration:
 
 
 async def unregister(identity: Identity, name_servers: Iterable[Peer]) -> None:
-    """Take another broker off the name servers, as far as they answer: the one whose place this broker takes."""
+    """Unregister another broker, whose place this one takes, at the name servers that answer."""
     ask = UnregisterBroker(
         cluster_name=identity.cluster,
         broker_name=identity.broker,
@@ -244,7 +248,7 @@ class _NameServer:
         #: Changed topics that are not registered there yet.
         self.pending: dict[str, TopicConfig] = {}
         self.is_known = False
-        #: Whether more has changed than single topics.
+        #: True if the complete table must be sent.
         self.is_outdated = False
         self.asked_once = asyncio.Event()
         self.fault: str | None = None
@@ -253,9 +257,9 @@ class _NameServer:
         self._interval = interval
         self._timeout = timeout
         self._takes_single = True
-        #: How long to wait for another answer; None where the last one will do.
+        #: The time until the next reply is wanted; `None` if the last one suffices.
         self._answer_wait: float | None = None
-        #: The last attempt found no name server there.
+        #: True if the name server was unreachable at the last attempt.
         self._is_away = False
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -269,7 +273,7 @@ class _NameServer:
     def lost(self) -> None:
         if self.is_known:
             self.is_known = False
-            # Not all brokers at the same moment, and not in a circle where it ends each connection.
+            # A random pause, so that not all brokers register at once, nor in a cycle of lost connections.
             asyncio.get_running_loop().call_later(random.uniform(*LOST_SECONDS), self.wake)
 
     async def abandon(self) -> None:
@@ -299,15 +303,14 @@ class _NameServer:
                 due = loop.time() + (self._answer_wait or self._interval) if is_full else due
                 await self._wait(due - loop.time())
             else:
-                # The wait is not cut short by changes: the table is complete when its turn comes.
+                # Changes do not shorten the pause: the next attempt sends the complete table.
                 await asyncio.sleep(retry)
-                # One that is away takes little to ask, and has brokers back soon after its return.
+                # An unreachable name server is cheap to query, and should get its brokers back soon after its return.
                 longest = AWAY_SECONDS_MAX if self._is_away else self._interval
                 retry = min(2 * retry, longest, self._interval)
 
     async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(seconds, 0))
+        await wait_at_most(self._woken, max(seconds, 0))
 
     async def _register(self, *, is_full: bool) -> bool:
         news, self.pending = self.pending, {}
@@ -325,7 +328,7 @@ class _NameServer:
             self._is_away = isinstance(error, ConnectError)
             self._failed(str(error))
         except Exception as error:
-            log.exception("registration at name server %s failed and will be tried again", self.address)
+            log.exception("registration at name server %s failed, retrying", self.address)
             self._failed(f"{type(error).__name__}: {error}")
         self.asked_once.set()
         return self.fault is None
@@ -349,11 +352,11 @@ class _NameServer:
                 await self._peer.call(self._registration.single(topic), timeout=self._timeout)
                 return
             except Unsupported:
-                # It is of a release before 5.0, which takes nothing for deleted.
+                # A release before 5.0, which never takes a missing topic for deleted.
                 self._takes_single = False
         await self._peer.call(self._registration.partial(topic), timeout=self._timeout)
 
     def _failed(self, fault: str) -> None:
         if self.fault is None:
-            log.warning("cannot register at name server %s, trying again: %s", self.address, fault)
+            log.warning("cannot register at name server %s, retrying: %s", self.address, fault)
         self.is_known, self.fault, self._takes_single = False, fault, True

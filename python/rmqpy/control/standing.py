@@ -1,7 +1,6 @@
-"""Standing of a broker: what is wrong with it now. Its log says when that begins and ends, `/readyz` answers with what
-refuses messages, and tools are told all of it.
+"""Standing of a broker: its current problems, for the log, `/readyz` and tools.
 
-Owns what has been logged. Invariant: what lasts is logged once. Threads: the event loop's.
+Owns what has been logged. Invariant: a lasting problem is logged once, and so is its end. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ from rmqpy import findings
 from rmqpy._native import Store
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.findings import Trouble
+from rmqpy.protocol.topics import Permission
 
 log = logging.getLogger(__name__)
 
+_READ_WRITE: Final = Permission.READ | Permission.WRITE
 LOOK_SECONDS: Final = 1.0
-#: What is over sooner, as while a slave is started again, is not logged.
+#: Checks in a row before a problem is logged; a restarting slave, for example, causes shorter ones.
 LOOKS_MIN: Final = 2
 
 
 class _Seen(NamedTuple):
-    """A trouble: how often it was seen in a row, its words the first time, and whether they are in the log."""
+    """A problem: the number of checks in a row, its first text, and whether it was logged."""
 
     looks: int
     found: str
@@ -33,9 +34,11 @@ class _Seen(NamedTuple):
 
 
 class Standing:
-    """What is wrong, by source."""
+    """The current problems by source."""
 
-    def __init__(self, config: BrokerConfig, store: Store, replicas: Callable[[], Iterable[Trouble]]) -> None:
+    def __init__(
+        self, config: Callable[[], BrokerConfig], store: Store, replicas: Callable[[], Iterable[Trouble]]
+    ) -> None:
         self._config = config
         self._store = store
         self._replicas = replicas
@@ -43,17 +46,17 @@ class Standing:
         self._seen: dict[str, _Seen] = {}
 
     def now(self) -> list[Trouble]:
-        """All of it, the worst first."""
+        """Return all problems, the worst first."""
         found = [*self._of_store(), *self._replicas()]
         return sorted(found, key=lambda each: (not each.refuses, each.level))
 
     @property
     def refusal(self) -> str | None:
-        """Why no messages are taken; None while they are."""
+        """The reason why messages are refused, or `None`."""
         return next((str(each.finding) for each in self.now() if each.refuses), None)
 
     def look(self, looks_min: int = LOOKS_MIN) -> None:
-        """Log what was seen so often in a row, and what is over. The store logs its own events."""
+        """Log problems that have lasted for `looks_min` checks, and those that ended. The store logs its own events."""
         now = {each.check: each for each in self._replicas()}
         for check in self._seen.keys() - now.keys():
             before = self._seen.pop(check)
@@ -67,17 +70,25 @@ class Standing:
             self._seen[check] = before._replace(looks=before.looks + 1, is_logged=is_due or before.is_logged)
 
     def _of_store(self) -> Iterable[Trouble]:
-        name, failure, counters = self._config.name, self._store.failure, self._store.statistics()
+        config = self._config()
+        name, failure, counters = config.name, self._store.failure, self._store.statistics()
         if count := counters.get("undelivered", 0):
             yield Trouble(f"waiting messages of {name}", "warn", findings.undelivered(count))
         if failure is not None:
             yield Trouble(f"store of {name}", "bad", findings.read_only(failure), refuses=True)
         elif counters.get("is_full", 0):
-            log_folder, queue_folder, _ = self._config.store.folders
-            folders = [log_folder, queue_folder, self._config.store.folder]
+            log_folder, queue_folder, _ = config.store.folders
+            folders = [log_folder, queue_folder, config.store.folder]
             usage = [(shutil.disk_usage(folder), folder) for folder in folders if os.path.isdir(folder)]
             disk, folder = min(usage, key=lambda each: each[0].free / each[0].total)
             used = 100 * (disk.total - disk.free) / disk.total
             yield Trouble(
                 f"disk of {name}", "bad", findings.no_room(name, folder, used, disk.free), refuses=True
+            )
+        if ~config.permission & _READ_WRITE:
+            yield Trouble(
+                f"permission of {name}",
+                "warn",
+                findings.not_writable(name, config.permission),
+                refuses=not config.permission & Permission.WRITE and not config.replication.is_slave,
             )

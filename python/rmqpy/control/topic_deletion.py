@@ -1,4 +1,4 @@
-"""Deletion of what is left of topics without a configuration: offsets, queues, statistics.
+"""Deletion of the offsets, queues and statistics of unconfigured topics.
 
 Threads: the event loop's; the store works in another.
 """
@@ -14,7 +14,7 @@ from rmqpy.control.statistics.traffic import Statistics
 
 
 class TopicDeletion:
-    """Deletes what is left."""
+    """Deletes the offsets, queues and statistics of removed topics."""
 
     def __init__(
         self, offsets: Offsets, offset_file: OffsetFile, store: Store, statistics: Statistics
@@ -25,7 +25,7 @@ class TopicDeletion:
         self._statistics = statistics
 
     async def delete(self, topics: Sequence[str]) -> None:
-        """Offsets before the queues: those of the old topic must not outlive it and skip what a new one holds. Raises
+        """Delete offsets before queues: an old offset must not skip messages of a new topic with the same name. Raises
         `StoreError`."""
         if not topics:
             return

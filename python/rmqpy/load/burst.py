@@ -1,7 +1,7 @@
-"""A burst of timed messages: how fast a broker delivers what is all due in one second.
+"""Burst of timed messages: the speed of delivery when all are due in one second.
 
-The ends of the topic's queues say what has been delivered. They are asked for every few milliseconds from that second
-on: often enough for a burst that takes a second, and hardly any work for the broker.
+The ends of the topic's queues show what was delivered. They are polled every few milliseconds from that second on:
+often enough for a burst of one second, at little cost for the broker.
 """
 
 import time
@@ -14,23 +14,23 @@ from rmqpy.errors import RequestTimeout
 from rmqpy.load import machine
 
 _LOOK_S = 0.02
-#: Without any message for so long there will be none.
+#: Give up after this long without a message.
 _SILENCE_S = 60.0
 
 
 class Delivery(NamedTuple):
-    """What came of a burst."""
+    """Result of a burst."""
 
     messages: int
-    #: From the begin of the second in which all are due to the first message seen, and to the last.
+    #: From the start of the due second to the first delivery, and to the last.
     first_s: float
     last_s: float
-    #: Processor time that the brokers used meanwhile.
+    #: Processor time of the brokers meanwhile.
     brokers_cpu_s: float | None
 
     @property
     def messages_per_s(self) -> float:
-        """From the begin of that second to the last message."""
+        """From the start of that second to the last message."""
         return self.messages / self.last_s
 
 
@@ -44,7 +44,7 @@ class Burst:
             self._begin = self._end(admin)
 
     def delivered(self, count: int, due_s: float, pids: Sequence[int]) -> Delivery:
-        """Wait for so many messages, due from the time `due_s` on. Raises `RequestTimeout` where they do not come."""
+        """Wait for this many messages, due from time `due_s` on. Raises `RequestTimeout` if they do not arrive."""
         time.sleep(max(0.0, due_s - time.time()))
         cpu = _cpu(pids)
         first = last = None
@@ -57,7 +57,7 @@ class Burst:
                     last, changed = time.time() - due_s, time.monotonic()
                     first = last if first is None else first
                 elif time.monotonic() - changed > _SILENCE_S:
-                    raise RequestTimeout(f"{found:,} of {count:,} messages were delivered, and no more")
+                    raise RequestTimeout(f"only {found:,} of {count:,} messages were delivered")
         after = _cpu(pids)
         assert first is not None
         assert last is not None

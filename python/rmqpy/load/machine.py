@@ -1,7 +1,6 @@
-"""This machine, and the processes on it that listen: read from /proc, empty where there is none.
+"""This machine and its listening processes, read from /proc; empty where that does not exist.
 
-A measurement means nothing without its machine, and a broker that shares the cores with the load is distinguished
-from it by its process id.
+A measurement means nothing without its machine; the process id separates a broker from the load on the same cores.
 """
 
 import os
@@ -28,12 +27,12 @@ def facts() -> dict[str, object]:
 
 
 def memory_bytes() -> int:
-    """All memory there is; 0 where that cannot be found out."""
+    """Total memory; 0 if unknown."""
     return (kibibytes(Path("/proc/meminfo"), "MemTotal") or 0) * 1024
 
 
 def listener(address: str) -> int | None:
-    """Id of the process that listens at `host:port` on this machine; None when that cannot be found out."""
+    """Id of the process that listens at `host:port` on this machine; None if unknown."""
     try:
         host, port = parse(address)
     except ConfigError:
@@ -50,7 +49,7 @@ def listener(address: str) -> int | None:
 
 
 def private_bytes(pid: int) -> int | None:
-    """Anonymous memory of a process that is in RAM: its own, not its share of files."""
+    """Anonymous memory of a process in RAM: without its share of files."""
     size = kibibytes(Path(f"/proc/{pid}/status"), "RssAnon")
     return None if size is None else size * 1024
 
@@ -58,7 +57,7 @@ def private_bytes(pid: int) -> int | None:
 def processor_seconds(pid: int) -> float | None:
     """Processor time that a process has used."""
     try:
-        # The name of a process may hold anything but ends with the last parenthesis.
+        # A process name may contain anything, and ends with the last parenthesis.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
@@ -85,7 +84,7 @@ def _field(file: Path, name: str) -> str | None:
 
 
 def _is_here(host: str) -> bool:
-    """Whether `host` is one of this machine's addresses: only those can be bound."""
+    """Whether `host` is an address of this machine: only those can be bound."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -108,7 +107,7 @@ def _listening_inodes(port: int) -> Iterator[str]:
 
 
 def _sockets(process: Path) -> Iterator[str]:
-    """Inodes of the sockets a process holds; those of other users cannot be seen."""
+    """Inodes of the sockets a process holds; those of other users are not visible."""
     try:
         descriptors = list((process / "fd").iterdir())
     except OSError:

@@ -1,7 +1,7 @@
 """Latency by percentile, as an SVG drawing.
 
-Percentiles to the right by how rare what lies above them is, latency upwards, both logarithmic: the tail is as easy to
-see as the middle.
+The x axis shows percentiles by the rarity of higher latencies, the y axis latency, both logarithmic: the tail is as
+visible as the middle.
 """
 
 import math

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 Result = Mapping[str, Any]
-"""What `rmqpy bench -o json` prints."""
+"""The output of `rmqpy bench -o json`."""
 
 
 def broker_cpu_us(result: Result) -> float | None:
-    """Microseconds of the brokers' processor time for one message; None where it could not be read."""
+    """Processor time of the brokers per message in microseconds; None if unknown."""
     spent = [seconds for seconds in result["cpu"]["watched_s"] if seconds is not None]
     if not spent or not result["messages"]:
         return None
@@ -16,7 +16,7 @@ def broker_cpu_us(result: Result) -> float | None:
 
 
 def shares(result: Result) -> dict[str, float | None]:
-    """Processors in use while it was measured: by the load, by the brokers, by everything else. 1.0 is one core."""
+    """Processors in use during the measurement: by the load, the brokers, and others. 1.0 is one core."""
     cpu = result["cpu"]
     interval = cpu["interval_s"]
     spent = [seconds for seconds in cpu["watched_s"] if seconds is not None]
@@ -60,7 +60,7 @@ def summary(result: Result) -> dict[str, str]:
         delivery = result["delivery"]
         rows["delivery"] = (
             f"{delivery['messages_per_s']:,.0f} msg/s, all {delivery['messages']:,} within "
-            f"{delivery['last_s']:.2f} s of the begin of the second in which they were due"
+            f"{delivery['last_s']:.2f} s of the start of the second in which they were due"
         )
         if delivery["brokers_cpu_s"] is not None:
             each = delivery["brokers_cpu_s"] / delivery["messages"] * 1e6
@@ -88,7 +88,8 @@ def summary(result: Result) -> dict[str, str]:
 def described(command: Mapping[str, Any]) -> str:
     """The settings in one line."""
     each = command["messages_each"]
-    what = f"pulls of {each}" if command["work"] == "consume" else f"{command['body_bytes']} B"
+    fetches = {"consume": f"pulls of {each}", "pop": f"pops of {each} with acknowledgements"}
+    what = fetches.get(command["work"]) or f"{command['body_bytes']} B"
     if command["work"] == "produce" and each > 1:
         what = f"batches of {each} x {what}"
     if command.get("due_ms"):

@@ -1,4 +1,4 @@
-"""The brokers and queues a load goes to, asked for once, before it begins."""
+"""Targets of a load: brokers and queues, looked up once at the start."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from rmqpy.errors import ConfigError, TopicNotFound
 
 
 class Target(NamedTuple):
-    """One broker, with the queues to use there and the offsets they begin at; what `_native.Load` takes."""
+    """One broker, its queues and their first offsets, for `_native.Load`."""
 
     address: str
     broker: str
@@ -17,7 +17,7 @@ class Target(NamedTuple):
 
 
 def writable(config: ClientConfig, topic: str, *, queues: int) -> list[Target]:
-    """Brokers that take messages of `topic`. A topic that does not exist is made, with `queues` on each broker."""
+    """Brokers with writable queues of `topic`. An unknown topic is created with `queues` on each broker."""
 
     with Admin(config) as admin:
         try:
@@ -27,14 +27,14 @@ def writable(config: ClientConfig, topic: str, *, queues: int) -> list[Target]:
             states = admin.topic(topic)
     found = [state for state in states if "W" in state.permission]
     if not found:
-        raise ConfigError(f"topic {topic} has no queue that takes messages; look at its permissions")
+        raise ConfigError(f"topic {topic} has no queue that accepts messages; check its permissions")
     return _by_broker(found)
 
 
 def readable(config: ClientConfig, topic: str) -> list[Target]:
     """The queues of `topic` that hold messages.
 
-    Raises `TopicNotFound`, and `ConfigError` when all are empty: there would be nothing to measure.
+    Raises `TopicNotFound`, and `ConfigError` if all are empty: there would be nothing to measure.
     """
     with Admin(config) as admin:
         found = [state for state in admin.topic(topic) if "R" in state.permission and state.end > state.begin]

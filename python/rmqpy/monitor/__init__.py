@@ -1,1 +1,1 @@
-"""Monitoring of a process: metrics and health over HTTP, logs as lines of JSON."""
+"""Monitoring of a process: metrics and health over HTTP, logs as JSON lines."""

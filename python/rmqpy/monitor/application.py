@@ -1,11 +1,9 @@
-"""HTTP as it is answered: a Starlette application, in uvicorn.
+"""HTTP application: Starlette in uvicorn.
 
-Imported with the first connection, never before: see `rmqpy.monitor.http`. Owns the bounds of a peer: how many requests
-it may have, what one may send, how long it may take. A connection has one request. Connections that have not sent
-theirs keep no other out: a new one takes the place of the oldest of the peer that has most. The pages of health have
-places of their own.
-A route that needs longer says so: see `extend_deadline`. Threads: `rmqpy-http` alone; a page is made on the loop of its
-server.
+Imported at the first connection, see `rmqpy.monitor.http`. Owns the limits of a client: number of requests, size,
+time. Each connection carries one request. A connection without its request does not block others: a new one replaces
+the oldest of the client with the most. Health pages have separate slots. A route that needs more time calls
+`extend_deadline`. Threads: only `rmqpy-http`; pages are made on the loop of their server.
 """
 
 from __future__ import annotations
@@ -33,26 +31,26 @@ from rmqpy.monitor.shares import Shares, peer_name
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request's head, and seconds a peer may take for it and for reading the answer.
+#: The most bytes of a request's head, and seconds for sending it and reading the response.
 HEAD_BYTES_MAX: Final = 16 << 10
 PEER_TIMEOUT_S: Final = 10.0
-#: Connections that have not sent their request yet.
+#: The most connections without their request.
 WAITING_MAX: Final = 64
-#: Requests at once, and those of one address unless it is loopback's.
+#: Concurrent requests, and those of one remote address.
 REQUESTS_MAX: Final = 128
 REQUESTS_PER_PEER: Final = 64
-#: Requests for pages of health at once, which are not among the others.
+#: Concurrent requests for health pages, which count separately.
 HEALTH_MAX: Final = 16
-#: What is under way at a stop has so long, in seconds.
+#: Seconds for requests in progress at a stop.
 STOP_TIMEOUT_S: Final = 1
-#: Stands at every answer: a body is what its content type says, and its connection ends with it.
+#: Headers of every response: its content type is final, and its connection ends with it.
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Connection": "close"}
-#: Extension of a request's scope: gives its connection so many seconds from now on.
+#: Extension of a request's scope: grants its connection more seconds from now on.
 DEADLINE: Final = "rmqpy.deadline"
-#: The same: its answer has no end, and is not waited for when the server stops.
+#: The same: its response is endless and not awaited at a stop.
 ENDLESS: Final = "rmqpy.endless"
 
-#: Beneath our own logger. uvicorn warns of each malformed request, which any peer can send without end.
+#: A child of our logger. uvicorn warns of each malformed request, which any client can send endlessly.
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
 _protocol_log.setLevel(logging.ERROR)
 
@@ -60,7 +58,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Places:
-    """The connections of one server, by what they are about."""
+    """The connections of one server, by purpose."""
 
     def __init__(self) -> None:
         self._waiting: Shares[HttpConnection] = Shares()
@@ -68,7 +66,7 @@ class Places:
         self._health: Shares[HttpConnection] = Shares()
 
     def wait(self, connection: HttpConnection) -> HttpConnection | None:
-        """Have a connection wait for its request; the one that gives up its place for it, if any."""
+        """Let a connection wait for its request. Returns the one that it replaces, if any."""
         given_up = None
         if len(self._waiting) >= WAITING_MAX:
             given_up = self._waiting.oldest(self._waiting.largest())
@@ -77,7 +75,7 @@ class Places:
         return given_up
 
     def serve(self, connection: HttpConnection, path: str) -> bool:
-        """Whether there is a place for the request of a connection."""
+        """Whether there is a slot for the request of a connection."""
         self._waiting.discard(connection)
         if path in HEALTH:
             places, is_full = self._health, len(self._health) >= HEALTH_MAX
@@ -91,13 +89,13 @@ class Places:
         return not is_full
 
     def leave(self, connection: HttpConnection) -> None:
-        """Free the place of a connection that has ended."""
+        """Free the slot of an ended connection."""
         for each in (self._waiting, self._requests, self._health):
             each.discard(connection)
 
 
 class HttpConnection(H11Protocol):
-    """A connection that is bounded in time, and has a place among others."""
+    """A connection with a deadline and a slot."""
 
     config: _Config
 
@@ -126,7 +124,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def peer(self) -> str:
-        """The other side, as places are counted."""
+        """The client, for limits."""
         return peer_name(self.client[0]) if self.client else ""
 
     def _extend(self, seconds: float) -> None:
@@ -150,28 +148,28 @@ class HttpConnection(H11Protocol):
         try:
             await self._application(scope, receive, send)
         except asyncio.CancelledError:
-            # The server stops, and what is still under way is cut off.
+            # The server stops and cuts off requests in progress.
             self.transport.abort()
             self.cycle.disconnected = True
 
 
 def extend_deadline(request: Request, seconds: float) -> None:
-    """Give the connection of a request so long from now on, for the rest of its answer to be made and taken."""
+    """Grant the connection of a request more time to make and send its response."""
     request.scope["extensions"][DEADLINE](seconds)
 
 
 def mark_endless(request: Request) -> None:
-    """The answer to a request has no end: its connection is closed when the server stops."""
+    """Mark the response as endless: its connection is closed when the server stops."""
     request.scope["extensions"][ENDLESS]()
 
 
 class _Config(uvicorn.Config):
     def configure_logging(self) -> None:
-        """Leave the loggers of the process alone: it may be a user's, who has a uvicorn of their own."""
+        """Leave the process's loggers alone: the user may run another uvicorn."""
 
     @functools.cached_property
     def places(self) -> Places:
-        """The places of this server's connections."""
+        """The limits of this server's connections."""
         return Places()
 
 
@@ -183,8 +181,8 @@ def uvicorn_server(
     host: str,
     token: str | None = None,
 ) -> uvicorn.Server:
-    """A server at `host` of these pages, which are made on `home`, and of more routes. Outside the main thread it takes
-    no signal."""
+    """A server at `host` for these pages, which are made on `home`, and for more routes. Outside the main thread it
+    handles no signals."""
     return uvicorn.Server(
         _Config(
             _application(pages, home, routes, host, token),
@@ -223,7 +221,7 @@ def _application(
         ],
         exception_handlers={404: not_found, 405: not_allowed},
     )
-    # A redirect would name the host that the request made up.
+    # A redirect would name a host that the request made up.
     application.router.redirect_slashes = False
     return application
 
@@ -236,7 +234,7 @@ def _answer(
             return _response(Page(f"{no.error}: {no.hint}\n"), no.status)
         if token is not None and path != ALIVE and not _has(request, token):
             response = _response(
-                Page("a token is needed: Authorization: Bearer, and the server's httpToken\n"), 401
+                Page("a token is required: Authorization: Bearer with the server's httpToken\n"), 401
             )
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
@@ -245,20 +243,20 @@ def _answer(
             return _response(await asyncio.wrap_future(made))
         except Exception:
             log.exception("the page %s cannot be made", path)
-            return _response(Page("the log says why\n"), 500)
+            return _response(Page("the page failed; see the log\n"), 500)
 
     return answer
 
 
 def _has(request: Request, token: str) -> bool:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    # Equal in constant time; one that is not set is nobody's.
+    # Constant-time comparison; an unset token matches nothing.
     is_equal = hmac.compare_digest(given.strip().encode(), token.encode())
     return bool(token) and scheme.lower() == "bearer" and is_equal
 
 
 def _busy() -> Response:
-    response = _response(Page("too many requests are being served; ask again in a second\n"), 503)
+    response = _response(Page("too many requests are in progress; try again in a second\n"), 503)
     response.headers["Retry-After"] = "1"
     return response
 

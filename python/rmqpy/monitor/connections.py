@@ -18,19 +18,19 @@ def families(counters: Mapping[str, int]) -> Iterator[Family]:
     yield Family(
         "rmqpy_connections_refused_total",
         "counter",
-        "Connections closed as they came, by the limit that was reached.",
+        "New connections closed, by the limit that was reached.",
         [({"limit": limit}, counters.get(counter, 0)) for limit, counter in _REFUSED.items()],
     )
     yield Family(
         "rmqpy_connections_closed_total",
         "counter",
-        "Connections closed by the server, by what was wrong with them.",
+        "Connections closed by the server, by reason.",
         [({"reason": reason}, counters.get(counter, 0)) for reason, counter in _CLOSED.items()],
     )
     yield plain(
         "rmqpy_frames_refused_total",
         "counter",
-        "Large frames that found no memory in time.",
+        "Large frames refused for lack of memory.",
         counters.get("refused_frames", 0),
     )
     yield plain(

@@ -1,6 +1,6 @@
-"""The text that Prometheus reads: families of samples, made for each request.
+"""Prometheus text exposition: families of samples, made for each request.
 
-Owns the limit on series; prometheus-client writes the text, and is imported for the first of them. Pure; any thread.
+Owns the limit on series; prometheus-client, imported on first use, writes the text. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-#: Series of one answer at most: a server with many topics and groups must not drown its Prometheus.
+#: The most series of a response: many topics and groups must not overload Prometheus.
 SERIES_MAX: Final = 50_000
-#: Counts what was left out.
+#: Counts omitted samples.
 DROPPED: Final = "rmqpy_dropped_series"
-#: Whoever accepts this is given OpenMetrics.
+#: Clients that accept this type get OpenMetrics.
 OPENMETRICS: Final = "application/openmetrics-text"
 
 Labels = Mapping[str, str]
@@ -26,7 +26,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Sample(NamedTuple):
-    """One number. Those of a histogram stand under several names, each with an ending of its own."""
+    """One number. Samples of a histogram have several names with different endings."""
 
     labels: Labels
     value: float
@@ -43,7 +43,7 @@ class Family(NamedTuple):
 
 
 def plain(name: str, kind: Kind, text: str, value: float) -> Family:
-    """A family of one sample without labels of its own."""
+    """Return a family of one sample without extra labels."""
     return Family(name, kind, text, (({}, value),))
 
 
@@ -64,7 +64,7 @@ def histogram(
 
 
 class Exposition(NamedTuple):
-    """What a scrape is answered."""
+    """The response to a scrape."""
 
     text: str
     content_type: str
@@ -73,12 +73,12 @@ class Exposition(NamedTuple):
 def expose(
     families: Iterable[Family], common: Labels, accept: str = "", *, series_max: int = SERIES_MAX
 ) -> Exposition:
-    """The answer for a client that accepts these content types: OpenMetrics, or Prometheus' text.
+    """The response for a client that accepts these content types: OpenMetrics, or Prometheus' text.
 
-    `common` labels stand at every sample. Whole samples beyond `series_max` are left out, last ones first, and counted.
-    For a worker: the first call imports what writes the text.
+    Every sample has the `common` labels. Whole samples beyond `series_max` are omitted, last ones first, and counted.
+    For a worker: the first call imports the writer.
     """
-    # Not at the top: a server that nobody scrapes does without.
+    # Not at the top: a server without scrapes does without it.
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics
 
@@ -102,7 +102,7 @@ class _Scrape:
 
         room, dropped = self.series_max, 0
         for family in self.families:
-            # It puts the ending of a counter back.
+            # It adds the ending of a counter again.
             metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)
             for labels, value, ending in (Sample(*each) for each in family.samples):
                 if room:
@@ -111,6 +111,6 @@ class _Scrape:
                 else:
                     dropped += 1
             yield metric
-        missed = Metric(DROPPED, f"Samples left out of this answer: more than {self.series_max}.", "gauge")
+        missed = Metric(DROPPED, f"Samples omitted from this response: more than {self.series_max}.", "gauge")
         missed.add_sample(DROPPED, dict(self.common), dropped)
         yield missed

@@ -1,6 +1,6 @@
-"""Boards of Grafana over the metrics of brokers, and the rules by which Prometheus alerts.
+"""Grafana dashboards for brokers' metrics, and Prometheus alert rules.
 
-A board is a table of panels; everything else that Grafana wants is the same for all. Pure, but for `export`.
+A dashboard is a table of panels; everything else is the same for all. Pure, but for `export`.
 """
 
 import json
@@ -8,12 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-#: Panels of a row, and their size in units of Grafana's grid.
+#: Panels per row, and their size in Grafana's grid units.
 _COLUMNS: Final = 2
 _WIDTH: Final = 12
 _HEIGHT: Final = 8
 _SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
-#: What a board is narrowed to.
+#: Filters of a dashboard.
 _BROKER: Final = 'cluster=~"$cluster",node_id=~"$broker"'
 _TOPIC: Final = f'{_BROKER},topic=~"$topic"'
 _GROUP: Final = f'{_TOPIC},consumer_group=~"$group"'
@@ -21,7 +21,7 @@ _SENDS: Final = f'{_BROKER},request_code=~"SEND_.*"'
 
 
 class Panel(NamedTuple):
-    """One picture: queries with the legend of their lines."""
+    """One panel: queries with the legend of their lines."""
 
     title: str
     unit: str
@@ -41,7 +41,7 @@ OPERATOR: Final = (
     Panel("Messages out", "ops", ((_rate("rmqpy_got_messages_total", _BROKER, "node_id"), "{{node_id}}"),)),
     Panel("Bytes in", "Bps", ((_rate("rmqpy_put_bytes_total", _BROKER, "node_id"), "{{node_id}}"),)),
     Panel(
-        "Answers to sends",
+        "Replies to sends",
         "ms",
         (
             (_quantile(0.5, "rocketmq_rpc_latency", _SENDS), "{{node_id}} median"),
@@ -60,10 +60,10 @@ OPERATOR: Final = (
     ),
     Panel("Free disk", "bytes", ((f"rmqpy_disk_free_bytes{{{_BROKER}}}", "{{node_id}}"),)),
     Panel(
-        "Not on the disk, not visible yet",
+        "Not on disk, not visible yet",
         "bytes",
         (
-            (f"rocketmq_storage_flush_behind_bytes{{{_BROKER}}}", "{{node_id}} not on the disk"),
+            (f"rocketmq_storage_flush_behind_bytes{{{_BROKER}}}", "{{node_id}} not on disk"),
             (f"rocketmq_storage_dispatch_behind_bytes{{{_BROKER}}}", "{{node_id}} not visible"),
         ),
     ),
@@ -120,7 +120,7 @@ APPLICATION: Final = (
         ),
     ),
     Panel(
-        "Delivered and not finished, not delivered yet",
+        "Delivered but uncommitted, undelivered",
         "short",
         (
             (
@@ -191,7 +191,7 @@ SPARK: Final = (
         ),
     ),
     Panel(
-        "Rows that wait",
+        "Pending rows",
         "short",
         (
             (
@@ -201,7 +201,7 @@ SPARK: Final = (
         ),
     ),
     Panel(
-        "How long the oldest has waited",
+        "Age of the oldest",
         "ms",
         (
             (
@@ -211,7 +211,7 @@ SPARK: Final = (
         ),
     ),
 )
-#: Name of the file, title, panels, and what it is narrowed to besides cluster and broker.
+#: File name, title, panels, and filters besides cluster and broker.
 BOARDS: Final = (
     ("rmqpy-operator", "rmqpy: brokers", OPERATOR, ()),
     ("rmqpy-application", "rmqpy: topics and groups", APPLICATION, ("topic", "consumer_group")),
@@ -220,7 +220,7 @@ BOARDS: Final = (
 
 
 def board(uid: str, title: str, panels: tuple[Panel, ...], narrowed: tuple[str, ...]) -> dict[str, Any]:
-    """A board as Grafana imports it."""
+    """A dashboard for Grafana's import."""
     names = {"consumer_group": "group"}
     variables = [
         _variable("cluster", "label_values(rmqpy_build_info, cluster)"),
@@ -273,12 +273,12 @@ def _variable(name: str, query: str) -> dict[str, Any]:
 
 
 def alerts() -> str:
-    """The rules of Prometheus, as YAML."""
+    """The Prometheus rules as YAML."""
     return (files("rmqpy.monitor") / "alerts.yml").read_text(encoding="utf-8")
 
 
 def export(folder: Path) -> list[Path]:
-    """Write boards and rules to a folder; the files."""
+    """Write dashboards and rules to a folder. Returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "rmqpy-alerts.yml"]
     written[0].write_text(alerts(), encoding="utf-8")

@@ -1,7 +1,9 @@
-"""HTTP and HTTPS on one port, told apart by the first byte of a connection.
+"""HTTP and HTTPS on one port, distinguished by the first byte of a connection.
 
-Owns the connections that have not sent it: so many, for so long; a new one takes the place of the oldest of the peer
-that has most. Threads: `rmqpy-http`, on its loop.
+Lets scrapers that speak HTTP keep working with TLS in permissive mode while others move to HTTPS.
+
+Owns the connections that have not sent the byte, bounded in number and time; a new one replaces the oldest of the peer
+with the most. Threads: `rmqpy-http`, on its loop.
 """
 
 import asyncio
@@ -19,19 +21,19 @@ from rmqpy.monitor.shares import Shares, peer_name
 
 log = logging.getLogger(__name__)
 
-#: What TLS begins with, and no method of HTTP.
+#: The first byte of TLS, which no HTTP method begins with.
 HELLO: Final = 0x16
-#: Pause after a connection could not be accepted, as when there is no descriptor left.
+#: Pause after a failed accept, for example without a free descriptor.
 ACCEPT_PAUSE_S: Final = 0.1
 
 
 async def serve_either(
     server: uvicorn.Server, listener: socket.socket, context: ssl.SSLContext, *, is_encrypted: bool
 ) -> None:
-    """Serve until the server is told to exit; with `is_encrypted` connections that begin otherwise are closed."""
+    """Serve until the server exits. With `is_encrypted`, connections that begin otherwise are closed."""
     accepting = asyncio.create_task(_accept(server, listener, context, is_encrypted=is_encrypted))
     try:
-        # It listens on nothing itself, and is given connections.
+        # It has no listening socket; connections are passed to it.
         await server.serve(sockets=[])
     finally:
         accepting.cancel()
@@ -64,7 +66,7 @@ async def _accept(
 async def _greet(
     server: uvicorn.Server, connection: socket.socket, context: ssl.SSLContext, *, is_encrypted: bool
 ) -> None:
-    """Hand the connection to the server, once it has sent a byte."""
+    """Pass the connection to the server once it has sent a byte."""
     loop = asyncio.get_running_loop()
     make_protocol = partial(
         HttpConnection,
@@ -87,7 +89,7 @@ async def _greet(
     except (OSError, TimeoutError) as error:
         log.debug("a connection has ended before its first request: %s", error)
     except Exception:
-        # It would end the greetings of all others with it.
+        # An exception would end the greetings of all other connections.
         log.exception("a connection could not be served")
     except asyncio.CancelledError:
         connection.close()
@@ -96,7 +98,7 @@ async def _greet(
 
 
 async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> int | None:
-    """The first byte, which stays where it is; None at the end of the stream."""
+    """Return the first byte without consuming it; `None` at the end of the stream."""
     while True:
         try:
             found = connection.recv(1, socket.MSG_PEEK)

@@ -1,9 +1,8 @@
-"""The HTTP port of a server: open from the start, served from the first connection on.
+"""HTTP port of a server: open from the start, served from the first connection on.
 
-Owns the listener and the thread `rmqpy-http`. Until somebody connects, the port costs a descriptor: uvicorn and
-Starlette are imported, and the thread is started, for the first connection. It has a loop of its own, so that reading
-and writing HTTP delays nothing of the server; pages are made on the server's loop, where its tables are. A site is made
-and works on the thread of HTTP, and asks servers as any client does.
+Owns the listener and the thread `rmqpy-http`. Until the first connection the port costs one descriptor: then uvicorn
+and Starlette are imported and the thread is started. Its separate loop keeps HTTP from delaying the server; pages are
+made on the server's loop, where its tables are. A site runs on the HTTP thread and queries servers like any client.
 Threads: `start` and `stop` on the server's loop.
 """
 
@@ -24,19 +23,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Connections that wait to be taken, while uvicorn is imported for instance.
+#: Connections that wait to be accepted, for instance while uvicorn is imported.
 BACKLOG: Final = 64
 
 
 async def claim(host: str, port: int) -> socket.socket:
-    """A socket that has a port, or any free one for 0, to itself until a server listens there; connections are refused
+    """Bind a socket to a port, or to any free one for 0, until a server listens there; connections are refused
     meanwhile. Raises `OSError` for a port in use."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     claimed = socket.socket(family)
     try:
-        # What has just ended is no obstacle.
+        # As for the server itself, recently closed connections do not block the address.
         claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             claimed.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -48,7 +47,7 @@ async def claim(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves pages by path, and a site beside them."""
+    """Serves pages by path, and a site."""
 
     def __init__(
         self,
@@ -59,8 +58,8 @@ class HttpServer:
         tls: "Callable[[], ssl.SSLContext | None] | None" = None,
         is_encrypted: bool = False,
     ) -> None:
-        """Who asks for pages needs the `token`; an empty one opens nothing. `tls` has the context for connections that
-        begin with TLS; with `is_encrypted` there are no others."""
+        """Pages require the `token`; an empty one allows no access. `tls` has the context for TLS connections; with
+        `is_encrypted` others are refused."""
         self._pages = pages
         self._token = token
         self._site = site
@@ -73,7 +72,7 @@ class HttpServer:
         self._is_over = False
 
     def start(self, listener: socket.socket) -> tuple[str, int]:
-        """Listen at a port that was claimed; where. Raises `OSError`."""
+        """Listen on a claimed port. Returns the address. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         listener.listen(BACKLOG)
         listener.setblocking(False)
@@ -83,7 +82,7 @@ class HttpServer:
         return str(bound[0]), int(bound[1])
 
     async def stop(self) -> None:
-        """Stop listening and end what is under way. Idempotent."""
+        """Stop listening and end requests in progress. Idempotent."""
         self._is_over = True
         listener, self._listener = self._listener, None
         if listener is None:
@@ -93,12 +92,12 @@ class HttpServer:
         else:
             if self._server is not None:
                 self._server.should_exit = True
-            # In a worker: a page under way may wait for this loop.
+            # In a worker: a page in progress may wait for this loop.
             await asyncio.to_thread(self._thread.join)
         listener.close()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Somebody has connected for the first time."""
+        """Start the thread at the first connection."""
         assert self._listener is not None, "the reader is removed before the listener goes"
         loop.remove_reader(self._listener)
         self._thread = threading.Thread(
@@ -120,7 +119,7 @@ class HttpServer:
                 if not self._is_over:
                     asyncio.run(_serve(self._server, listener, site, context, self._is_encrypted))
             except Exception:
-                log.exception("HTTP is served no longer")
+                log.exception("the HTTP server failed")
 
 
 async def _serve(

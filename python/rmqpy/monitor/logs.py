@@ -1,8 +1,8 @@
-"""Logs of a server: lines for people on a terminal, JSON lines for programs.
+"""Server logs: lines for a terminal, JSON lines for programs.
 
-Owns the handler of the logger `rmqpy`, where a command installs it; the library itself says nothing on its own.
-Invariant: what comes from outside, such as a client id, cannot make a line of its own or steer a terminal: control
-characters are escaped, and the lines of a traceback are indented.
+Owns the handler of the logger `rmqpy`, installed by commands; the library itself logs nothing by default. Invariant:
+text from outside, such as a client id, cannot start a new line or control a terminal: control characters are escaped,
+and traceback lines are indented.
 """
 
 import json
@@ -12,8 +12,7 @@ import sys
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
 
-#: Control characters, line separators, marks that turn the direction of text, and halves of a surrogate pair, which
-#: no file takes.
+#: Control characters, line separators, direction marks, and lone surrogates, which cannot be written to files.
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -21,7 +20,7 @@ LogFormat = Literal["auto", "text", "json"]
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a record: `time`, `level`, `logger`, `message`, and `error` with a traceback."""
+    """One JSON object per record: `time`, `level`, `logger`, `message`, and `error` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -36,7 +35,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line a record, and an indented one for each of its traceback's."""
+    """One line per record, and an indented one for each line of its traceback."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -49,9 +48,9 @@ class TextLines(logging.Formatter):
 
 
 def install(form: LogFormat, level: str, stream: IO[str] | None = None) -> None:
-    """Write what rmqpy logs from `level` on to `stream`, standard error if not given.
+    """Log rmqpy's records from `level` on to `stream`, by default standard error.
 
-    `auto` is text on a terminal and JSON otherwise. Replaces what an earlier call installed.
+    `auto` is text on a terminal and JSON otherwise. Replaces the handler of an earlier call.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)

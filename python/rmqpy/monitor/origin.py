@@ -1,4 +1,4 @@
-"""Requests that a page of another site has made a browser send: by the names in their headers.
+"""Detection of cross-site browser requests by their headers.
 
 Pure.
 """
@@ -12,7 +12,7 @@ from rmqpy.config.addresses import is_loopback
 
 
 class Refusal(NamedTuple):
-    """Why a request is not served, and what to do."""
+    """The reason for a refusal, and the remedy."""
 
     status: HTTPStatus
     error: str
@@ -20,25 +20,25 @@ class Refusal(NamedTuple):
 
 
 def foreign(headers: Mapping[str, str], *, host: str) -> Refusal | None:
-    """Why a request is not from this site, by its `Host`, `Origin` and `Sec-Fetch-Site`; None if it may be. `host` is
-    the address listened on."""
+    """Return why a request is cross-site, by its `Host`, `Origin` and `Sec-Fetch-Site`; None if it may be our own.
+    `host` is the listen address."""
     asked = headers.get("host", "")
-    # Off loopback a server does not know its names; sessions are bound to the one that was logged in at.
+    # Beyond loopback a server does not know its names; sessions are bound to the one used for the login.
     if is_loopback(host) and not is_loopback(_name(asked)):
         return Refusal(
             HTTPStatus.MISDIRECTED_REQUEST,
-            f"the name {asked[:255]!r} is not one of this machine",
-            "ask for http://127.0.0.1 or http://localhost, with the port",
+            f"{asked[:255]!r} is not a name of this machine",
+            "use http://127.0.0.1 or http://localhost, with the port",
         )
     origin = headers.get("origin")
-    # What ends TLS in front of the server is another machine's, or the user's own.
+    # A TLS proxy in front of the server may be on another machine, or the user's own.
     schemes = ("http",) if is_loopback(host) else ("http", "https")
     is_foreign = origin is not None and origin not in {f"{each}://{asked}" for each in schemes}
     if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            "the request comes from a page of another site",
-            "open the address itself, or ask without a browser",
+            "the request comes from another site",
+            "open the address directly, or use a client other than a browser",
         )
     return None
 

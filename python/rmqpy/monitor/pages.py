@@ -1,4 +1,4 @@
-"""The pages every server has: its figures, whether it lives, whether it is ready to serve."""
+"""Pages of every server: metrics, liveness, health and readiness."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ if TYPE_CHECKING:
 
 
 class Page(NamedTuple):
-    """One answer."""
+    """One response."""
 
     body: str
     content_type: str = "text/plain; charset=utf-8"
     status: HTTPStatus = HTTPStatus.OK
 
 
-#: Says nothing but that the process runs, to everybody.
+#: Public: only says that the process runs.
 ALIVE: Final = "/livez"
 HEALTHY: Final = "/healthz"
 READY: Final = "/readyz"
-#: What a supervisor asks: served however busy the port is with other pages.
+#: Pages for supervisors, served however busy the port is with other pages.
 HEALTH: Final = frozenset({ALIVE, HEALTHY, READY})
 
 #: Makes a page for a client that accepts these content types, the value of its header.
 MakePage = Callable[[str], Awaitable[Page]]
-#: Why not; None when nothing is wrong.
+#: The reason for a failure; None if all is well.
 Fault = Callable[[], str | None]
 
 
 class Site(Protocol):
-    """More that is served beside the pages: routes, and what they hold open."""
+    """Additional routes, and their open connections."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """Made and used on the thread of HTTP alone."""
+        """Created and used only on the HTTP thread."""
 
     async def close(self) -> None:
-        """Nothing is served any more."""
+        """End: nothing is served any more."""
 
 
-#: Makes a site that is served at this address of the machine; called for the first connection.
+#: Creates a site served at this address; called at the first connection.
 LoadSite = Callable[[str], Site]
 
 
 def pages(
     metrics: Callable[[str], Awaitable[Exposition]], *, fault: Fault, unready: Fault
 ) -> Mapping[str, MakePage]:
-    """`/metrics`; `/livez`, which answers while the loop turns; `/healthz`, 503 when only a restart helps; `/readyz`,
-    503 while clients are better served elsewhere.
+    """`/metrics`; `/livez`, which responds while the loop runs; `/healthz`, 503 if only a restart helps; `/readyz`,
+    503 while clients should use other servers.
     """
 
     async def figures(accept: str) -> Page:

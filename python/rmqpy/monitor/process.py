@@ -1,4 +1,4 @@
-"""Figures of this process, under the names every Prometheus client uses, and what is running."""
+"""Metrics of this process, with the names of Prometheus client libraries, and its version."""
 
 import os
 import platform
@@ -17,10 +17,12 @@ def families() -> Iterator[Family]:
     with open("/proc/self/statm", encoding="ascii") as file:
         pages = int(file.read().split()[1])
     build = {"version": __version__, "python_version": platform.python_version()}
-    yield Family("rmqpy_build_info", "gauge", "1; the labels say what is running.", [(build, 1)])
+    yield Family("rmqpy_build_info", "gauge", "Always 1; the version is in the labels.", [(build, 1)])
     yield plain(
         "process_resident_memory_bytes", "gauge", "Resident memory.", pages * os.sysconf("SC_PAGE_SIZE")
     )
     yield plain("process_cpu_seconds_total", "counter", "Processor time.", used.user + used.system)
     yield plain("process_open_fds", "gauge", "Open files.", len(os.listdir("/proc/self/fd")))
-    yield plain("process_start_time_seconds", "gauge", "When it began, since the epoch.", round(_STARTED, 3))
+    yield plain(
+        "process_start_time_seconds", "gauge", "Start time, in seconds since the epoch.", round(_STARTED, 3)
+    )

@@ -1,7 +1,7 @@
-"""Metrics that are sent, not fetched: to the log, or by an exporter to a collector.
+"""Pushed metrics: to the log, or by an exporter to a collector.
 
-Owns the rounds of one exporter and the word about its failures: once, and when it works again. Figures are taken as a
-scrape takes them. Threads: `run` on the event loop of the server, an exporter in a worker.
+Owns the rounds of one exporter, and logs its failure once and its recovery. Values are taken as for a scrape.
+Threads: `run` on the server's event loop, an exporter in a worker.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from rmqpy.monitor.exposition import Family, Labels, Sample
 
 log = logging.getLogger(__name__)
 
-#: Lines that one round writes to the log.
+#: The most lines that one round logs.
 _LINES_MAX: Final = 1_000
 
 
 class Exporter(Protocol):
-    """Takes metrics somewhere."""
+    """Exports metrics."""
 
     def export(self, families: Iterable[Family], common: Labels) -> None:
-        """Take these, each sample with the `common` labels. Raises what kept it from that."""
+        """Export these samples, each with the `common` labels. Raises if that fails."""
 
 
-#: Families, and the labels that stand at every sample.
+#: Families, and the common labels.
 TakeFigures = Callable[[], Awaitable[tuple[Iterable[Family], Labels]]]
 
 
@@ -45,19 +45,19 @@ class MetricsPush:
             await asyncio.to_thread(self._exporter.export, families, common)
         except Exception as error:
             if not self._is_failing:
-                log.warning("metrics are not taken, and will be tried again: %s", error)
+                log.warning("cannot export metrics, retrying: %s", error)
             self._is_failing = True
         else:
             if self._is_failing:
-                log.info("metrics are taken again")
+                log.info("metrics are exported again")
             self._is_failing = False
 
 
 class LogExporter:
-    """Writes what is not zero to the log, a line for each; of histograms total and count."""
+    """Logs nonzero metrics, a line for each; sum and count of histograms."""
 
     def export(self, families: Iterable[Family], common: Labels) -> None:
-        """Write, and say how many lines were left out."""
+        """Log, and report the number of omitted lines."""
         lines = 0
         for family in families:
             for labels, value, ending in (Sample(*each) for each in family.samples):
@@ -67,4 +67,4 @@ class LogExporter:
                         named = ",".join(f'{name}="{text}"' for name, text in {**common, **labels}.items())
                         log.info("%s%s{%s} %s", family.name, ending, named, value)
         if lines > _LINES_MAX:
-            log.info("%d more metrics are not written: see /metrics", lines - _LINES_MAX)
+            log.info("%d more metrics omitted: see /metrics", lines - _LINES_MAX)

@@ -1,6 +1,6 @@
-"""Bounded places that several owners share: who holds how many, and who gives one up.
+"""Shares of a bounded resource: items by owner, and the choice of one to drop.
 
-Invariant: an owner's items stand in the order in which they were added or last used. Pure; one thread.
+Invariant: an owner's items are ordered by when they were added or last used. Pure; one thread.
 """
 
 from collections import Counter
@@ -10,12 +10,12 @@ from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
 
-#: Bits of an IPv6 address that name a network: its hosts count as one peer, as at the ports of RocketMQ.
+#: The network bits of an IPv6 address: its hosts count as one client, as on the ports of RocketMQ.
 _NETWORK_BITS: Final = 64
 
 
 class Shares(Generic[Item]):
-    """Items by owner. Few enough to be counted each time."""
+    """Items by owner. Few enough to count each time."""
 
     def __init__(self) -> None:
         self._owners: dict[Item, Hashable] = {}
@@ -28,16 +28,16 @@ class Shares(Generic[Item]):
         return sum(each == owner for each in self._owners.values())
 
     def add(self, item: Item, owner: Hashable) -> None:
-        """Add an item as the newest of its owner; an item that is held becomes the newest."""
+        """Add an item as the newest of its owner; an existing item becomes the newest."""
         self._owners.pop(item, None)
         self._owners[item] = owner
 
     def discard(self, item: Item) -> None:
-        """Remove an item, if it is held."""
+        """Remove an item, if present."""
         self._owners.pop(item, None)
 
     def largest(self) -> Hashable:
-        """The owner of most items. Of several the one whose oldest item is the oldest."""
+        """The owner of the most items; of several, the one with the oldest item."""
         [(owner, _)] = Counter(self._owners.values()).most_common(1)
         return owner
 
@@ -47,7 +47,7 @@ class Shares(Generic[Item]):
 
 
 def peer_name(host: str) -> str:
-    """The peer for which a host counts: itself, or its network of 64 bits."""
+    """The client a host counts for: itself, or its network of 64 bits."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

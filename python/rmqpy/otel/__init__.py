@@ -1,5 +1,5 @@
-"""OpenTelemetry: spans and metrics of producers and consumers. Needs `pip install rmqpy[otel]`, and is imported by
-nothing else.
+"""OpenTelemetry: spans and metrics of producers and consumers. Needs `pip install rmqpy[otel]`; no other module imports
+it.
 
 ::
 
@@ -7,8 +7,8 @@ nothing else.
 
     RocketMQInstrumentor().instrument()
 
-Clients that are made after that tell OpenTelemetry of each message; `opentelemetry-instrument` does the same without a
-change of the program. Names are those of OpenTelemetry's conventions for messaging, in `rmqpy.otel.names`.
+Clients created afterwards report each message to OpenTelemetry; `opentelemetry-instrument` does the same without a
+change of the program. `rmqpy.otel.names` has the names of OpenTelemetry's messaging conventions.
 """
 
 from rmqpy.otel.instrumentor import RocketMQInstrumentor

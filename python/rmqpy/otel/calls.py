@@ -1,8 +1,8 @@
 """Telemetry of a push consumer: a span `process TOPIC` around each call of a handler.
 
-The span of a single message continues its producer's trace, so that what the handler sends on belongs to it, too; that
-of a batch begins a trace of its own. Both link to the spans of the sends. Owns the calls under way. In the thread, or
-the task, that calls the handler.
+The span of a single message continues its producer's trace, so sends of the handler belong to it, too; that of a
+batch starts a trace. Both link to the spans of the sends. Owns the calls in progress. Runs in the thread or task that
+calls the handler. the task, that calls the handler.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
+from rmqpy.client.consume_result import Reply, interpret
 from rmqpy.client.interceptors import ConsumerInterceptor
-from rmqpy.client.push.consume_result import interpret
-from rmqpy.client.push.reply import Reply
 from rmqpy.message import ReceivedMessage
 from rmqpy.otel import names
 
@@ -34,7 +33,7 @@ class _Call(NamedTuple):
 
 
 class CallTelemetry(ConsumerInterceptor):
-    """Tells OpenTelemetry of one consumer's handlers."""
+    """Reports one consumer's handler calls to OpenTelemetry."""
 
     def __init__(self, instruments: Instruments, namespace: str, group: str, *, is_broadcast: bool) -> None:
         self._instruments = instruments
@@ -50,7 +49,7 @@ class CallTelemetry(ConsumerInterceptor):
         }
         if namespace:
             self._common[names.NAMESPACE] = namespace
-        #: By the identity of what the handler is called with.
+        #: By the identity of the handler's argument.
         self._calls: dict[int, _Call] = {}
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -94,7 +93,7 @@ class CallTelemetry(ConsumerInterceptor):
 
 
 def message_attributes(message: ReceivedMessage) -> Mapping[str, AttributeValue]:
-    """What a span about one message says of it."""
+    """Attributes of a span about one message."""
     found: dict[str, AttributeValue] = {
         names.MESSAGE_ID: message.message_id,
         names.BODY_SIZE: len(message.body),
@@ -110,13 +109,13 @@ def message_attributes(message: ReceivedMessage) -> Mapping[str, AttributeValue]
 
 
 def links_to(sent: Sequence[Context]) -> list[Link]:
-    """Links to the spans of the sends, of which messages carry the contexts."""
+    """Links to the spans of the sends, from the contexts in messages."""
     spans = (trace.get_current_span(each).get_span_context() for each in sent)
     return [Link(span) for span in spans if span.is_valid]
 
 
 def _failure(messages: Sequence[ReceivedMessage], result: Any, error: BaseException | None) -> str | None:
-    """What went wrong, in one word."""
+    """The kind of an error, in one word."""
     if error is not None:
         return type(error).__qualname__
     if isinstance(result, Reply):

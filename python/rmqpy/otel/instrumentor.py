@@ -1,6 +1,6 @@
-"""Instrumentor: switches telemetry of rmqpy's clients on and off, by hand or by `opentelemetry-instrument`.
+"""Instrumentor: turns telemetry of rmqpy's clients on and off, by hand or with `opentelemetry-instrument`.
 
-Owns the entry of telemetry in the list of what every client has. Any thread.
+Owns telemetry's entry in the list of hooks of every client. Any thread.
 """
 
 from collections.abc import Collection
@@ -17,10 +17,10 @@ from rmqpy.otel.sends import SendTelemetry
 
 
 class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its package has no checked types
-    """Has every producer and consumer that is made from then on tell OpenTelemetry of its messages.
+    """Lets every producer and consumer created afterwards report its messages to OpenTelemetry.
 
-    `instrument(tracer_provider=…, meter_provider=…)` takes providers other than the process's; `uninstrument()` ends it
-    for clients made later.
+    `instrument(tracer_provider=…, meter_provider=…)` uses other providers than the process's; `uninstrument()` ends
+    it for clients created later.
     """
 
     _telemetry: Telemetry | None = None

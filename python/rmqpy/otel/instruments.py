@@ -1,4 +1,4 @@
-"""Instruments: the tracer and the metrics that all clients of a process share. Any thread."""
+"""Instruments: the tracer and metrics shared by all clients of a process. Any thread."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ from opentelemetry import metrics, trace
 from rmqpy import __version__
 from rmqpy.otel import names
 
-#: Of the conventions that the names are of.
+#: The version of the conventions.
 _SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 
 
 class Instruments:
-    """What is told of messages: spans by a tracer, and four metrics."""
+    """A tracer for spans, and four metrics."""
 
     def __init__(
         self,
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        """Providers are the process's unless given."""
+        """Providers default to the process's."""
         self.tracer = trace.get_tracer("rmqpy", __version__, tracer_provider, _SCHEMA_URL)
         meter = metrics.get_meter("rmqpy", __version__, meter_provider, _SCHEMA_URL)
         self.operation_duration = meter.create_histogram(

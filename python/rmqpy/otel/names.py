@@ -1,7 +1,6 @@
 """Names of OpenTelemetry's conventions for messaging and for RocketMQ.
 
-The conventions are in development, and the newest text counts. They are written here because packages of
-conventions lag behind it.
+The conventions are in development. Names are written here because packages of conventions lag behind the text.
 """
 
 from typing import Final
@@ -11,7 +10,7 @@ SYSTEM: Final = "messaging.system"
 ROCKETMQ: Final = "rocketmq"
 OPERATION_NAME: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
-#: Values of both: what a producer, a pull consumer and a push consumer do.
+#: Values of both, for a producer, a pull consumer and a push consumer.
 SEND: Final = "send"
 RECEIVE: Final = "receive"
 PROCESS: Final = "process"
@@ -29,7 +28,7 @@ MESSAGE_KEYS: Final = "rocketmq.message.keys"
 MESSAGE_TAG: Final = "rocketmq.message.tag"
 #: `normal`, `fifo`, `delay` or `transaction`.
 MESSAGE_TYPE: Final = "rocketmq.message.type"
-#: What messages that go in order have in common: the sharding key.
+#: The sharding key, common to ordered messages.
 MESSAGE_GROUP: Final = "rocketmq.message.group"
 DELAY_LEVEL: Final = "rocketmq.message.delay_time_level"
 #: In milliseconds.

@@ -1,6 +1,6 @@
-"""OTLP push: the metrics of a server, as /metrics has them, to an OpenTelemetry collector.
+"""OTLP push: the metrics of /metrics, sent to an OpenTelemetry collector.
 
-Owns the exporter of the SDK. Figures are the server's own and are translated as they are: nothing is counted twice.
+Owns the SDK's exporter. The server's own values are translated; nothing is counted twice.
 Threads: one worker at a time.
 """
 
@@ -32,16 +32,16 @@ from rmqpy import __version__
 from rmqpy.errors import ConnectError
 from rmqpy.monitor.exposition import SERIES_MAX, Family, Labels, Sample
 
-#: A collector has so long, in seconds.
+#: The timeout of a collector, in seconds.
 _TIMEOUT_S: Final = 10
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 
 class OtlpExporter:
-    """Sends metrics to a collector, OTLP over HTTP."""
+    """Sends metrics to a collector, by OTLP over HTTP."""
 
     def __init__(self, endpoint: str, *, name: str, role: str) -> None:
-        """`endpoint` is the collector's base address. `name` is of the server, `role` what it is."""
+        """`endpoint` is the collector's base URL, `name` the server's name, `role` its role."""
         self._endpoint = endpoint
         self._exporter = OTLPMetricExporter(f"{endpoint.rstrip('/')}/v1/metrics", timeout=_TIMEOUT_S)
         self._resource = Resource.create({"service.name": f"rmqpy-{role}", "service.instance.id": name})
@@ -49,12 +49,12 @@ class OtlpExporter:
         self._began_ns = time.time_ns()
 
     def export(self, families: Iterable[Family], common: Labels) -> None:
-        """Send all of them. Raises `ConnectError` where the collector did not take them."""
+        """Send all of them. Raises `ConnectError` if the collector did not accept them."""
         metrics = list(self._metrics(families, common))
         scopes = [ScopeMetrics(self._scope, metrics, "")]
         data = MetricsData([ResourceMetrics(self._resource, scopes, "")])
         if self._exporter.export(data) is not MetricExportResult.SUCCESS:
-            raise ConnectError(f"the collector at {self._endpoint} did not take them")
+            raise ConnectError(f"the collector at {self._endpoint} did not accept the metrics")
 
     def _metrics(self, families: Iterable[Family], common: Labels) -> Iterator[Metric]:
         now_ns, room = time.time_ns(), SERIES_MAX
@@ -79,7 +79,7 @@ class OtlpExporter:
     def _histograms(
         self, samples: Iterable[Sample], common: Labels, now_ns: int
     ) -> Iterator[HistogramDataPoint]:
-        """Their samples stand in a row, the buckets first, of which each counts those before it, too."""
+        """Samples come in order, buckets first; each bucket includes the smaller ones."""
         bounds: list[float] = []
         counts: list[float] = [0]
         total = 0.0
@@ -99,7 +99,7 @@ class OtlpExporter:
                     total,
                     [int(upto - below) for below, upto in pairwise(counts)],
                     bounds,
-                    # Unset: nobody knows the ends.
+                    # Unset: minimum and maximum are unknown.
                     min=None,  # type: ignore[arg-type]
                     max=None,  # type: ignore[arg-type]
                 )

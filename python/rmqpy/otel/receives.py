@@ -1,8 +1,8 @@
-"""Telemetry of a pull consumer: a span `receive TOPIC` for each topic of which a poll hands out messages.
+"""Telemetry of a pull consumer: a span `receive TOPIC` for each topic of the messages returned by a poll.
 
-It lasts from the begin of the poll to its return, belongs to the trace of whoever polls, and links to the spans of the
-sends: nobody knows what the caller does with a message, or when. Polls that come back empty are not told of. Owns
-nothing; in the thread, or the task, that polls.
+It lasts from the start of the poll to its return, is a child of the caller's span, and links to the spans of the
+sends; later processing by the caller is not visible here. Empty polls are not reported. Owns nothing; runs in the
+thread or task that polls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReceiveTelemetry:
-    """Tells OpenTelemetry of one consumer's polls."""
+    """Reports one consumer's polls to OpenTelemetry."""
 
     def __init__(self, instruments: Instruments, namespace: str, group: str) -> None:
         self._instruments = instruments
@@ -40,7 +40,7 @@ class ReceiveTelemetry:
             self._common[names.NAMESPACE] = namespace
 
     def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
-        """A poll that began then hands these out."""
+        """Report a finished poll that returns these messages."""
         took = max(0.0, time.time() - began)
         by_topic: dict[str, list[ReceivedMessage]] = {}
         for message in messages:

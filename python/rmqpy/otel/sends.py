@@ -1,7 +1,6 @@
-"""Telemetry of a producer: a span `send TOPIC` for each message, whose context travels in the message's properties.
+"""Telemetry of a producer: a span `send TOPIC` for each message, with its context in the message's properties.
 
-Owns nothing that outlives a send. Messages of the system's topics, notes of the message trace for instance, have no
-span. Any thread.
+Owns nothing that outlives a send. Messages to system topics, such as message traces, have no span. Any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class _Begun(NamedTuple):
 
 
 class SendTelemetry:
-    """Tells OpenTelemetry of one producer's sends."""
+    """Reports one producer's sends to OpenTelemetry."""
 
     def __init__(self, instruments: Instruments, namespace: str) -> None:
         self._instruments = instruments
@@ -39,7 +38,7 @@ class SendTelemetry:
         self._namespace = namespace
 
     def begin(self, message: Message) -> tuple[Message, _Begun | None]:
-        """Start a span, and put its context into the message."""
+        """Start a span and put its context into the message."""
         topic = message.topic
         if is_system_topic(topic):
             return message, None
@@ -53,7 +52,7 @@ class SendTelemetry:
         return message, _Begun(span, perf_counter())
 
     def mark_half(self, state: _Begun | None) -> None:
-        """This one is sent as a half message."""
+        """Note that this message is sent as a half message."""
         if state is not None:
             state.span.set_attribute(names.MESSAGE_TYPE, "transaction")
 

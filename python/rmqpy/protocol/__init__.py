@@ -1,1 +1,1 @@
-"""The remoting protocol without any I/O: codes, declarations of requests, and fastjson's dialect."""
+"""Remoting protocol without I/O: codes, declarations of requests, and fastjson's dialect."""

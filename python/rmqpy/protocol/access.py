@@ -1,4 +1,4 @@
-"""Needs: what a request does to which topic, group or cluster, said where the request is declared.
+"""Needs: the access that a request requires to topics, groups or the cluster, declared with the request.
 
 ::
 
@@ -6,12 +6,12 @@
     class QueryMessage(Request[QueriedMessages]):
         topic: Resource
 
-A need names the field that has the name of the resource; `body.mq_set[].topic` goes into the body, and through every
-member of a list or set. One of the actions is enough. With access control on, what a request needs is looked up once it
-has been read and before anything is done. One that declares no needs, or whose field is empty although it is not
-`optional`, takes `Cluster` `Update`. `NOTHING` is for what every user may do who is known.
+A need names the field with the name of the resource; `body.mq_set[].topic` goes into the body, through every member
+of a list or set. One of the actions is enough. With access control, needs are checked after a request is parsed and
+before it runs. A request without needs, or with an empty field that is not `optional`, requires `Cluster` `Update`.
+`NOTHING` is for requests that every known user may make.
 
-Pure, for any thread.
+Pure; any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 
 class Action(StrEnum):
-    """What is done to a resource. `ALL` stands in policies only, for each of the others."""
+    """Action on a resource. `ALL` occurs only in policies and stands for all others."""
 
     ALL = "All"
     PUB = "Pub"
@@ -47,15 +47,15 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One of some actions on what a field of the request names."""
+    """One of several actions on the resources named by a field."""
 
     kind: ResourceKind
-    #: Where the names are; empty for the cluster, which has one.
+    #: The path of the names; empty for the cluster.
     path: str
     actions: tuple[Action, ...]
-    #: Of a field that holds several names: what stands between them.
+    #: The separator, if a field holds several names.
     separator: str = ""
-    #: The field may be empty; then nothing is done to such a resource.
+    #: True if the field may be empty, which means that the request has no such resource.
     is_optional: bool = False
 
 
@@ -64,12 +64,12 @@ Needed = tuple[str, str, list[str]]
 
 
 def topic(path: str, *actions: Action, optional: bool = False, separator: str = "") -> Need:
-    """One of these actions on each topic that is named there; on its group, where it is a group's retry topic."""
+    """One of these actions on each named topic, or on the group of a retry topic."""
     return Need(ResourceKind.TOPIC, path, actions, separator, optional or "[]" in path)
 
 
 def group(path: str, *actions: Action, optional: bool = False) -> Need:
-    """One of these actions on each group that is named there."""
+    """One of these actions on each named group."""
     return Need(ResourceKind.GROUP, path, actions, is_optional=optional or "[]" in path)
 
 
@@ -78,9 +78,9 @@ def cluster(*actions: Action) -> tuple[Need, ...]:
     return (Need(ResourceKind.CLUSTER, "", actions),)
 
 
-#: What every user may do, who is known.
+#: Allowed to every known user.
 NOTHING: Final[tuple[Need, ...]] = ()
-#: What a request needs that says nothing about it.
+#: The default for a request without declared needs.
 UNDECLARED: Final = cluster(Action.UPDATE)
 
 
@@ -93,7 +93,7 @@ def is_change(needs: Iterable[Need]) -> bool:
 
 
 def needed(needs: Iterable[Need], ask: object) -> list[Needed]:
-    """What this very request needs."""
+    """Return the needs of this request."""
     found: list[Needed] = []
     for need in needs:
         actions = [action.value for action in need.actions]
@@ -114,7 +114,7 @@ def needed(needs: Iterable[Need], ask: object) -> list[Needed]:
 
 @cache
 def _reader(path: str) -> Callable[[Any], Iterator[str]]:
-    """What finds the names at this path."""
+    """Return a function that finds the names at this path."""
     steps = path.split(".")
 
     def read(value: Any, at: int = 0) -> Iterator[str]:

@@ -1,14 +1,14 @@
 """The numbers of the remoting protocol.
 
-Owns every request code a RocketMQ peer may send and every response code it may see. The set is complete on
-purpose: a server tells apart a request it does not serve from an unknown number. Names are RocketMQ's.
+Owns every request code a RocketMQ peer may send and every response code it may see. The set is complete, so that a
+server can distinguish an unsupported request from an unknown number. Names are RocketMQ's.
 """
 
 from enum import IntEnum
 from typing import Final
 
-#: Ordinal of the release whose protocol we speak (5.5.0), sent in every header. It stays below 32,768,
-#: because binary headers and Go clients keep it in 16 bits.
+#: The release whose protocol we speak (5.5.0), sent in every header. It stays below 32,768, because binary headers
+#: and Go clients keep it in 16 bits.
 VERSION: Final = 513
 
 #: The first release that parses strict JSON routes (4.9.4); older ones get fastjson's unquoted integer keys.

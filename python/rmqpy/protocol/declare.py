@@ -1,4 +1,4 @@
-"""Declarations: requests and replies as they are on the wire, said once.
+"""Declarations of requests and replies in wire form.
 
 ::
 
@@ -16,8 +16,8 @@
 A server serves it with a `@handles(GetMaxOffset)` method, a client asks with `await
 peer.call(GetMaxOffset(...))`, and the type checker knows that both speak of a `MaxOffset`.
 
-The fields of a request or reply are header fields; one that is called `body` is the frame's body: `bytes`
-as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object;
+The fields of a request or reply are header fields, except `body`, which is the frame's body: `bytes`
+unchanged, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object;
 an answer that is a record, `bytes` or `str` is a body without header fields.
 Names become camelCase; `wire("clientID")` says otherwise. A field that is `None` is not sent, and one
 without a default must be there. Reading is as lenient as Java: numbers and booleans in strings, names in
@@ -50,7 +50,7 @@ from rmqpy.protocol.codes import RequestCode, ResponseCode
 
 #: The mark of `Resource`.
 RESOURCE: Final = "resource"
-#: The name of a topic or a group: of clients with a namespace it is another on the wire.
+#: The name of a topic or group, which clients with a namespace translate for the wire.
 Resource = Annotated[str, RESOURCE]
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ RequestT = TypeVar("RequestT", bound="Request[Any]")
 
 
 class Request(Generic[R_co]):
-    """Base of every request; the type argument is what a server answers, `None` for the bare code 0."""
+    """Base of every request; the type argument is the reply, `None` for the bare code 0."""
 
     __slots__ = ()
     #: Set by `@request`.
@@ -70,7 +70,7 @@ class Request(Generic[R_co]):
 
 
 class EncodedRequest(NamedTuple):
-    """A request or reply in the form in which it goes down to the native half.
+    """A request or reply in the form for the native module.
 
     Header fields that are absent (`None`) differ from none that are set (`{}`): Java sends `extFields` for
     the second.
@@ -89,12 +89,12 @@ def wire(name: str, *, default: Any = MISSING, default_factory: Callable[[], Any
 
 
 def off_wire(*, default: Any) -> Any:
-    """A field that is about its holder and does not travel."""
+    """A field that is not transmitted."""
     return field(default=default, metadata={values.OFF_WIRE: True})
 
 
-#: Bytes of a request's body that a server reads, where its declaration does not say otherwise: the locks of 10,000
-#: queues, or the heartbeat of a client in as many groups as it may be in.
+#: The default limit of a request's body in bytes: the locks of 10,000 queues, or the heartbeat of a client in as many
+#: groups as it may be in.
 BODY_BYTES_MAX: Final = 1 << 20
 
 
@@ -105,8 +105,8 @@ def request(
     needs: tuple[access.Need, ...] = access.UNDECLARED,
     body_bytes_max: int = BODY_BYTES_MAX,
 ) -> Callable[[type[RequestT]], type[RequestT]]:
-    """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`; `needs` says what its
-    sender must be allowed, see `access`."""
+    """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`; `needs` declares the
+    required access, see `access`."""
 
     def declared(kind: type[RequestT]) -> type[RequestT]:
         base = next(
@@ -118,7 +118,7 @@ def request(
             None,
         )
         if base is None:
-            raise TypeError(f"{kind.__name__} must derive from Request[...] and say what answers it")
+            raise TypeError(f"{kind.__name__} must derive from Request[...] and name its reply")
         made = _declared(kind)
         made.code = code
         made.reply = get_args(base)[0]
@@ -131,10 +131,10 @@ def request(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
 def reply(kind: type[T]) -> type[T]:
-    """Declare an answer: header fields, and a body where it has one.
+    """Declare a reply: header fields, and optionally a body.
 
-    JSON in the body is written as fastjson does, integer keys bare. A reply with a field `is_strict: bool =
-    off_wire(default=False)` chooses, answer by answer.
+    JSON in the body is written like fastjson, with bare integer keys. A reply with a field `is_strict: bool =
+    off_wire(default=False)` chooses for each reply.
     """
     return _declared(kind)
 
@@ -151,12 +151,12 @@ def record(kind: type[T]) -> type[T]:
 _BODIES: Final[set[type]] = {bytes, str}
 
 
-#: Methods that a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
+#: Methods that a frozen dataclass generates as text and compiles, a millisecond for each class.
 _COMPILED = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
 
 
 def _declared(kind: type[T]) -> type[T]:
-    """`kind` as a frozen dataclass with slots, whose methods are compiled when the first object is made.
+    """Make `kind` a frozen dataclass with slots, whose methods are compiled when the first object is made.
 
     There are hundreds of declarations, and a command needs a handful of them.
     """
@@ -165,7 +165,7 @@ def _declared(kind: type[T]) -> type[T]:
 
 
 def _first(self: Any, **given: Any) -> None:
-    """The `__init__` of a declaration until it is called: afterwards the class is what `dataclass` makes of it."""
+    """The `__init__` of a declaration until its first call, which makes the class a real dataclass."""
     kind = type(self)
     members = [
         (each.name, Any, field(default=each.default, default_factory=each.default_factory))
@@ -231,12 +231,12 @@ def read_tree(kind: type[T], tree: object) -> T:
 
 
 def json_tree(value: object) -> Any:
-    """A declared record as the dictionaries, lists and scalars that `fastjson.dumps` and `pretty` write."""
+    """Convert a declared record to dictionaries, lists and scalars for `fastjson.dumps` and `pretty`."""
     return values.rule(type(value)).write(value)
 
 
 def is_raw(kind: type) -> bool:
-    """Whether a body of this request or reply is taken as it is, without reading it."""
+    """Whether the body of this request or reply is used unparsed."""
     body = _form(kind).body
     return body is not None and body.empty == b""
 
@@ -245,7 +245,7 @@ class _Body(NamedTuple):
     read: Callable[[bytes], Any]
     write: Callable[[Any, bool], bytes]
     has_default: bool
-    #: The value of an empty body where the declaration has no default; `None`: it must not be empty.
+    #: The value of an empty body without a default; `None`: it must not be empty.
     empty: bytes | str | None
 
 
@@ -299,7 +299,7 @@ def _text_body(body: bytes) -> str:
 
 
 def utf8(text: str) -> str:
-    """Text that can be sent. Half a surrogate pair, which JSON can smuggle in, becomes `?`, as in Java."""
+    """Text that can be sent. A lone surrogate, which JSON may contain, becomes `?`, as in Java."""
     return text if text.isascii() else _bytes(text).decode("utf-8")
 
 

@@ -1,15 +1,15 @@
-"""JSON as Java's fastjson writes and reads it.
+"""JSON in the dialect of Java's fastjson.
 
-Two habits of fastjson are part of the protocol. Map keys that are not strings stand bare:
-`{0:"10.0.0.1:10911"}` and `{{"brokerName":"b","queueId":0,"topic":"t"}:7}`. And its reader takes single
-quotes, comments, trailing commas and unquoted names. `loads` accepts all of it; `dumps` writes the bare
-keys, or strict JSON where the reader needs it.
+Two of fastjson's habits are part of the protocol. Map keys that are not strings are written bare:
+`{0:"10.0.0.1:10911"}` and `{{"brokerName":"b","queueId":0,"topic":"t"}:7}`. And its reader accepts single quotes,
+comments, trailing commas and unquoted names. `loads` accepts all of it; `dumps` writes bare keys, or strict JSON for
+readers that need it.
 
-Keys always come out of `loads` as text: an integer key as its digits, an object key as an `ObjectKey`,
-which is the object's own text.
+`loads` always returns keys as text: an integer key as its digits, an object key as an `ObjectKey`, which is the
+object's own text.
 
-Pure functions, for any thread. Input is hostile: depth is bounded, and every failure is a `DecodeError`. Text that
-comes out of `loads` is whole characters: half of one, which an escape can smuggle in, could not be written to any file.
+Pure; any thread. Input is hostile: depth is bounded, and every failure is a `DecodeError`. `loads` never returns lone
+surrogates, which an escape may contain, since they could not be written to a file.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 from rmqpy.errors import DecodeError
 from rmqpy.protocol.codes import ResponseCode
 
-#: Nesting of a document. Real bodies need eight levels; the bound keeps a hostile one off our stack.
+#: The deepest nesting of a document. Real bodies need eight levels; the bound protects our stack.
 DEPTH_MAX: Final = 64
 
 
@@ -32,7 +32,7 @@ class ObjectKey(str):
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse one document. Of duplicate keys the last one wins.
+    """Parse one document. The last of duplicate keys wins.
 
     >>> loads("{0:'a', brokers:[1,2,],}")
     {'0': 'a', 'brokers': [1, 2]}
@@ -59,7 +59,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def dumps(value: Any, *, strict: bool = False) -> str:
-    """Write compact text; members that are `None` are left out, as fastjson does.
+    """Format compact text; members that are `None` are omitted, as in fastjson.
 
     >>> dumps({"brokerAddrs": {0: "10.0.0.1:10911"}, "zoneName": None})
     '{"brokerAddrs":{0:"10.0.0.1:10911"}}'
@@ -74,7 +74,7 @@ def dumps(value: Any, *, strict: bool = False) -> str:
 
 
 def pretty(value: Any) -> str:
-    """The layout of RocketMQ's configuration files: tabs, `"key":value`, no line feed at the end.
+    """Format text like RocketMQ's configuration files: tabs, `"key":value`, no line feed at the end.
 
     Integer keys are quoted here: every release of Java's reader takes them so.
     """
@@ -83,30 +83,30 @@ def pretty(value: Any) -> str:
 
 # ---- reading -------------------------------------------------------------------------------------------
 
-#: Most peers send plain JSON, and the standard parser is ten times as fast as ours, or more.
+#: Most peers send plain JSON, and the standard parser is at least ten times as fast as this one.
 _STRICT: Final = json.JSONDecoder(strict=False)
 
-#: The escape of half a character beyond U+FFFF; the other half should be beside it.
+#: The escape of a surrogate, whose other half should follow.
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-#: Text as Java's writer makes it has one fault, its bare keys: with quotes around them the standard parser reads it.
-#: Strings are matched so that nothing inside of them is taken for a key.
+#: Java's writer deviates only by bare keys: with quotes around them the standard parser can read its text. Strings are
+#: matched so that their contents are not mistaken for keys.
 _STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _BARE_KEY: Final = re.compile(
     rf"{_STRING}|(?<=[{{,])(\{{(?:[^{{}}\"'/\\]|{_STRING})*\}}|-?\d+)(?=:)", re.DOTALL
 )
 
-#: Signs that a bare key of Java's begins with. Where something else is in the way, the search for keys, which looks at
-#: all of the text, finds none.
+#: Characters before a bare key of Java's. If something else is wrong, the search for keys, which scans all of the text,
+#: is skipped.
 _BARE_KEY_SIGNS: Final = frozenset("{-0123456789")
 
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-#: What no space or comment begins with.
+#: Characters that do not begin a space or comment.
 _SIGNS: Final = frozenset("{}[]:,\"'-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-#: What stands bare: names and numbers, of which none is this long.
+#: Bare words: names and numbers, which are never this long.
 _BARE: Final = re.compile(r"[\w$.+-]{1,1024}")
 _PLAIN_STRING: Final = {quote: re.compile(rf"[^{quote}\\]*") for quote in "\"'"}
-#: What most values are: an integer, and what must follow it.
+#: The most common value: an integer with its terminator.
 _INTEGER: Final = re.compile(r"-?\d{1,18}(?=[,\]}\s])", re.ASCII)
 _NUMBER: Final = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?\Z", re.ASCII)
 _WORDS: Final[dict[str, object]] = {"true": True, "false": False, "null": None, "NaN": float("nan")}
@@ -233,7 +233,7 @@ class _Reader:
         return found.group()
 
     def _peek(self) -> str:
-        """The sign after space and comments; empty at the end."""
+        """The next character after space and comments; empty at the end."""
         sign = self._text[self._at : self._at + 1]
         if sign in _SIGNS:
             return sign
@@ -255,7 +255,7 @@ def _unreadable(why: str) -> DecodeError:
 
 
 def _paired(text: str) -> str:
-    """Join surrogates that were escaped one by one, as Java escapes characters beyond U+FFFF."""
+    """Join surrogates that were escaped separately, as Java escapes characters beyond U+FFFF."""
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     try:
@@ -265,7 +265,7 @@ def _paired(text: str) -> str:
 
 
 def _check_characters(tree: Any) -> None:
-    """Raise `DecodeError` where a text in the tree, a key included, has half of a character."""
+    """Raise `DecodeError` if a text in the tree, or a key, has a lone surrogate."""
     rest = [tree]
     while rest:
         value = rest.pop()
@@ -282,7 +282,7 @@ def _check_characters(tree: Any) -> None:
 
 
 def _half(text: str) -> DecodeError:
-    return _unreadable(f"a text has half of a character beyond U+FFFF: {text[:40]!a}")
+    return _unreadable(f"a text has a lone surrogate: {text[:40]!a}")
 
 
 def _quoted_key(found: re.Match[str]) -> str:

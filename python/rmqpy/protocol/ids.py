@@ -1,6 +1,6 @@
-"""Message ids: the broker's is an address in its log, the producer's is only unique, and names its maker.
+"""Message ids: the broker's names a position in its log, the producer's only its maker and time.
 
-Both are hex, of any case. A timed message has a recall handle, too. Any thread; pure, but for `UniqueIds`.
+Both are hex, in any case. A timed message also has a recall handle. Any thread; pure, except `UniqueIds`.
 """
 
 import base64
@@ -15,7 +15,7 @@ from rmqpy.config.addresses import HostPort
 
 
 class OffsetId(NamedTuple):
-    """The broker's id: where the message is."""
+    """The broker's id: the place of the message."""
 
     address: str
     #: Position in the log.
@@ -23,12 +23,12 @@ class OffsetId(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """The producer's id: where and when it was made."""
+    """The producer's id: the place and time of its creation."""
 
     host: str
     #: The lowest 16 bits of the process id.
     process: int
-    #: Exact to `UNIQUE_ID_TOLERANCE`: clients count from the begin of the month where they are, and write no month.
+    #: Accurate to `UNIQUE_ID_TOLERANCE`: clients count from the start of their local month, without naming it.
     made_at: datetime
     counter: int
 
@@ -38,7 +38,7 @@ UNIQUE_ID_TOLERANCE = timedelta(days=1)
 
 
 def decode(text: str, now: datetime | None = None) -> OffsetId | UniqueId | None:
-    """The content of an id; None when it is none. `now` decides about the month.
+    """Decode an id; None if it is not one. `now` determines the month.
 
     >>> decode("0A00000200002A9F0000000000000100")
     OffsetId(address='10.0.0.2:10911', offset=256)
@@ -51,24 +51,24 @@ def decode(text: str, now: datetime | None = None) -> OffsetId | UniqueId | None
         return None
     host = str(ip_address(raw[:-12]))
     port, offset = int.from_bytes(raw[-12:-8]), int.from_bytes(raw[-8:])
-    # The other id has a process and a random number there: it is that small once in 65,536 times.
+    # The other id has a process and a random number there, which are that small once in 65,536 times.
     if 0 < port < 1 << 16 and offset < 1 << 63:
         return OffsetId(str(HostPort(host, port)), offset)
     return UniqueId(host, int.from_bytes(raw[-12:-10]), _moment(raw[-6:-2], now), int.from_bytes(raw[-2:]))
 
 
 class RecallHandle(NamedTuple):
-    """With which a timed message is taken back. Topic and id are those of the wire."""
+    """Recall handle of a timed message. Topic and id are those of the wire."""
 
     topic: str
     broker: str
-    #: A time in the slot of the broker's wheel in which it waits: milliseconds since the epoch.
+    #: A time in the slot of the broker's wheel, in milliseconds since the epoch.
     time_ms: int
     message_id: str
 
 
 def decode_recall_handle(text: str) -> RecallHandle | None:
-    """The content of a recall handle; None when it is none, or of a version that is not known.
+    """Decode a recall handle; None if it is not one, or of an unknown version.
 
     >>> decode_recall_handle("djEgVDEgYmEgMTc5NTI1NzY1NjAwMSAwQTAwMDAwMTAwMDAwMDAxMDAwMDAwMDAwMDAwMDBDNA==").time_ms
     1795257656001
@@ -82,7 +82,7 @@ def decode_recall_handle(text: str) -> RecallHandle | None:
 
 
 class UniqueIds:
-    """Maker of the producer's ids, as Java's clients lay them out, for messages that are not sent by the native half.
+    """Generator of producer ids, in the layout of Java's clients, for messages not sent by the native module.
 
     Belongs to one process. Equal ids need 65,536 messages within one millisecond.
 
@@ -93,13 +93,13 @@ class UniqueIds:
     """
 
     def __init__(self) -> None:
-        # What is random tells makers apart that agree in all else, in containers say.
+        # Random numbers distinguish generators that agree otherwise, for instance in containers.
         self._maker = _own_address() + (os.getpid() & 0xFFFF).to_bytes(2) + os.urandom(4)
         self._count = count()
 
     def next(self) -> str:
         """An id that no other message has."""
-        # Twelve hours behind UTC: read in no zone this is later than the truth.
+        # Twelve hours behind UTC: readers in every zone decode a time that is not in the future.
         now = datetime.now(UTC) - timedelta(hours=12)
         month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         age = (now - month) // timedelta(milliseconds=1)
@@ -108,7 +108,7 @@ class UniqueIds:
 
 
 def _own_address() -> bytes:
-    """An address of this machine; nothing is sent."""
+    """An address of this machine, without sending anything."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -118,7 +118,7 @@ def _own_address() -> bytes:
 
 
 def _moment(since_month: bytes, now: datetime | None) -> datetime:
-    """The last time that a month was so old."""
+    """The last time at which a month had this age."""
     now = now or datetime.now(UTC)
     age = timedelta(milliseconds=int.from_bytes(since_month))
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

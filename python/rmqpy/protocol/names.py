@@ -1,4 +1,4 @@
-"""Names of topics and groups: the valid ones, those of the system, those derived from others.
+"""Names of topics and groups: valid, reserved and derived ones.
 
 Pure; any thread.
 """
@@ -16,9 +16,9 @@ SYSTEM_TOPIC_PREFIX: Final = _native.SYSTEM_TOPIC_PREFIX
 #: Topics of brokers that synchronise the members of their group.
 BROKER_MEMBER_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 SYSTEM_GROUP_PREFIX: Final = _native.SYSTEM_GROUP_PREFIX
-#: The group under which a broker saves how far its transactions are done. No client commits, resets or deletes it.
+#: The group for a broker's progress of transactions. Clients cannot commit, reset or delete it.
 TRANSACTION_GROUP: Final = _native.TRANSACTION_GROUP
-#: Topics that only brokers write: their own records, and messages of other topics that wait there.
+#: Topics that only brokers write: their own records, and messages waiting for other topics.
 BROKER_TOPICS: Final = frozenset(_native.BROKER_TOPICS)
 
 AUTO_CREATE_TOPIC: Final = _native.AUTO_CREATE_TOPIC
@@ -26,17 +26,19 @@ SCHEDULE_TOPIC: Final = _native.SCHEDULE_TOPIC
 HALF_TOPIC: Final = _native.HALF_TOPIC
 OP_HALF_TOPIC: Final = _native.OP_HALF_TOPIC
 UNDECIDED_TOPIC: Final = _native.UNDECIDED_TOPIC
+#: The topic in which timed messages wait.
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 SELF_TEST_TOPIC: Final = _native.SELF_TEST_TOPIC
 OFFSET_MOVED_TOPIC: Final = _native.OFFSET_MOVED_TOPIC
 BENCHMARK_TOPIC: Final = _native.BENCHMARK_TOPIC
-#: Where clients write their traces, unless they are configured otherwise.
+#: The default topic for message traces.
 TRACE_TOPIC: Final = _native.TRACE_TOPIC
-#: The same of clients whose access channel is CLOUD, one topic for each region.
+#: The same for clients with the access channel CLOUD, one topic per region.
 CLOUD_TRACE_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
 
 _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
-#: System whatever the broker is called; more are named after cluster and broker.
+#: Reserved on every broker; others are named after cluster and broker.
 SYSTEM_TOPICS: Final = frozenset(
     {
         *_native.SYSTEM_TOPICS,
@@ -57,32 +59,37 @@ SYSTEM_GROUPS: Final = (
 )
 
 
-#: Property of a dead letter that one of our consumers gave up: what its handler raised, or returned, at last.
+#: The property of a dead letter with the last error or result of its handler in rmqpy.
 CONSUME_ERROR: Final = "CONSUME_ERROR"
 
 
 def retry_topic(group: str) -> str:
-    """The topic of messages that the group could not consume and gets again."""
+    """The topic of messages for another delivery to the group."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic of messages that the group gave up on."""
+    """The topic of messages that the group gave up."""
     return DEAD_LETTER_PREFIX + group
 
 
 def is_derived(topic: str) -> bool:
-    """Whether the topic belongs to a group: retry or DLQ."""
+    """Whether the topic is a group's retry or DLQ topic."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
 def group_of(topic: str) -> str:
-    """The group a retry or DLQ topic belongs to."""
+    """The group of a retry or DLQ topic."""
     return topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)
 
 
+def pop_retry_topic(group: str, topic: str, *, is_v2: bool = False) -> str:
+    """The topic from which a group pops messages of `topic` again; see `enableRetryTopicV2`."""
+    return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
+
+
 def topic_fault(topic: str) -> str | None:
-    """The first thing wrong with a topic's name; None when nothing is."""
+    """Return the first error in a topic's name, or None."""
     if not topic.strip():
         return "The specified topic is blank."
     if not _VALID.fullmatch(topic):
@@ -94,7 +101,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def group_fault(group: str) -> str | None:
-    """The first thing wrong with a group's name; None when nothing is."""
+    """Return the first error in a group's name, or None."""
     if not group.strip():
         return "The specified group is blank."
     if not _VALID.fullmatch(group):
@@ -105,15 +112,15 @@ def group_fault(group: str) -> str | None:
 
 
 def is_system_group(group: str) -> bool:
-    """Whether a group is the system's on every broker."""
+    """Whether a group is reserved on every broker."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is the system's on every broker."""
+    """Whether a topic is reserved on every broker."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_trace_topic(topic: str) -> bool:
-    """Whether clients write their traces to it without being configured to: the system's, but made by a first send."""
+    """Whether a topic is a default trace topic: reserved, but created by a first send."""
     return topic == TRACE_TOPIC or topic.startswith(CLOUD_TRACE_PREFIX)

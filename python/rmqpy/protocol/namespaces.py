@@ -1,11 +1,11 @@
-"""Namespaces: declared messages between the names that users write and those that brokers know.
+"""Namespaces: translation of declared messages between users' names and full names.
 
-Owns the way through a declaration to everything that is marked `Resource`. A client translates each request when it
-leaves and each reply when it comes, so that all else knows one kind of names; without a namespace nothing of this is
-called. Lists and tables of a reply that go by name are left with those that the namespace shows: on a cluster that
-others use as well, two topics `orders` would be told as one.
+Owns the traversal of a declaration to everything marked `Resource`. A client translates outgoing requests and incoming
+replies, so all other code knows one kind of names; without a namespace this code does not run.
+Lists and tables in replies are filtered to the namespace: on a shared cluster two topics would otherwise appear as
+`orders`.
 
-Pure; any thread. The way through a class is worked out once, when it is first used.
+Pure; any thread. The traversal of a class is computed at its first use.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Names(NamedTuple):
-    """What becomes of a name, and whether a table keeps it."""
+    """Translation of a name, and whether a table keeps it."""
 
     other: Callable[[str], str]
     is_kept: Callable[[str], bool]
@@ -32,12 +32,12 @@ _Rule = Callable[[_Names, Any], Any]
 
 
 def outward(namespace: Namespace, message: T) -> T:
-    """A declared message with the names that brokers know."""
+    """A declared message with full names."""
     return _translated(_Names(namespace.wrap, lambda name: True), message)
 
 
 def inward(namespace: Namespace, message: T) -> T:
-    """A declared message with the names of the namespace's users."""
+    """A declared message with users' names."""
     return _translated(_Names(namespace.unwrap, namespace.shows), message)
 
 
@@ -57,7 +57,7 @@ def _record(names: _Names, holder: Any) -> Any:
 
 @cache
 def _rules(kind: type) -> tuple[tuple[str, _Rule], ...]:
-    """The attributes of a declared class that hold names, somewhere."""
+    """The attributes of a declared class that contain names at any depth."""
     hints = get_type_hints(kind, include_extras=True)
     found = ((one.name, _rule(hints[one.name])) for one in fields(kind))
     return tuple((attribute, rule) for attribute, rule in found if rule is not None)
@@ -68,13 +68,13 @@ def _rule(annotation: Any) -> _Rule | None:
     if _is_name(annotation):
         return _name
     if origin in (Union, UnionType):
-        # Of declarations the only union is `X | None`, and `None` is not translated.
+        # The only union in declarations is `X | None`, and `None` is not translated.
         return _rule(next(one for one in arguments if one is not NoneType))
     if origin in (list, tuple, set, frozenset):
         return _sequence(origin, arguments[0])
     if origin in (dict, Mapping):
         return _table(*arguments)
-    # A record may contain itself: its rules are looked up when they are needed.
+    # A record may contain itself: its rules are looked up when needed.
     return _record if isinstance(annotation, type) and is_dataclass(annotation) else None
 
 

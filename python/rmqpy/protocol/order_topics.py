@@ -1,6 +1,6 @@
-"""Order topics: where name servers keep the fixed list of a topic's queues, and how it is written.
+"""Order topics: the fixed list of a topic's queues on name servers, and its format.
 
-Producers keep to such a list, so that a key keeps its queue while a broker is away.
+Producers use the list, so that a key keeps its queue while a broker is down.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 
 def with_queues(listed: str, queues: Mapping[str, int]) -> str:
-    """The list with so many queues at these brokers; others keep theirs.
+    """Return the list with these numbers of queues for some brokers; others keep theirs.
 
     >>> with_queues("", {"broker-a": 4, "broker-b": 4})
     'broker-a:4;broker-b:4'

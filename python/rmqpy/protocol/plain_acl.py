@@ -1,13 +1,13 @@
-"""Plain accounts: ACL 1.0, as `plain_acl.yml` of releases up to 5.3.2 states it.
+"""Plain accounts: ACL 1.0, as in `plain_acl.yml` of releases up to 5.3.2.
 
-Owns the reading of such a file, and the translation of an account into a user and policies, by which
-it is enforced here and to which it is migrated: both decide alike. What an account is allowed of a topic or group that
-is listed takes the place of its default, also where it is less, so that a Default entry denies what is not listed.
+Owns the parser of the file, and the conversion of an account into a user and policies, which are enforced here and
+created by the migration, so both decide alike. Permissions for a listed topic or group replace the account's default,
+even if they are fewer, so a Default entry denies unlisted resources.
 
-`PUB` is to send. `SUB` is to receive, and to look. What ACL 1.0 lets everybody do who has a key, such as asking
-a broker for its settings, needs an administrator.
+`PUB` allows to send, `SUB` to receive and to query. Requests that ACL 1.0 allows to every account, such as reading a
+broker's settings, require an administrator.
 
-Pure, for any thread; PyYAML is imported when a file is read.
+Pure; any thread. PyYAML is imported when a file is read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rmqpy.protocol.requests.access import (
     UserType,
 )
 
-#: Keys and secrets have at least so many characters.
+#: The fewest characters of keys and secrets.
 KEY_CHARS_MIN: Final = 7
-#: Accounts of one file.
+#: The most accounts of one file.
 ACCOUNTS_MAX: Final = 10_000
-#: Everybody may send here.
+#: Topics that every account may send to.
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 Permission = frozenset[str]
@@ -46,7 +46,7 @@ _PERMISSIONS: Final[Mapping[str, Permission]] = {
     "SUB|PUB": frozenset({"PUB", "SUB"}),
 }
 _ACTIONS: Final[Mapping[str, tuple[Action, ...]]] = {"PUB": (Action.PUB,), "SUB": (Action.SUB, Action.GET)}
-#: What an administrator may do with topics and groups besides; where they may receive, set offsets, too.
+#: Further rights of an administrator on topics and groups; with the right to receive also to set offsets.
 _ADMINISTRATION: Final = (Action.CREATE, Action.DELETE, Action.LIST)
 
 
@@ -65,84 +65,84 @@ class PlainAccount:
 
     @property
     def may_everything(self) -> bool:
-        """An administrator for whom nothing is listed needs no permission."""
+        """An administrator without listed resources needs no permission."""
         return self.is_admin and not self.topics and not self.groups
 
 
 @dataclass(frozen=True)
 class PlainFile:
-    """What one file says."""
+    """The content of one file."""
 
     white_addresses: tuple[str, ...] = ()
     accounts: tuple[PlainAccount, ...] = ()
-    #: What in it has no effect.
+    #: Entries without effect.
     remarks: tuple[str, ...] = ()
 
 
 def members(text: str) -> dict[str, Any]:
-    """The members of a file as they stand there. Raises `DecodeError`."""
+    """The parsed members of a file. Raises `DecodeError`."""
     import yaml
 
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
-        # Not what stands there: it may be a secret.
-        raise DecodeError(f"it is no YAML, line {where.line + 1}" if where else "it is no YAML") from None
+        # Without the text: it may be a secret.
+        raise DecodeError(f"not valid YAML, line {where.line + 1}" if where else "not valid YAML") from None
     if found is not None and not isinstance(found, dict):
-        raise DecodeError("it is no mapping: it has globalWhiteRemoteAddresses and accounts")
+        raise DecodeError("the file is not a mapping with globalWhiteRemoteAddresses and accounts")
     return found or {}
 
 
 def written(found: Mapping[str, Any]) -> str:
-    """The text of a file with these members."""
+    """Format a file with these members."""
     import yaml
 
     return yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True)
 
 
 def read(text: str) -> PlainFile:
-    """What a file says. Raises `DecodeError` naming the account, never a secret."""
+    """Parse a file. Raises `DecodeError` naming the account, never a secret."""
     found = members(text)
     addresses = tuple(str(each).strip() for each in _list(found, "globalWhiteRemoteAddresses"))
     for address in addresses:
         _check_addresses("globalWhiteRemoteAddresses", address)
     given = _list(found, "accounts")
     if len(given) > ACCOUNTS_MAX:
-        raise DecodeError(f"it has more than {ACCOUNTS_MAX} accounts")
+        raise DecodeError(f"the file has more than {ACCOUNTS_MAX} accounts")
     remarks: list[str] = []
     accounts: dict[str, PlainAccount] = {}
     for number, each in enumerate(given, 1):
         account = _account(number, each, remarks)
         if account.access_key in accounts:
-            remarks.append(f"the account {account.access_key} stands there twice, and the first one counts")
+            remarks.append(f"the account {account.access_key} is listed twice; the first one applies")
         accounts.setdefault(account.access_key, account)
     return PlainFile(addresses, tuple(accounts.values()), tuple(remarks))
 
 
 def _account(number: int, given: Any, remarks: list[str]) -> PlainAccount:
     if not isinstance(given, dict):
-        raise DecodeError(f"account {number} is no mapping")
+        raise DecodeError(f"account {number} is not a mapping")
     key, secret = _text(given, "accessKey"), _text(given, "secretKey")
-    who = f"account {key or number}"
+    label = f"account {key or number}"
     for name, value in (("accessKey", key), ("secretKey", secret)):
         if len(value) < KEY_CHARS_MIN:
-            raise DecodeError(f"{who}: {name} has fewer than {KEY_CHARS_MIN} characters")
+            raise DecodeError(f"{label}: {name} has fewer than {KEY_CHARS_MIN} characters")
     if not key.isprintable() or key != key.strip() or len(key) > 255:
         raise DecodeError(
-            f"{who}: accessKey has blanks around it, characters that cannot be printed, or over 255"
+            f"{label}: accessKey has surrounding blanks, unprintable characters, or more than 255 characters"
         )
     white = _text(given, "whiteRemoteAddress").strip()
-    _check_addresses(who, white)
+    _check_addresses(label, white)
     return PlainAccount(
         access_key=key,
         secret_key=secret,
         white_address=white,
         is_admin=_text(given, "admin").lower() == "true",
-        default_topic=_permission(who, _text(given, "defaultTopicPerm"), remarks),
-        default_group=_permission(who, _text(given, "defaultGroupPerm"), remarks),
-        topics=_listed(who, _list(given, "topicPerms"), remarks),
-        groups=_listed(who, _list(given, "groupPerms"), remarks),
+        default_topic=_permission(label, _text(given, "defaultTopicPerm"), remarks),
+        default_group=_permission(label, _text(given, "defaultGroupPerm"), remarks),
+        topics=_listed(label, _list(given, "topicPerms"), remarks),
+        groups=_listed(label, _list(given, "groupPerms"), remarks),
     )
 
 
@@ -156,7 +156,7 @@ def _list(given: Mapping[str, Any], name: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise DecodeError(f"{name} is no list")
+        raise DecodeError(f"{name} is not a list")
     return value
 
 
@@ -167,24 +167,24 @@ def _check_addresses(where: str, text: str) -> None:
         raise DecodeError(f"{where}: {error}") from None
 
 
-def _permission(who: str, text: str, remarks: list[str]) -> Permission:
-    # Exactly: what the original does not know allows nothing there.
+def _permission(label: str, text: str, remarks: list[str]) -> Permission:
+    # Case-sensitive: unknown words allow nothing in Apache's broker.
     name = text.strip() or "DENY"
     if name not in _PERMISSIONS:
-        remarks.append(f"{who}: {text!r} is no permission, and allows nothing")
+        remarks.append(f"{label}: {text!r} is not a permission and allows nothing")
     return _PERMISSIONS.get(name, _DENY)
 
 
-def _listed(who: str, given: Iterable[Any], remarks: list[str]) -> dict[str, Permission]:
+def _listed(label: str, given: Iterable[Any], remarks: list[str]) -> dict[str, Permission]:
     found = {}
     for each in given:
         name, sign, permission = str(each).partition("=")
         if not sign or "=" in permission or not name.strip():
-            raise DecodeError(f"{who}: {each!r} is not NAME=PERMISSION")
+            raise DecodeError(f"{label}: {each!r} is not NAME=PERMISSION")
         if "*" in name:
-            remarks.append(f"{who}: {name.strip()!r} is no name, and matches nothing")
+            remarks.append(f"{label}: {name.strip()!r} is not a valid name and matches nothing")
             continue
-        found[name.strip()] = _permission(who, permission, remarks)
+        found[name.strip()] = _permission(label, permission, remarks)
     return found
 
 
@@ -192,7 +192,6 @@ def _listed(who: str, given: Iterable[Any], remarks: list[str]) -> dict[str, Per
 
 
 def user_of(account: PlainAccount) -> UserInfo:
-    """The user that an account becomes."""
     return UserInfo(
         username=account.access_key,
         password=account.secret_key,
@@ -202,7 +201,7 @@ def user_of(account: PlainAccount) -> UserInfo:
 
 
 def acl_of(account: PlainAccount) -> AclInfo | None:
-    """The policies that an account becomes; None for one that needs none."""
+    """The policies for an account; None if it needs none."""
     if account.may_everything:
         return None
     besides = _ADMINISTRATION if account.is_admin else ()
@@ -217,7 +216,7 @@ def acl_of(account: PlainAccount) -> AclInfo | None:
         for name, permission in listed.items():
             custom.append(_entry(f"{kind}:{name}", permission, besides))
             if otherwise - permission:
-                # What is not listed is not allowed, whatever the default.
+                # Unlisted resources are denied, whatever the default.
                 denied = [action for each in sorted(otherwise - permission) for action in _ACTIONS[each]]
                 default.append(_named(f"{kind}:{name}", denied, "Deny"))
     if account.is_admin:

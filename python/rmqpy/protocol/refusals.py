@@ -1,4 +1,4 @@
-"""Refusals: the response codes that are errors, and the exceptions they stand for. Pure; any thread."""
+"""Refusals: response codes that are errors, and their exceptions. Pure; any thread."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class _Meaning(NamedTuple):
     hint: str | None = None
 
 
-#: Response codes that are errors, with what they mean to a caller. Codes that are results (a pull that found
-#: nothing, a send whose flush was slow) are decided where the request is made and never get here.
+#: Response codes that are errors, and their meaning for a caller. The sender of a request handles codes that are
+#: results (an empty pull, a send with a slow flush), so they do not get here.
 _MEANINGS: Final[Mapping[int, _Meaning]] = {
     ResponseCode.SYSTEM_ERROR: _Meaning(errors.BrokerError, retriable=True),
     ResponseCode.SYSTEM_BUSY: _Meaning(errors.FlowControl, retriable=True),
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: _Meaning(errors.Unsupported),
     ResponseCode.TRANSACTION_FAILED: _Meaning(errors.TransactionError),
     ResponseCode.MESSAGE_ILLEGAL: _Meaning(
-        errors.SendError, hint="check its size, its properties, its time and the topic's name"
+        errors.SendError, hint="check its size, properties and delivery time, and the topic's name"
     ),
     ResponseCode.SERVICE_NOT_AVAILABLE: _Meaning(errors.NotStored, retriable=True),
     ResponseCode.VERSION_NOT_SUPPORTED: _Meaning(errors.Unsupported),
@@ -49,7 +49,7 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = {
     ResponseCode.GO_AWAY: _Meaning(errors.ConnectError, retriable=True),
 }
 
-#: What brokers say, of all versions, that have filters by properties switched off. The code alone means anything.
+#: The text of brokers of all versions with property filters turned off. The code alone is ambiguous.
 _SQL_OFF: Final = "does not support consumer to filter message by SQL92"
 _SQL_IS_OFF: Final = _Meaning(
     errors.Unsupported, hint="set enablePropertyFilter=true in the broker's configuration, or filter by tags"
@@ -59,7 +59,7 @@ _SQL_IS_OFF: Final = _Meaning(
 def from_response(
     code: int, remark: str | None = None, *, broker: str | None = None, topic: str | None = None
 ) -> errors.RocketMQError:
-    """The exception for a refusing answer. A code without a row is a plain `BrokerError`.
+    """Return the exception for a refusal. A code without a row is a plain `BrokerError`.
 
     >>> from_response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no group named billing", broker="broker-a")
     GroupNotFound('no group named billing (code 26 from broker-a)')

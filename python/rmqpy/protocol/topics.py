@@ -1,4 +1,4 @@
-"""Topics as brokers and name servers exchange them: configuration, permission, the version of a table."""
+"""Topics exchanged by brokers and name servers: configuration, permission, table version."""
 
 from dataclasses import field
 from enum import Enum, IntFlag
@@ -8,7 +8,7 @@ from rmqpy import _native
 from rmqpy.errors import DecodeError
 from rmqpy.protocol.declare import Resource, record
 
-#: Queues of one topic at all of its brokers together: every client that uses it has an object for each.
+#: The most queues of one topic over all brokers: each client that uses it has an object for each.
 ROUTE_QUEUES_MAX: Final = 131_072
 
 
@@ -38,14 +38,14 @@ class TopicFilterType(Enum):
 
 @record
 class DataVersion:
-    """The version of a table. Two are equal when all three parts are, and only then is nothing copied."""
+    """The version of a table. Tables with equal versions are not copied."""
 
     counter: int = 0
     state_version: int = 0
     timestamp: int = 0
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The version after one more change. Name servers ignore a table whose version did not move."""
+        """The version after another change. Name servers ignore a table whose version has not changed."""
         return DataVersion(counter=self.counter + 1, state_version=self.state_version, timestamp=now_ms)
 
 
@@ -65,7 +65,7 @@ class TopicConfig:
 
 @record
 class TopicTable:
-    """All topics of a broker: the body of answers and registrations. The last three speak of static topics."""
+    """All topics of a broker: the body of replies and registrations. The last three concern static topics."""
 
     data_version: DataVersion = DataVersion()
     topic_config_table: dict[Resource, TopicConfig] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class TopicTable:
 
 
 def order_queues(topic: str, configured: str) -> list[tuple[str, int]]:
-    """The queues of an order topic that its operator fixed, `broker-a:4;broker-b:4`: numbers by broker.
+    """The fixed queues of an order topic, `broker-a:4;broker-b:4`: numbers by broker.
 
-    Raises `DecodeError` where it is unreadable or names more queues than a topic has.
+    Raises `DecodeError` if it is unreadable or names more queues than a topic may have.
     """
     found = []
     for part in configured.split(";"):
@@ -86,13 +86,13 @@ def order_queues(topic: str, configured: str) -> list[tuple[str, int]]:
             raise DecodeError(
                 f"the order configuration of {topic} is unreadable: {configured[:200]!r}", topic=topic
             )
-        # Python refuses to read a number of thousands of digits.
+        # Python refuses to parse a number of thousands of digits.
         found.append((broker, int(count) if len(count) < 10 else ROUTE_QUEUES_MAX + 1))
     check_queues(topic, sum(count for _, count in found))
     return found
 
 
 def check_queues(topic: str, queues: int) -> None:
-    """Raises `DecodeError` where a topic has more queues than clients take."""
+    """Raises `DecodeError` if a topic has more queues than clients accept."""
     if queues > ROUTE_QUEUES_MAX:
         raise DecodeError(f"{topic} has more than {ROUTE_QUEUES_MAX} queues in its route", topic=topic)

@@ -1,9 +1,8 @@
 """Trace records: notes of clients about messages they sent and consumed.
 
-A client that traces sends such notes to a topic of their own, many in one body: each ends with 0x02, its fields are
-kept apart by 0x01, and what is not there is the word `null`. How many fields a note has depends on the client and its
-release; those this module does not know are passed over. Ours are written as Java's 5.x clients write them. Pure; any
-thread.
+Clients with tracing send records to a separate topic, many in one body: each ends with 0x02, its fields are separated
+by 0x01, and absent ones are the word `null`. The number of fields depends on the client and its release; unknown ones
+are skipped. rmqpy's records have the form of Java's 5.x clients. Pure; any thread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple
 
 #: The region of brokers that name none.
 DEFAULT_REGION: Final = "DefaultRegion"
-#: With it begins the group of the producers that send notes.
+#: The prefix of the groups of producers of traces.
 PRODUCER_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 
 _NOTE_END: Final = "\x02"
@@ -23,28 +22,28 @@ _OUTCOMES: Final = ("success", "timeout", "exception", "no result", "failed")
 
 
 class Note(NamedTuple):
-    """One note: something that began, or something that ended and has an outcome."""
+    """One record: the start of an event, or its end with a result."""
 
     #: send, consume, end transaction, recall.
     what: str
     message_id: str
-    #: ms since the epoch; None where the client does not say.
+    #: ms since the epoch; None if the client does not report it.
     at_ms: int | None = None
     group: str | None = None
     topic: str | None = None
     broker: str | None = None
     keys: str | None = None
     took_ms: int | None = None
-    #: None while nothing is known of how it ended.
+    #: None while the result is unknown.
     outcome: str | None = None
-    #: Number of the delivery, the first one being 1.
+    #: The number of the delivery, from 1.
     attempt: int | None = None
-    #: The same in all notes about one call of a handler.
+    #: Shared by all records of one handler call.
     request: str | None = None
 
 
 class SentKind(IntEnum):
-    """What was sent, by its number in notes."""
+    """Message type, by its number in records."""
 
     ORDINARY = 0
     HALF = 1
@@ -56,7 +55,7 @@ _END_OF_TRANSACTION: Final = 2
 
 
 class ConsumeCode(IntEnum):
-    """How a call of a handler ended, by its number in notes: an index of `_OUTCOMES`."""
+    """Result of a handler call, by its number in records: an index of `_OUTCOMES`."""
 
     SUCCESS = 0
     TIMEOUT = 1
@@ -65,7 +64,7 @@ class ConsumeCode(IntEnum):
 
 
 class SentNote(NamedTuple):
-    """A producer's, about a message that a broker has. Fields are in the order in which they are written."""
+    """A producer's record of a stored message. Fields are in the order in which they are written."""
 
     at_ms: int
     region: str
@@ -83,29 +82,29 @@ class SentNote(NamedTuple):
     is_success: bool
 
     def text(self) -> str:
-        """As it is sent."""
+        """The encoded record."""
         return _written("Pub", *self)
 
 
 class BegunNote(NamedTuple):
-    """A consumer's, about a message that its handler is called with."""
+    """A consumer's record of a message passed to its handler."""
 
     at_ms: int
     region: str
     group: str
-    #: Of that call.
+    #: The id of the handler call.
     request: str
     message_id: str
     retries: int
     keys: str | None
 
     def text(self) -> str:
-        """As it is sent."""
+        """The encoded record."""
         return _written("SubBefore", *self)
 
 
 class EndedNote(NamedTuple):
-    """A consumer's, about the end of that call."""
+    """A consumer's record of the end of a handler call."""
 
     request: str
     message_id: str
@@ -116,12 +115,12 @@ class EndedNote(NamedTuple):
     group: str
 
     def text(self) -> str:
-        """As it is sent: behind the time it took, whether it succeeded."""
+        """The encoded record: the success follows the duration."""
         return _written("SubAfter", *self[:3], self.code is ConsumeCode.SUCCESS, *self[3:])
 
 
 class DecidedNote(NamedTuple):
-    """A producer's, about the end of a transaction."""
+    """A producer's record of the end of a transaction."""
 
     at_ms: int
     region: str
@@ -139,12 +138,12 @@ class DecidedNote(NamedTuple):
     is_asked: bool
 
     def text(self) -> str:
-        """As it is sent: behind the broker, what kind of note it is."""
+        """The encoded record: the message type follows the broker."""
         return _written("EndTransaction", *self[:8], _END_OF_TRANSACTION, *self[8:])
 
 
 class RecalledNote(NamedTuple):
-    """A producer's, about a timed message that it has taken back."""
+    """A producer's record of a recall."""
 
     at_ms: int
     region: str
@@ -154,12 +153,12 @@ class RecalledNote(NamedTuple):
     is_success: bool
 
     def text(self) -> str:
-        """As it is sent."""
+        """The encoded record."""
         return _written("Recall", *self)
 
 
 def notes(body: str) -> Iterator[Note]:
-    """The notes of one body, as far as they can be read."""
+    """Parse the records of one body, skipping unreadable ones."""
     for text in body.split(_NOTE_END):
         fields = [None if field == _NULL else field for field in text.split(_FIELD_END)]
         read = _READERS.get(fields[0] or "")
@@ -173,7 +172,7 @@ def notes(body: str) -> Iterator[Note]:
 
 
 def joined(found: Sequence[Note]) -> list[Note]:
-    """One note for each call of a handler instead of one for its begin and one for its end; in order of time."""
+    """Join start and end of each handler call into one record; in order of time."""
     ends = {(note.request, note.message_id): note for note in found if note.what == "consumed"}
     begun = set()
     steps = []
@@ -194,7 +193,7 @@ _Fields = list[str | None]
 
 
 def _sent(fields: _Fields) -> Note:
-    # 4.x clients wrote no id of the broker before the outcome; Go's add their address behind it.
+    # 4.x clients wrote no broker's id before the result; Go's add their address after it.
     success = fields[13] if len(fields) > 13 else fields[12]
     return Note(
         "send",
@@ -269,7 +268,7 @@ _READERS: Final = {
 
 
 def keys_field(keys: Sequence[str]) -> str | None:
-    """The keys of a message in a note."""
+    """The keys of a message in a record."""
     return " ".join(keys) or None
 
 

@@ -1,4 +1,4 @@
-"""Troubles of a broker in the table of its runtime information, where every tool finds them. Pure; any thread."""
+"""Troubles of a broker in its runtime information, where every tool finds them. Pure; any thread."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
@@ -6,29 +6,29 @@ from typing import Final, cast
 from rmqpy.findings import Finding, Trouble
 from rmqpy.protocol import fastjson
 
-#: The key, of our brokers; it is there while something is wrong.
+#: The key, specific to rmqpy; present while there are problems.
 KEY: Final = "troubles"
 
 
 def write(troubles: Iterable[Trouble]) -> dict[str, str]:
-    """The entry of the table; none where all is well."""
-    told = [[each.check, each.level, *each.finding, each.refuses] for each in troubles]
-    return {KEY: fastjson.dumps(told)} if told else {}
+    """The entry of the table; empty without problems."""
+    rows = [[each.check, each.level, *each.finding, each.refuses] for each in troubles]
+    return {KEY: fastjson.dumps(rows)} if rows else {}
 
 
 def read(table: Mapping[str, str]) -> list[Trouble]:
-    """What a broker says is wrong with it.
+    """Parse the problems that a broker reports.
 
     >>> one = Trouble("disk of a", "bad", Finding("it is full", "make room"), refuses=True)
     >>> read(write([one])) == [one], read({KEY: "[[1]]"}), read({})
     (True, [], [])
     """
     try:
-        told = fastjson.loads(table.get(KEY, "[]"))
+        rows = fastjson.loads(table.get(KEY, "[]"))
     except ValueError:
         return []
     found = []
-    for each in told if isinstance(told, list) else ():
+    for each in rows if isinstance(rows, list) else ():
         match each:
             case [str(check), "warn" | "bad" as level, str(text), str(advice), bool(refuses)]:
                 found.append(Trouble(check, cast("str", level), Finding(text, advice), refuses))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Unserved requests: codes that a broker or a name server knows and does not serve, with the reason its sender gets."""
+"""Unserved requests: known codes that a broker or name server does not serve, with the reason for the sender."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ _CONTROLLER: Final = """
     GET_BROKER_LIVE_INFO_REQUEST GET_SYNC_STATE_DATA_REQUEST RAFT_BROKER_HEART_BEAT_EVENT_REQUEST
 """
 
-#: Reason to names of codes; the last reason of a code counts.
+#: Reason → names of codes; the last reason of a code applies.
 _BY_BROKER: Final[Mapping[str, str]] = {
-    "there is no controller": _CONTROLLER,
-    "POP consumption is not served yet": """
-        QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE POP_MESSAGE ACK_MESSAGE
-        PEEK_MESSAGE CHANGE_MESSAGE_INVISIBLETIME NOTIFICATION POLLING_INFO POP_ROLLBACK BATCH_ACK_MESSAGE
-    """,
+    "rmqpy has no controller": _CONTROLLER,
     "lite topics are not served yet": """
         POP_LITE_MESSAGE LITE_SUBSCRIPTION_CTL ACK_LITE_MESSAGE NOTIFY_UNSUBSCRIBE_LITE GET_BROKER_LITE_INFO
         GET_PARENT_TOPIC_INFO GET_LITE_TOPIC_INFO GET_LITE_CLIENT_INFO GET_LITE_GROUP_INFO TRIGGER_LITE_DISPATCH
     """,
-    "a slave is told the end of its master's log by the master alone": """
+    "only the master itself reports the end of its log to a slave": """
         RESET_MASTER_FLUSH_OFFSET
     """,
     "static topics are not served yet": """
         UPDATE_AND_CREATE_STATIC_TOPIC
     """,
-    "accounts are shown to nobody, for their secrets are among them": """
+    "accounts contain secrets, which are never returned": """
         GET_BROKER_CLUSTER_ACL_CONFIG
     """,
     "timed messages wait in the file wheel alone": """
@@ -67,13 +63,13 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     """,
 }
 
-#: Code to reason.
+#: Code → reason.
 UNSERVED_BY_BROKER: Final[Mapping[RequestCode, str]] = {
     RequestCode[name]: reason for reason, names in _BY_BROKER.items() for name in names.split()
 }
 
-#: Code to reason. A code that is served has one too, which is never sent.
+#: Code → reason. A served code has one too, which is never sent.
 UNSERVED_BY_NAME_SERVER: Final[Mapping[RequestCode, str]] = {
-    code: "there is no controller" if code.name in _CONTROLLER.split() else "it is a request to a broker"
+    code: "rmqpy has no controller" if code.name in _CONTROLLER.split() else "it is a request to a broker"
     for code in RequestCode
 }

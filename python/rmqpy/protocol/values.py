@@ -1,12 +1,12 @@
-"""From declared Python types to wire values and back.
+"""Conversion between declared Python types and wire values.
 
-Owns the rule for every type a declaration may use: `str`, `int`, `float`, `bool`, enumerations (by name),
-optional values, lists, tuples, sets, maps (keys may be text, integers or records), other records, and `object`
-for JSON that is passed on as it came. The rules of a class are worked out once, when it is first used.
+Owns the rule of every type in declarations: `str`, `int`, `float`, `bool`, enumerations (by name), optional values,
+lists, tuples, sets, maps (with text, integer or record keys), records, and `object` for JSON passed through. The
+rules of a class are computed at its first use.
 
-Reading takes what Java takes; writing is exact: a bool is `true`, an enum its name, `None` is left out.
+Reading accepts what Java accepts; writing is exact: a bool is `true`, an enum its name, `None` is omitted.
 
-Pure, for any thread: two threads that work out the same rules at once get equal ones.
+Pure; any thread: concurrent first uses compute equal rules.
 """
 
 import re
@@ -27,7 +27,7 @@ OFF_WIRE: Final = "rmqpy.off_wire"
 
 
 class TypeMismatch(Exception):
-    """A value that its type cannot take; the containers around it add where it stands on the way out."""
+    """A value that does not fit its type; containers add its path as it propagates."""
 
     def __init__(self, wanted: str, value: object) -> None:
         super().__init__(wanted)
@@ -41,7 +41,7 @@ class TypeMismatch(Exception):
         return self
 
     def error(self) -> DecodeError:
-        """The answer to the sender: a member that is missing, as Java words it, or a value and what it should be."""
+        """The error for the sender: a missing member, in Java's words, or a value and its expected type."""
         path = "".join(self._path).removeprefix(".")
         if self._value is _MISSING:
             return DecodeError(f"the custom field <{path}> is null", code=ResponseCode.SYSTEM_ERROR)
@@ -54,7 +54,7 @@ _MISSING: Final = object()
 
 
 class Rule(NamedTuple):
-    """Reading and writing of one type. `read` raises `TypeMismatch`."""
+    """Reader and writer of one type. `read` raises `TypeMismatch`."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
@@ -73,7 +73,7 @@ class WireField(NamedTuple):
 
 @cache
 def wire_fields(kind: type, *, but: str = "") -> tuple[WireField, ...]:
-    """The fields of a declared class that travel, ordered by wire name as Java orders them."""
+    """The transmitted fields of a declared class, ordered by wire name as in Java."""
     hints = get_type_hints(kind)
     found = [
         WireField(
@@ -92,7 +92,7 @@ def camel_case(name: str) -> str:
 
 
 def read_fields(among: tuple[WireField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments by attribute. A name that is not there exactly is looked for in any case."""
+    """Constructor arguments by attribute. Names are matched exactly, else in any case."""
     found: dict[str, Any] = {}
     folded: dict[str, Any] | None = None
     for attribute, wire, (read, _, is_optional, is_text), default in among:
@@ -114,7 +114,7 @@ def read_fields(among: tuple[WireField, ...], values: Mapping[str, Any]) -> dict
 
 
 def rule(annotation: Any) -> Rule:
-    """The rule of a type; `TypeError` for one that declarations cannot use."""
+    """Return the rule of a type. Raises `TypeError` for a type that declarations cannot use."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return _optional(annotation, arguments)
@@ -186,7 +186,7 @@ _SCALARS: Final[dict[Any, Rule]] = {
 
 
 def _enumeration(kind: type[Enum]) -> Rule:
-    """By name in any case, or by ordinal, as fastjson reads one."""
+    """By name in any case, or by ordinal, as in fastjson."""
     by_name = {member.name.lower(): member for member in kind}
     by_ordinal = list(kind)
 
@@ -273,7 +273,7 @@ def _record(kind: type) -> Rule:
 
 
 def write_fields(among: tuple[WireField, ...], holder: object) -> dict[str, Any]:
-    """Wire names and values of an instance; what is `None` is left out."""
+    """Wire names and values of an instance, without `None`."""
     written: dict[str, Any] = {}
     for field in among:
         value = getattr(holder, field.attribute)

@@ -1,1 +1,1 @@
-"""The Python ends of the native network: dispatch of what comes up, and calls to other peers."""
+"""Python side of the native network: request dispatch, and calls to peers."""

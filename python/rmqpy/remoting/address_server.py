@@ -1,8 +1,7 @@
-"""Address server: an HTTP server that tells clients where the name servers are, as `host:port;host:port`.
+"""Address server: an HTTP server that returns the name servers as `host:port;host:port`.
 
-Owns the newest list of one URL. Invariant: a list once known stays until another one comes; an address server that is
-down, or tells nothing, changes nothing. There is no thread of its own: a list that has aged is asked for by a thread
-of a moment, behind the user's back. Any thread.
+Owns the newest list of one URL. Invariant: a list stays until another one arrives; an address server that is down or
+returns nothing changes nothing. An aged list is refreshed by a short-lived thread in the background. Any thread.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
 
-#: Age at which a list in use is asked for again.
+#: The age at which a list in use is refreshed.
 POLL_S: Final = 120.0
-#: Bytes of a list that are read.
+#: The most bytes of a list that are read.
 LIST_BYTES_MAX: Final = 64 << 10
 
 
 class AddressServer:
-    """One address server."""
-
     def __init__(self, url: str, *, unit: str, timeout: float) -> None:
-        """`unit`: the client's, whose list may be another one. `timeout`: seconds for each answer."""
+        """`unit`: the client's, which may have a separate list. `timeout`: seconds for each response."""
         self.url = f"{url}-{unit}?nofix=1" if unit else url
         self._timeout = timeout
         self._known: tuple[str, ...] = ()
@@ -38,7 +35,7 @@ class AddressServer:
         self._fetching: threading.Thread | None = None
 
     def newest(self) -> tuple[str, ...]:
-        """The list; the first time this blocks until it is there. Raises `NameServerUnreachable`."""
+        """The list; the first call blocks until it is there. Raises `NameServerUnreachable`."""
         if not self._known:
             self._begin().join()
             self._check()
@@ -47,7 +44,7 @@ class AddressServer:
         return self._known
 
     async def ready(self, caller: Caller) -> None:
-        """Until there is a list. Raises `NameServerUnreachable`."""
+        """Wait for a list. Raises `NameServerUnreachable`."""
         if not self._known:
             fetching = self._begin()
             while fetching.is_alive():
@@ -56,7 +53,7 @@ class AddressServer:
 
     def _check(self) -> None:
         if not self._known:
-            raise self._failure or errors.NameServerUnreachable(f"{self.url} tells no name server")
+            raise self._failure or errors.NameServerUnreachable(f"{self.url} returned no name server")
 
     def _begin(self) -> threading.Thread:
         with self._lock:
@@ -68,23 +65,23 @@ class AddressServer:
             return self._fetching
 
     def _fetch(self) -> None:
-        # Takes longer to import than most clients take to start.
+        # The import takes longer than most clients take to start.
         from http.client import HTTPException
         from urllib.request import ProxyHandler, build_opener
 
         try:
-            # A server of the own network: what leads to the others does not lead there.
+            # A server of the local network: proxies do not lead there.
             with build_opener(ProxyHandler({})).open(self.url, timeout=self._timeout) as answer:
                 found = addresses(answer.read(LIST_BYTES_MAX).decode().strip())
             if "://" in found[0]:
                 raise ValueError("it names another address server")
         except (OSError, ValueError, HTTPException) as error:
-            failure = errors.NameServerUnreachable(f"{self.url} does not tell the name servers: {error}")
+            failure = errors.NameServerUnreachable(f"cannot read name servers from {self.url}: {error}")
             if self._known and self._failure is None:
-                log.warning("%s; those known so far are used", failure)
+                log.warning("%s; using the last known ones", failure)
             self._failure = failure
         else:
             if self._known and found != self._known:
-                log.info("%s tells other name servers: %s", self.url, ";".join(found))
+                log.info("%s returned other name servers: %s", self.url, ";".join(found))
             self._known, self._failure = found, None
         self._due_at = time.monotonic() + POLL_S

@@ -1,7 +1,7 @@
-"""Admission: how many connections a server may have, within what the system gives the process, and who was refused.
+"""Admission: the limit of connections within the process's descriptors, and a log of refusals.
 
-Connections and files share the descriptors of a process. A quarter of them is kept for files, so that no number of
-connections can make the store fail.
+Connections and files share the descriptors of a process. A quarter is reserved for files, so that connections can
+never make the store fail.
 
 Threads: the event loop's.
 """
@@ -16,36 +16,36 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-#: Descriptors kept for files: the store opens up to 512 of queues, and its log has one for each GiB that is read.
+#: Descriptors reserved for files: the store opens up to 512 for queues, and one per GiB of log that is read.
 _RESERVE_SHARE: Final = 4
-#: At least so many, where that leaves as many to connections.
+#: The minimum, if that leaves as many to connections.
 _RESERVE_MIN: Final = 256
-#: Seconds between two looks at who was refused.
+#: Seconds between two log rounds.
 REFUSALS_SECONDS: Final = 10.0
 
 log = logging.getLogger(__name__)
 
 
 class ConnectionLimits(NamedTuple):
-    """What a server is told."""
+    """Limits of a server."""
 
     connections_max: int
     connections_per_address_max: int
-    #: Open descriptors of the process above which no connection is taken.
+    #: Open descriptors of the process above which connections are refused.
     descriptors_max: int
 
 
 def connection_limits(wanted: int, per_address: int) -> ConnectionLimits:
-    """The limits that `maxConnections` and `maxConnectionsPerAddress` mean in this process.
+    """The effective limits of `maxConnections` and `maxConnectionsPerAddress` in this process.
 
-    The soft limit of descriptors is raised to the hard one first, as the runtimes of Java and Go do.
+    Raises the soft limit of descriptors to the hard one first, like the runtimes of Java and Go.
     """
     limit = _raised_descriptor_limit()
     descriptors_max = limit - max(limit // _RESERVE_SHARE, min(_RESERVE_MIN, limit // 2))
     connections_max = min(wanted, descriptors_max)
     if connections_max < wanted:
         log.warning(
-            "maxConnections=%d is cut to %d: the system lets this process open %d descriptors, and %d of them are kept "
+            "maxConnections=%d is reduced to %d: the process may open %d descriptors, with %d of them reserved "
             "for files; raise the limit with ulimit -n, or LimitNOFILE= of the service",
             wanted,
             connections_max,
@@ -57,8 +57,7 @@ def connection_limits(wanted: int, per_address: int) -> ConnectionLimits:
 
 
 class Refusals:
-    """Connections that were refused, written down once for each change of their count, and clients of other protocols
-    that were closed."""
+    """Logs refused connections, once for each change of their count, and closed clients of other protocols."""
 
     def __init__(
         self,
@@ -69,16 +68,16 @@ class Refusals:
         self._statistics = statistics
         self._foreign_clients = foreign_clients
         self._reasons = {
-            "refused_connections": f"{limits.connections_max} are open, which is the most (maxConnections)",
+            "refused_connections": f"{limits.connections_max} are open, the limit (maxConnections)",
             "refused_of_address": f"their address has {limits.connections_per_address_max} open "
             "(maxConnectionsPerAddress)",
-            "refused_for_descriptors": f"the process has {limits.descriptors_max} descriptors open, and keeps the rest "
-            "for files (ulimit -n)",
+            "refused_for_descriptors": f"the process has {limits.descriptors_max} descriptors open, "
+            "and reserves the rest for files (ulimit -n)",
         }
         self._seen = dict.fromkeys(self._reasons, 0)
 
     def log(self) -> None:
-        """Write down those since the last call."""
+        """Log those since the last call."""
         statistics = self._statistics()
         for counter, reason in self._reasons.items():
             count = statistics.get(counter, 0)
@@ -92,7 +91,7 @@ class Refusals:
 def _raised_descriptor_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems do not let a process have as many as they say.
+        # Some systems do not allow as many as they report.
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
@@ -100,10 +99,10 @@ def _raised_descriptor_limit() -> int:
 
 
 def _make_room(descriptors: int) -> None:
-    """Have the process's table of descriptors grow to so many now: connections, and as many files or another server's.
+    """Grow the process's descriptor table now, for connections and as many files or another server's.
 
-    Linux doubles it otherwise whenever it is full, and lets a process with threads wait some ten milliseconds each
-    time: whoever accepts, opens or answers just then stands still. A place takes eight bytes of the kernel's.
+    Linux doubles a full table, which blocks a threaded process for some ten milliseconds each time, and delays accepts,
+    opened files and replies. An entry takes eight bytes of kernel memory.
     """
     with suppress(OSError):
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""The certificates of a server: read, watched, replaced while connections come and go.
+"""Certificates of a server: loaded, watched, and replaced while connections are open.
 
-Owns what the ports of one server know of TLS. A file that has changed is read within a second; a certificate and a key
-that do not belong together, or cannot be read, leave what was there in force, and are warned of when they stay so.
-Threads: the event loop's; `http` that of HTTP.
+Owns the TLS state of one server's ports. A changed file is loaded within a second; unreadable files, or a certificate
+and a key that do not match, leave the previous ones in force, with a warning if they stay so. Threads: the event
+loop's; `http` that of HTTP.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often files are looked at, and failed handshakes written down.
+#: The interval for checking files and logging failed handshakes.
 WATCH_SECONDS: Final = 1.0
-#: Days before its end from which on a certificate is warned of.
+#: Days before expiry from which a certificate is warned of.
 EXPIRY_DAYS_MIN: Final = 30
 #: Days that the certificate of tls.test.mode.enable is valid.
 TEST_DAYS: Final = 365
-#: A file as it was: its number, size and time of change.
+#: Identity of a file's content: inode, size and modification time.
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 def ends_soon(certificate: bytes) -> str | None:
-    """What is to be said of a certificate, as PEM, that has expired or soon does; None where nothing is. Raises
-    `ConfigError` where it cannot be read."""
+    """Return a warning for a PEM certificate that has expired or expires soon, or None. Raises `ConfigError` if it
+    cannot be read."""
     end = certificate_expiry(certificate)
     left = end - time.time()
     if left > EXPIRY_DAYS_MIN * 86_400:
@@ -52,21 +52,22 @@ class Certificates:
     """The certificates of one server, from its start to its end."""
 
     def __init__(self, config: TlsConfig, names: Iterable[str] = ()) -> None:
-        """`names` are those that a certificate of test mode is for, beside this machine's. Raises `ConfigError` naming
-        the file that cannot be used."""
+        """`names` are further names of a test mode certificate, besides this machine's. Raises `ConfigError` naming
+        an unusable file."""
         self._config = config
+        self._names = tuple(names)
         self._made: tuple[bytes, bytes] | None = None
         self._contexts: list[ssl.SSLContext] = []
-        #: Of the server's ports; None where connections are as they come.
+        #: TLS of the server's ports; None for plain connections.
         self.server: ServerTls | None = None
-        #: Of the server's own connections.
+        #: TLS of the server's own connections.
         self.client: ClientTls | None = config.native_client()
         self._signature = self._look()
         self._failed: _Signature | None = None
         self._client_signature = self._look_client()
         if config.is_served:
             if not config.cert_path:
-                certificate, key = make_certificate(_names(names), days=TEST_DAYS)
+                certificate, key = make_certificate(_names(self._names), days=TEST_DAYS)
                 self._made = certificate.encode(), key.encode()
             self.server = self._read()
         for remark in config.remarks:
@@ -77,7 +78,7 @@ class Certificates:
         ):
             if path and (ending := ends_soon(_bytes("a certificate", path))) is not None:
                 log.warning(
-                    "the certificate %s %s: replace the file, which is read without a restart", path, ending
+                    "the certificate %s %s: replace the file; it is reloaded without a restart", path, ending
                 )
 
     @property
@@ -86,7 +87,7 @@ class Certificates:
         return self._config.is_enforced
 
     async def watch(self) -> None:
-        """Read what has changed, and say who could not connect."""
+        """Load changed files, and log failed connections."""
         if self.server is not None:
             if self._config.cert_path:
                 await asyncio.to_thread(self._refresh, self.server)
@@ -94,12 +95,20 @@ class Certificates:
             for address, why in failures:
                 log.warning("%s could not connect: %s", address, why)
             if more:
-                log.warning("%d more could not connect by TLS", more)
+                log.warning("%d more TLS connections failed", more)
         if self.client is not None:
             await asyncio.to_thread(self._refresh_client, self.client)
 
+    def grpc(self) -> ServerTls:
+        """TLS of the gRPC port: that of the server, or a self-signed certificate next to plain connections, because
+        most 5.x clients encrypt by default and verify nothing."""
+        if self.server is not None:
+            return self.server
+        certificate, key = make_certificate(_names(self._names), days=TEST_DAYS)
+        return ServerTls(certificate.encode(), key.encode(), is_enforced=False)
+
     def http(self) -> ssl.SSLContext | None:
-        """The same for HTTP; None where it is not encrypted. Blocks on files."""
+        """The context for HTTP; None if HTTP is plain. Blocks on files."""
         if self.server is None:
             return None
         import ssl
@@ -111,7 +120,7 @@ class Certificates:
         return context
 
     def _limit(self, context: ssl.SSLContext) -> None:
-        """Allow the suites of the configuration and no others."""
+        """Allow only the configured suites."""
         from ssl import TLSVersion
 
         of_12, has_13 = self._config.http_suites
@@ -128,7 +137,7 @@ class Certificates:
         if self._made is None:
             context.load_cert_chain(config.cert_path, config.key_path, password)
         else:
-            # It reads files and nothing else.
+            # It only reads files.
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "test.pem"
                 path.touch(mode=0o600)
@@ -170,10 +179,10 @@ class Certificates:
     def _named(self, error: ConfigError) -> ConfigError:
         config = self._config
         paths = (config.cert_path, config.key_path, config.trust_path)
-        return ConfigError(f"TLS cannot be used ({', '.join(path for path in paths if path)}): {error}")
+        return ConfigError(f"cannot set up TLS ({', '.join(path for path in paths if path)}): {error}")
 
     def _refresh(self, server: ServerTls) -> None:
-        """Take the files where they have changed."""
+        """Load the files if they have changed."""
         signature = self._look()
         if signature == self._signature:
             return
@@ -189,16 +198,14 @@ class Certificates:
             for context in self._contexts:
                 self._load(context)
         except (ConfigError, OSError) as error:
-            # Half of it may be there: files are replaced one by one.
+            # A replacement may be half done: files are replaced one by one.
             if self._failed == signature:
-                log.warning(
-                    "the certificate of before stays in force: %s", self._named(ConfigError(str(error)))
-                )
+                log.warning("keeping the previous certificate: %s", self._named(ConfigError(str(error))))
                 self._signature = signature
             self._failed = signature
             return
         self._signature, self._failed = signature, None
-        log.info("the certificate %s has changed, and new connections have it", self._config.cert_path)
+        log.info("reloaded the certificate %s for new connections", self._config.cert_path)
 
     def _refresh_client(self, client: ClientTls) -> None:
         signature = self._look_client()
@@ -209,7 +216,7 @@ class Certificates:
             if (fresh := self._config.native_client()) is not None:
                 client.replace(fresh)
         except ConfigError as error:
-            log.warning("the certificate of this server's own connections stays as it was: %s", error)
+            log.warning("keeping the previous certificate of this server's own connections: %s", error)
 
     def _look(self) -> _Signature:
         config = self._config
@@ -237,6 +244,6 @@ def _bytes(wire: str, path: str) -> bytes:
 
 
 def _names(more: Iterable[str]) -> list[str]:
-    """What a certificate of test mode is for."""
+    """Names in a test mode certificate."""
     names = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *more]
     return [name for name in dict.fromkeys(names) if name and name not in ("0.0.0.0", "::")]

@@ -1,14 +1,14 @@
-"""Client end of the protocol: requests out, replies in, in blocking threads and in event loops alike.
+"""Client side of the protocol: requests and replies, in blocking threads and in event loops alike.
 
-Owns the one difference between the two, how to wait. Everything above is written once, as coroutines over a
-`Caller`: a `BlockingCaller` never suspends, so `run` can drive such a coroutine to its end in the caller's thread;
-a `LoopCaller` suspends until its loop is woken, once per burst of replies. The network itself is native; no thread
-of it enters Python.
+Threads and event loops differ only in how they wait, and this module owns that difference. Clients are written as
+coroutines that wait through a `Caller`. A `BlockingCaller` never suspends, so `run` can drive such a coroutine to its
+end in the calling thread. A `LoopCaller` suspends until its loop is woken, once per burst of replies. The network
+itself is native; its threads never enter Python.
 
-A request that was sent and then cancelled may still be acted on by its server.
+A server may still act on a request that was cancelled after it was sent.
 """
 
-# ruff: noqa: ASYNC109 - a timeout travels with its request: the native half sees to it, no task is cancelled
+# ruff: noqa: ASYNC109 - a timeout travels with its request: the native module enforces it, no task is cancelled
 from __future__ import annotations
 
 import logging
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Completions taken per wake-up, so that a burst of replies does not hold up the rest of an event loop.
+#: Completions handled per wakeup, so that a burst of replies does not delay the rest of an event loop.
 BURST_COUNT_MAX = 256
 
 
 class Caller(ABC):
-    """Sends requests through one native client and knows how to wait for their replies.
+    """Sends requests through one native client and waits for their replies.
 
-    `client` may be shared by callers of other threads and loops; closing it is its owner's business.
+    `client` may be shared by callers of other threads and loops; its owner closes it.
     """
 
     def __init__(self, client: Client, completions: Completions | None = None) -> None:
-        """Calls that are done are announced to `completions`, where there are any."""
+        """Finished calls are announced to `completions`, if given."""
         self.client = client
-        #: Names are of this namespace above, and inside of it on the wire.
+        #: Names are within this namespace above, and full names on the wire.
         self.namespace = client.namespace
         self._completions = completions
 
@@ -58,7 +58,7 @@ class Caller(ABC):
         *,
         timeout: float,
     ) -> Call:
-        """Send a request and return at once. `wait` for the call, or look at it later."""
+        """Send a request and return immediately. `wait` for the call, or check it later."""
         return self.client.call(
             address,
             code,
@@ -66,20 +66,20 @@ class Caller(ABC):
             body,
             timeout_ms=_milliseconds(timeout),
             completions=self._completions,
-            token=self._next_token(),
+            token=self.next_token(),
         )
 
     def begin(self, address: str, ask: declare.Request[Any], *, timeout: float) -> Call:
-        """Send a declared request and return at once; `read` has its reply."""
+        """Send a declared request and return immediately; `read` returns its reply."""
         sent = self.encode(ask)
         return self.start(address, ask.code, sent.ext, sent.body, timeout=timeout)
 
     def encode(self, ask: declare.Request[Any]) -> declare.EncodedRequest:
-        """A declared request as it leaves."""
+        """A declared request in wire form."""
         return declare.encode(ask if self.namespace is None else namespaces.outward(self.namespace, ask))
 
     def read(self, ask: declare.Request[R], call: Call, address: str) -> R:
-        """The declared reply of a finished call that has one."""
+        """The declared reply of a finished call."""
         if call.code != ResponseCode.SUCCESS:
             topic = getattr(ask, "topic", None)
             raise refusals.from_response(call.code, call.remark, broker=address, topic=topic)
@@ -87,32 +87,32 @@ class Caller(ABC):
         return reply if self.namespace is None else namespaces.inward(self.namespace, reply)
 
     def wire_name(self, name: str) -> str:
-        """A topic or group as brokers know it, for what is not declared."""
+        """A topic or group as brokers know it, for undeclared messages."""
         return name if self.namespace is None else self.namespace.wrap(name)
 
     def plain_name(self, name: str) -> str:
         """A topic or group as users write it, likewise."""
         return name if self.namespace is None else self.namespace.unwrap(name)
 
-    def _next_token(self) -> int:
+    def next_token(self) -> int:
+        """A token for the next request."""
         return 0
 
     @abstractmethod
     async def wait(self, call: Call, timeout: float | None = None) -> bool:
-        """Until the call has an outcome: a reply, or the reason why there is none; False when `timeout` seconds passed
-        first."""
+        """Wait for the outcome of the call: a reply or an error. Returns False after `timeout` seconds."""
 
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
 
     @abstractmethod
     async def until(self, done: Future[Any], timeout: float) -> bool:
-        """Until another thread is done with something, or has failed; False when `timeout` seconds passed first."""
+        """Wait until another thread has finished or failed. Returns False after `timeout` seconds."""
 
     @abstractmethod
     def inbox(self) -> Inbox:
-        """A queue of its own for requests of which any may complete first."""
+        """A separate queue for requests that may complete in any order."""
 
     async def call(
         self,
@@ -130,7 +130,7 @@ class Caller(ABC):
         return call
 
     async def ask(self, address: str, ask: declare.Request[R], *, timeout: float) -> R:
-        """Send a declared request; the declared reply, or the exception its code stands for."""
+        """Send a declared request. Returns the declared reply, or raises the exception of its code."""
         sent = self.encode(ask)
         began = time.monotonic()
         outcome = "no answer"
@@ -149,7 +149,7 @@ class Caller(ABC):
 
 
 class Peer:
-    """One server to ask: `await peer.call(GetMaxOffset(topic="orders", queue_id=0))`."""
+    """One server: `await peer.call(GetMaxOffset(topic="orders", queue_id=0))`."""
 
     def __init__(self, caller: Caller, address: str, timeout: float) -> None:
         self._caller = caller
@@ -159,28 +159,28 @@ class Peer:
     async def call(self, ask: declare.Request[R], *, timeout: float | None = None) -> R:
         """Send `ask` and read its reply.
 
-        Raises `ConnectError` when the server cannot be reached, `RequestTimeout` when it does not answer in time,
-        and what `refusals.from_response` makes of a code other than 0.
+        Raises `ConnectError` if the server cannot be reached, `RequestTimeout` if it does not answer in time, and the
+        exception of `refusals.from_response` for a code other than 0.
         """
         return await self._caller.ask(self.address, ask, timeout=timeout or self._timeout)
 
 
 class Inbox(ABC):
-    """Requests of which any may complete first. For one thread."""
+    """Requests that may complete in any order. For one thread."""
 
     def __init__(self) -> None:
         self.completions = Completions()
 
     @abstractmethod
     async def wait(self, timeout: float) -> bool:
-        """Until a request has completed, or `close`; False when `timeout` seconds passed first."""
+        """Wait until a request has completed, or `close`. Returns False after `timeout` seconds."""
 
     def take(self) -> list[tuple[int, Any]]:
-        """Completed requests, oldest first: the token each was sent with, and the call."""
+        """Completed requests, oldest first: the token of each, and the call."""
         return self.completions.take(BURST_COUNT_MAX)
 
     def close(self) -> None:
-        """Drop what completes from now on; waiters are woken."""
+        """Drop later completions; waiters are woken."""
         self.completions.close()
 
 
@@ -188,7 +188,7 @@ class Inbox(ABC):
 
 
 def run(work: Coroutine[Any, Any, R]) -> R:
-    """Drive a coroutine over a `BlockingCaller` to its end. Waits release the interpreter and answer Ctrl-C."""
+    """Drive a coroutine over a `BlockingCaller` to its end. Waits release the interpreter and react to Ctrl-C."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -199,7 +199,7 @@ def run(work: Coroutine[Any, Any, R]) -> R:
 
 
 def blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
-    """The function that runs `work`, a coroutine function over a `BlockingCaller`, in the caller's thread."""
+    """A function that runs `work`, a coroutine function over a `BlockingCaller`, in the caller's thread."""
 
     @wraps(work)
     def method(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -209,7 +209,7 @@ def blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 class BlockingCaller(Caller):
-    """Waits by blocking the thread. Any thread may use one."""
+    """Waits by blocking the thread. Any thread may use it."""
 
     async def wait(self, call: Call, timeout: float | None = None) -> bool:
         return call.wait(timeout)
@@ -235,32 +235,35 @@ class _BlockingInbox(Inbox):
 
 
 class LoopCaller(Caller):
-    """Waits by suspending. Made inside the running loop that uses it; `close` ends every wait."""
+    """Waits by suspending. Created inside the running loop that uses it; `close` ends every wait."""
 
     def __init__(self, client: Client) -> None:
         import asyncio
 
-        self._announced = Completions()
-        super().__init__(client, self._announced)
+        #: Reports the end of what `arrival` waits for.
+        self.announced = Completions()
+        super().__init__(client, self.announced)
         self.loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[bool]] = {}
         self._token = 0
-        self.loop.add_reader(self._announced.fileno(), self._complete)
+        self.loop.add_reader(self.announced.fileno(), self._complete)
 
-    def _next_token(self) -> int:
+    def next_token(self) -> int:
         self._token += 1
         return self._token
 
     async def wait(self, call: Call, timeout: float | None = None) -> bool:
-        if call.done():
-            return True
+        return call.done() or await self.arrival(call.token, timeout)
+
+    async def arrival(self, token: int, timeout: float | None = None) -> bool:
+        """Wait until something is announced with this token, a fresh one. Returns False after `timeout` seconds."""
         arrival: asyncio.Future[bool] = self.loop.create_future()
-        self._waiting[call.token] = arrival
+        self._waiting[token] = arrival
         timer = None if timeout is None else self.loop.call_later(timeout, _set, arrival, False)
         try:
             return await arrival
         finally:
-            self._waiting.pop(call.token, None)
+            self._waiting.pop(token, None)
             if timer is not None:
                 timer.cancel()
 
@@ -279,10 +282,10 @@ class LoopCaller(Caller):
 
     def close(self) -> None:
         """Stop listening. Waiters get `ClosedError`. Idempotent."""
-        if not self._announced.is_closed():
+        if not self.announced.is_closed():
             if not self.loop.is_closed():
-                self.loop.remove_reader(self._announced.fileno())
-            self._announced.close()
+                self.loop.remove_reader(self.announced.fileno())
+            self.announced.close()
             for arrival in list(self._waiting.values()):
                 if not arrival.done() and not self.loop.is_closed():
                     arrival.set_exception(errors.ClosedError("the client was closed"))
@@ -294,7 +297,7 @@ class LoopCaller(Caller):
         self.close()
 
     def _complete(self) -> None:
-        for token, _ in self._announced.take(BURST_COUNT_MAX):
+        for token, _ in self.announced.take(BURST_COUNT_MAX):
             arrival = self._waiting.get(token)
             if arrival is not None and not arrival.done():
                 arrival.set_result(True)
@@ -312,8 +315,8 @@ class _LoopInbox(Inbox):
         arrival: asyncio.Future[bool] = self._loop.create_future()
         self._arrival = arrival
         timer = self._loop.call_later(timeout, _set, arrival, False)
-        # The descriptor stays readable until the queue is empty: listening only during a wait keeps an
-        # idle consumer with a full queue from spinning the loop.
+        # The descriptor stays readable until the queue is empty: listening only during a wait keeps an idle consumer
+        # with a full queue from spinning the loop.
         self._loop.add_reader(self.completions.fileno(), self._wake)
         try:
             return await arrival
@@ -343,7 +346,7 @@ def _set(arrival: asyncio.Future[bool], value: bool) -> None:
 
 
 def check_transport(call: Call, address: str) -> None:
-    """Raise what kept the reply of a finished call away."""
+    """Raise the error of a finished call without a reply."""
     failure = call.failure
     if failure is not None:
         raise transport_error(*failure, address)

@@ -1,15 +1,14 @@
-"""Endpoint: from the native server's upcalls to handler methods, and their answers back down.
+"""Endpoint: dispatches requests of the native server to handlers, and returns their replies.
 
-Owns the table from request codes to handlers of one server, and the asyncio reader on the native file
-descriptor. A wake-up takes `TAKE_MAX` requests at a time, few of one connection, until its time is over or something is
-left to the loop's next turn; what of them is answered without waiting goes down as one batch.
+Owns one server's table from request codes to handlers, and the asyncio reader on the native file descriptor. A wakeup
+takes `TAKE_MAX` requests at a time, few of one connection, until its time is over or work is left to the loop's next
+turn. Replies that need no waiting are returned as one batch.
 
-Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. No
-handler sees a request whose sender may not make it: what it needs is asked of the native half once it is read. What a
-connection sends behind a large body waits until that one is answered, unless its bytes are taken as they are by a
-handler that waits.
-Threads: the event loop's; large bodies are read in `large_bodies`. Handlers may be `def` (answered within the wake-up,
-in order of arrival) or `async def` (a task each, within the bounds of `pending_requests`).
+Invariants: every two-way request gets exactly one reply, a one-way request none, whatever the handler does. No handler
+sees an unauthorized request: once a request is parsed, the native module checks the permissions it needs. Requests
+that follow a large body on the same connection wait until it was answered, unless an `async def` handler takes the body
+unparsed. Threads: the event loop's; large bodies are parsed in `large_bodies`. Handlers may be `def` (answered within
+the wakeup, in order of arrival) or `async def` (a task each, bounded by `pending_requests`).
 """
 
 import asyncio
@@ -46,22 +45,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Upcalls taken together: enough to make the crossing cheap, few enough that who comes meanwhile waits little, however
-#: dear these are.
+#: Upcalls taken together: enough to make the crossing cheap, few enough that others wait little even if these are
+#: expensive.
 TAKE_MAX: Final = 8
-#: Of a wake-up, after which timers and tasks have their turn.
+#: The time limit of a wakeup, after which timers and tasks run.
 _WAKE_SECONDS_MAX: Final = 0.001
 _KNOWN_CODES: Final = frozenset(map(int, RequestCode))
-#: A remark may quote what was sent, and that may be long.
+#: The most characters of a remark, which may quote long input.
 REMARK_CHARS_MAX: Final = 2_000
 
 
 class Endpoint:
     """A native server and the handlers behind it.
 
-    `hot` are the codes the native half answers itself; `role` names the process in refusals, and `unserved` says why
-    a code is refused; `refusal_of` is asked about each request whether it is refused now; `changed` hears of
-    requests that have created, changed or deleted something, with what they needed. Usage::
+    `hot` are the codes that the native module answers itself; `role` names the process in refusals; `unserved` has the
+    reasons for refused codes; `refusal_of` decides for each request whether it is refused now; `changed` receives
+    requests that have created, changed or deleted something, with their needs. Usage::
 
         endpoint = Endpoint(server, (TopicHandlers(...), OffsetHandlers(...)), role="broker", hot=HOT_CODES)
         endpoint.start()
@@ -91,22 +90,22 @@ class Endpoint:
         self._answers: list[_Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending = PendingRequests()
-        #: By connection: what came behind a request with a large body that is not answered yet.
+        #: By connection: requests behind an unanswered request with a large body.
         self._behind: dict[int, deque[Upcall]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_reading = False
         self._is_flush_due = False
-        #: Whether what was taken in this wake-up has left something to the loop's next turn.
+        #: Whether this wakeup has left work to the loop's next turn.
         self._has_more_to_do = False
         for handler in handlers:
             self._add(handler)
-        # Codes that are known come up all the same: their refusal says what they are, and why they are not served.
+        # Known codes are dispatched, too: their refusal names them and the reason.
         bodies_bytes_max = dict.fromkeys(_KNOWN_CODES, 0)
         served = {code: handler.ask.body_bytes_max for code, handler in self._requests.items()}
         server.declare_requests(bodies_bytes_max | served)
 
     def table(self) -> dict[RequestCode, str]:
-        """Every request code and what becomes of it: the handler's name, "native" or "not served"."""
+        """Every request code with its handler's name, "native" or "not served"."""
         return {
             code: self._requests[code].call.__qualname__
             if code in self._requests
@@ -115,12 +114,12 @@ class Endpoint:
         }
 
     def start(self) -> None:
-        """Begin to serve on the running loop. Connections may be accepted before; their requests wait."""
+        """Serve on the running loop. Earlier connections may be accepted; their requests wait."""
         self._loop = asyncio.get_running_loop()
         self._resume()
 
     async def stop(self, grace_ms: int = 2_000) -> None:
-        """Stop the native server, which lets replies drain; then cancel handlers that still wait."""
+        """Stop the native server, which drains replies; then cancel waiting handlers."""
         await asyncio.to_thread(self._server.stop, grace_ms)
         self._pause()
         self._loop = None
@@ -128,7 +127,7 @@ class Endpoint:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # ---- taking ----
+    # ---- reading ----
 
     def _wake(self) -> None:
         end = time.monotonic() + _WAKE_SECONDS_MAX
@@ -141,8 +140,8 @@ class Endpoint:
             if self._pending.is_full:
                 self._pause()
                 return
-            # The descriptor stays readable while entries wait. What was only begun has its turn before more is taken:
-            # it is part of what these cost.
+            # The descriptor stays readable while entries wait. Work that was only begun runs before more is taken: it
+            # is part of its cost.
             if len(taken) < TAKE_MAX or self._has_more_to_do or time.monotonic() >= end:
                 return
 
@@ -170,7 +169,7 @@ class Endpoint:
             name = RequestCode(upcall.code).name
             remark = (
                 f"the body of {name} has {upcall.body_bytes} bytes;"
-                f" at most {handler.ask.body_bytes_max} are read"
+                f" at most {handler.ask.body_bytes_max} are allowed"
             )
             self._reply(upcall, ResponseCode.INVALID_PARAMETER, remark)
             return
@@ -191,7 +190,7 @@ class Endpoint:
             self._note_change(upcall, handler, ask)
             self._reply(upcall, ResponseCode.SUCCESS, reply=result)
         elif self._admit(upcall, size := _size_of(ext, body)):
-            # Made where it is awaited: a task that is cancelled before it begins leaves nothing behind.
+            # Created where it is awaited: a task cancelled before its start leaves nothing behind.
             work = functools.partial(self._wait_for, upcall, handler, ask)
             self._spawn(self._finish(upcall, work, size))
 
@@ -200,12 +199,12 @@ class Endpoint:
         if not is_admitted:
             self._server.count_overload(upcall.is_oneway)
             self._reply(
-                upcall, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests of this connection wait"
+                upcall, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many pending requests of this connection"
             )
         return is_admitted
 
     def _authorize(self, upcall: "Upcall", handler: Handler, ask: object) -> None:
-        """Raise `Refused` where the sender may not do this."""
+        """Raise `Refused` if the sender may not do this."""
         if upcall.is_guarded:
             needs = access.needed(handler.ask.needs, ask)
             refusal = self._server.authorize(upcall.code, upcall.user, upcall.peer, needs)
@@ -255,7 +254,7 @@ class Endpoint:
             self._resume_connection(upcall.connection)
 
     def _resume_connection(self, connection: int) -> None:
-        """Take what came behind a large body, up to the next one."""
+        """Take the requests behind a large body, up to the next one."""
         behind = self._behind.pop(connection)
         while behind and connection not in self._behind:
             upcall = behind.popleft()
@@ -286,8 +285,8 @@ class Endpoint:
                 event = ConnectionClosed(upcall.connection)
         assert self._loop is not None, "events are taken between start and stop only"
         self._has_more_to_do = True
-        # In turn: requests that came before it have become tasks, which have not begun. A heartbeat must not
-        # register a connection whose end has been heard already.
+        # In order: earlier requests have become tasks that have not begun. A heartbeat must not register a connection
+        # whose end was already reported.
         self._loop.call_soon(self._deliver, event)
 
     def _deliver(self, event: Event) -> None:
@@ -300,7 +299,7 @@ class Endpoint:
             if inspect.isawaitable(result):
                 self._spawn(_logged(result, event))
 
-    # ---- answering ----
+    # ---- replying ----
 
     def _refuse(self, upcall: "Upcall", error: Exception) -> None:
         self._reply(upcall, *refusal(error, f"request {upcall.code} from {upcall.peer}"))
@@ -387,7 +386,13 @@ def _size_of(ext: Mapping[str, str], body: bytes) -> int:
 
 def _context(upcall: "Upcall") -> RequestContext:
     return RequestContext(
-        upcall.connection, upcall.peer, upcall.version, upcall.language, upcall.user, upcall.is_guarded
+        connection=upcall.connection,
+        address=upcall.peer,
+        version=upcall.version,
+        language=upcall.language,
+        user=upcall.user,
+        is_guarded=upcall.is_guarded,
+        local=upcall.local,
     )
 
 

@@ -1,7 +1,7 @@
-"""Large bodies: read in a thread of their own, so that the loop that serves everybody goes on meanwhile.
+"""Large bodies: parsed in a separate thread, so that the server's loop continues.
 
-Reading takes a tenth of a second for each MiB as Java writes it, and over half a second of the worst that is accepted.
-The thread takes one body after the other: memory for their trees is needed once.
+Parsing takes a tenth of a second per MiB as Java writes it, and over half a second in the worst accepted case. The
+thread parses one body at a time: memory for their trees is needed once.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: From this size on a body is large; one below takes some milliseconds at most.
+#: The size from which a body is large; smaller ones take some milliseconds at most.
 LARGE_BODY_BYTES: Final = 4 << 10
 
 
 def is_large(body: bytes) -> bool:
-    """Whether the body is to be read by `read_aside`."""
+    """Whether the body should be parsed by `read_aside`."""
     return len(body) >= LARGE_BODY_BYTES
 
 
 async def read_aside(read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `read(*args)` returns or raises, from the thread for large bodies."""
+    """Return or raise the outcome of `read(*args)`, run in the thread for large bodies."""
     return await asyncio.get_running_loop().run_in_executor(_thread(), lambda: read(*args, **kwargs))
 
 

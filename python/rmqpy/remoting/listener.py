@@ -1,11 +1,11 @@
-"""Listener: from the requests of servers to handler methods of a client, and their answers back.
+"""Listener: dispatches requests of servers to handlers of a client, and returns their replies.
 
-Owns the table from request codes to handlers of one client, and the reader of its queue: a `Listener` in an event
-loop, a `ThreadListener` in a thread of its own. Handlers are marked as those of a server are. Invariant: a server that
-waits gets exactly one answer, whatever the handler does.
+Owns one client's table from request codes to handlers, and the reader of its queue: a `Listener` in an event loop, a
+`ThreadListener` in a separate thread. Handlers are marked like those of a server. Invariant: a waiting server gets
+exactly one reply, whatever the handler does.
 
 Threads: the event loop it was started on. Handlers may be `def`, or `async def`: a task each, `TASKS_MAX` at most.
-Those of a `ThreadListener` are `def`, and called one after the other.
+Those of a `ThreadListener` are `def`, and called one at a time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from rmqpy.remoting.server import Handler, marked, refusal
 
 log = logging.getLogger(__name__)
 
-#: Handlers that wait for something at the same time.
+#: The most handlers that wait concurrently.
 TASKS_MAX: Final = 64
 
 
 class _Requests(ABC):
-    """The requests of servers on the connections of one client, each on its way to its handler."""
+    """Requests of servers on the connections of one client, and their handlers."""
 
     def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
         self._client = client
@@ -50,8 +50,8 @@ class _Requests(ABC):
             try:
                 self._serve_one(request)
             except Exception:
-                # The requests behind it are served.
-                log.exception("request %s of %s could not be served", request.code, request.address)
+                # Later requests are still served.
+                log.exception("request %s of %s failed", request.code, request.address)
 
     def _serve_one(self, request: ServerRequest) -> None:
         if request.code is None:
@@ -77,10 +77,10 @@ class _Requests(ABC):
 
 
 class Listener(_Requests):
-    """Serves the requests of servers in an event loop. The last listener of a client gets them."""
+    """Serves the requests of servers in an event loop. The last listener of a client receives them."""
 
     def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
-        """Made inside the loop that uses it. `closed` gets the address of a connection that ended."""
+        """Created inside the loop that uses it. `closed` receives the address of an ended connection."""
         super().__init__(client, handlers, closed)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,7 +101,7 @@ class Listener(_Requests):
 
     def _handle(self, request: ServerRequest, handler: Handler) -> None:
         if len(self._tasks) >= TASKS_MAX and inspect.iscoroutinefunction(handler.call):
-            _answer(request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
+            _answer(request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many concurrent requests")
             return
         try:
             result = handler.call(self._asked(handler, request))
@@ -125,10 +125,10 @@ class Listener(_Requests):
 
 
 class ThreadListener(_Requests):
-    """Serves them in a thread of its own, for clients without an event loop.
+    """Serves them in a separate thread, for clients without an event loop.
 
-    A handler that takes a second argument gets the address of the server that asks. Requests wait for a slow handler in
-    the native half, which bounds them. Of one client each code has one such listener.
+    A handler with a second argument gets the address of the server. Requests for a slow handler wait in the native
+    module, which bounds them. Each code of a client has one such listener.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ThreadListener(_Requests):
         name: str,
         closed: Callable[[str], None] = lambda address: None,
     ) -> None:
-        """`name` is that of the thread; `closed` as of `Listener`."""
+        """`name` is that of the thread; `closed` as in `Listener`."""
         super().__init__(client, handlers, closed)
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -148,7 +148,7 @@ class ThreadListener(_Requests):
         self._thread.start()
 
     def close(self) -> None:
-        """Serve no more requests; the one that is served is not waited for. Idempotent."""
+        """Stop serving, without waiting for the current request. Idempotent."""
         self._requests.close()
 
     def _serve(self) -> None:
@@ -179,4 +179,4 @@ def _answer(
     try:
         request.answer(int(code), remark, ext, body)
     except errors.ConnectError as error:
-        log.debug("an answer to %s could not be sent: %s", request.address, error)
+        log.debug("cannot send a reply to %s: %s", request.address, error)

@@ -1,7 +1,7 @@
-"""Several name servers that do not know each other, asked as one.
+"""Name servers of a client, which do not know each other, used as one.
 
-Owns the choice among them: one is asked until it fails, then the next. Each starts at a random one, so that
-clients spread. Any thread: the choice is a single number, and two threads that move it on at once lose nothing.
+Owns the choice among them: one is used until it fails, then the next. Each client starts at a random one, to spread
+load. Any thread: the choice is a single number, and concurrent changes lose nothing.
 """
 
 import random
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class NameServers:
-    """The configured name servers, or those that an address server tells."""
+    """The configured name servers, or those from an address server."""
 
     def __init__(self, addresses: Sequence[str], *, timeout: float = 3.0, unit: str = "") -> None:
-        """`addresses`: each `host:port`; or the URL of an address server, alone. `unit`: for that one."""
+        """`addresses`: each `host:port`; or the URL of one address server. `unit`: for that one."""
         self.timeout = timeout
         self._fixed = tuple(addresses)
         self._address_server: AddressServer | None = None
@@ -30,30 +30,28 @@ class NameServers:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them. Where an address server has not been asked yet, this blocks, and may raise
-        `NameServerUnreachable`."""
+        """All of them. The first call may block on an address server, and raise `NameServerUnreachable`."""
         return self._fixed if self._address_server is None else self._address_server.newest()
 
     async def ready(self, caller: Caller) -> None:
-        """Until `addresses` does not block. Raises `NameServerUnreachable`."""
+        """Wait until `addresses` does not block. Raises `NameServerUnreachable`."""
         if self._address_server is not None:
             await self._address_server.ready(caller)
 
     @property
     def current(self) -> str:
-        """The one that is asked now."""
         every = self.addresses
         return every[self._turn % len(every)]
 
     def fail(self, address: str) -> None:
-        """Ask the next one from now on, unless another thread has already moved on from `address`."""
+        """Switch to the next one, unless another thread has already switched from `address`."""
         if self.current == address:
             self._turn += 1
 
     async def ask(self, caller: Caller, ask: declare.Request[R]) -> R:
-        """The reply of the first name server that gives one; its refusal is an answer as well.
+        """Return the reply of the first name server that gives one, even a refusal.
 
-        Raises `NameServerUnreachable`, with what each of them said, when none does.
+        Raises `NameServerUnreachable` with the error of each if none does.
         """
         await self.ready(caller)
         failures = []
@@ -65,12 +63,12 @@ class NameServers:
                 failures.append(str(failure))
                 self.fail(address)
             except errors.Unsupported as refusal:
-                # Every name server knows what is asked of it here; of the others a broker is the likeliest.
+                # Name servers support everything asked here; others are most likely brokers.
                 raise errors.Unsupported(
-                    f"{address} is no name server, but probably a broker: {refusal.args[0]}",
+                    f"{address} is not a name server, probably a broker: {refusal.args[0]}",
                     code=refusal.code,
                     remark=refusal.remark,
                     broker=address,
-                    hint="give the address of a name server; its port is 9876, unless it was told another",
+                    hint="use the address of a name server; its default port is 9876",
                 ) from refusal
         raise errors.NameServerUnreachable("no name server answers: " + "; ".join(failures))

@@ -1,7 +1,7 @@
-"""Pending requests: those an endpoint has taken and cannot answer at once, by number and by size.
+"""Pending requests of an endpoint, limited by number and size.
 
-Owns the counts, of each connection and of all. A request of a connection that has its share is refused; where all
-together have theirs, the endpoint takes no more until half of them have been answered.
+Owns the counts per connection and in all. A request beyond the limit of its connection is refused; at the limit of
+all the endpoint takes no more until half of them are answered.
 
 Threads: the event loop's.
 """
@@ -9,10 +9,10 @@ Threads: the event loop's.
 from dataclasses import dataclass
 from typing import Final
 
-#: Requests of all connections, and of one. A client may ask for the offsets of 256 queues at once.
+#: The most requests of all connections, and of one. A client may ask for the offsets of 256 queues concurrently.
 REQUESTS_MAX: Final = 4_096
 REQUESTS_PER_CONNECTION_MAX: Final = 512
-#: Bytes of their fields and bodies. One is always taken, however large.
+#: The most bytes of their fields and bodies. One request is always taken, however large.
 BYTES_MAX: Final = 64 << 20
 BYTES_PER_CONNECTION_MAX: Final = 16 << 20
 
@@ -24,14 +24,12 @@ class _Load:
 
 
 class PendingRequests:
-    """What is waited for."""
-
     def __init__(self) -> None:
         self._all = _Load()
         self._of: dict[int, _Load] = {}
 
     def admit(self, connection: int, size: int) -> bool:
-        """Count a request of so many bytes; False where its connection has its share already."""
+        """Count a request of this size; False at the limit of its connection."""
         load = self._of.get(connection)
         if load is None:
             load = self._of[connection] = _Load()
@@ -43,7 +41,7 @@ class PendingRequests:
         return True
 
     def release(self, connection: int, size: int) -> None:
-        """A request that `admit` has counted is answered."""
+        """Remove an answered request that `admit` has counted."""
         load = self._of[connection]
         for each in (load, self._all):
             each.requests -= 1
@@ -53,10 +51,10 @@ class PendingRequests:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may be taken."""
+        """Whether the limit is reached."""
         return self._all.requests >= REQUESTS_MAX or self._all.bytes >= BYTES_MAX
 
     @property
     def has_room(self) -> bool:
-        """Whether so many have been answered that taking may go on."""
+        """Whether enough are answered to take more."""
         return self._all.requests < REQUESTS_MAX // 2 and self._all.bytes < BYTES_MAX // 2

@@ -1,7 +1,7 @@
-"""Pull request: its header fields, and the meaning of its reply.
+"""Pull request: its header fields, and the parsing of its reply.
 
-Pure. A pull never commits and always carries its subscription, so that no group has to be registered for it. Only
-four codes are results; everything else is an error.
+Pure. A pull never commits and always carries its subscription, so no group needs to be registered. Only four codes are
+results; all others are errors.
 """
 
 from enum import Enum
@@ -14,10 +14,10 @@ from rmqpy.protocol import refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting.client import check_transport
 
-#: Asked for at a time. Apache's broker gives 32 messages or 256 KiB at most; ours honours more.
+#: Messages and bytes per pull. Apache's broker returns at most 32 messages or 256 KiB; rmqpy's more.
 MESSAGES_MAX: Final = 1024
 BYTES_MAX: Final = 4 << 20
-#: The time a broker may hold a pull that finds nothing, and the time its reply may take beyond that.
+#: The time a broker may hold a pull without messages, and the extra time for its reply.
 SUSPEND_S: Final = 15.0
 REPLY_S: Final = 15.0
 
@@ -28,20 +28,20 @@ class Found(Enum):
     MESSAGES = ResponseCode.SUCCESS
     #: The end of the queue, or a hole.
     NOTHING = ResponseCode.PULL_NOT_FOUND
-    #: Messages, but none that passes the filter: go on at once.
+    #: Messages, but none passes the filter: continue immediately.
     FILTERED = ResponseCode.PULL_RETRY_IMMEDIATELY
-    #: The offset is not in the queue.
+    #: The offset is outside the queue.
     MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 class Pulled(NamedTuple):
-    """A reply: what was found, where to go on, and what the broker holds, from `begin` up to, not including, `end`."""
+    """A reply: messages, the next offset, and the broker's range from `begin` up to but without `end`."""
 
     found: Found
     next_offset: int
     begin: int
     end: int
-    #: Broker id to pull from next.
+    #: The broker id to pull from next.
     suggested: int
     call: Call
 
@@ -57,8 +57,8 @@ def request(
     suspend_s: float = 0.0,
     namespace: Namespace | None = None,
 ) -> dict[str, str]:
-    """Header fields of a pull. `suspend_s`: how long the broker may hold it while there is nothing. `namespace`: that
-    of the queue; the group is given as brokers know it."""
+    """Header fields of a pull. `suspend_s`: how long the broker may hold it without messages. `namespace`: that of
+    the queue; the group is given as brokers know it."""
     return {
         "consumerGroup": group,
         "topic": queue.topic if namespace is None else namespace.wrap(queue.topic),
@@ -80,7 +80,7 @@ PULL: Final = RequestCode.PULL_MESSAGE
 
 
 def read(call: Call, queue: MessageQueue, address: str) -> Pulled:
-    """The reply of a finished pull. Raises what kept it away, or what the broker refused the pull with."""
+    """The reply of a finished pull. Raises its error, or the broker's refusal."""
     check_transport(call, address)
     try:
         found = Found(call.code)
@@ -98,5 +98,5 @@ def read(call: Call, queue: MessageQueue, address: str) -> Pulled:
         )
     except (KeyError, ValueError) as missing:
         raise errors.DecodeError(
-            f"the answer to a pull lacks {missing}", broker=queue.broker, topic=queue.topic
+            f"the reply to a pull lacks {missing}", broker=queue.broker, topic=queue.topic
         ) from None

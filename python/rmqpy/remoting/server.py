@@ -1,4 +1,4 @@
-"""Handlers: how a method says which request or event it serves, what it is told, and how it refuses.
+"""Handlers: marks on methods that serve a request or event, their arguments, and refusals.
 
 `endpoint` finds the handlers of a server and calls them on its event loop.
 """
@@ -21,22 +21,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The connection a request came on, and its sender. A handler that needs it takes it as second argument."""
+    """The connection and sender of a request, passed as an optional second argument."""
 
     connection: int
     #: `host:port` of the sender.
     address: str
     version: int
     language: str
-    #: Who sent it, where access control is on and the request says so.
+    #: The user, if access control is on and the request names one.
     user: str | None = None
-    #: Whether that user needs a policy for what it asks.
+    #: Whether that user needs a policy.
     is_guarded: bool = False
+    #: `host:port` that accepted the connection.
+    local: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Event: the connection is gone and nothing more comes from it. Any number of handlers may take it."""
+    """Event: the connection has ended. Any number of handlers may take it."""
 
     connection: int
 
@@ -59,7 +61,7 @@ class GroupWanted:
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswered:
-    """Event: a client answers what `Server.ask` sent it."""
+    """Event: a client's response to `Server.ask`."""
 
     connection: int
     #: As `Server.ask` returned it.
@@ -74,7 +76,7 @@ Event = ConnectionClosed | TopicWanted | GroupWanted | ClientAnswered
 
 
 class Refused(Exception):
-    """Raised by a handler to answer with another code than 0, and header fields where the code has some."""
+    """Raised by a handler to reply with another code than 0, and its header fields."""
 
     def __init__(self, code: ResponseCode, remark: str, reply: object | None = None) -> None:
         super().__init__(remark)
@@ -101,8 +103,8 @@ def handles(ask: type[Event]) -> _Handles[None]: ...
 def handles(ask: Any) -> Any:
     """Mark a method as the handler of a request or event: `(self, ask)` or `(self, ask, context)`.
 
-    One that is not `async def` and returns an awaitable all the same may do so for requests with a large body only.
-    One may return the body of its reply as it goes out, where that was written before.
+    Without `async def` it may return an awaitable only for requests with a large body. It may return the encoded body
+    of its reply, if that was cached.
     """
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:
@@ -137,7 +139,7 @@ def marked(holder: object) -> Iterator[Handler]:
 
 
 def refusal(error: Exception, what: str) -> tuple[int, str, object | None]:
-    """Response code, remark and header fields for the error that `what`, a request, has ended with."""
+    """Response code, remark and header fields for the error of `what`, a request."""
     if isinstance(error, Refused):
         return error.code, error.remark, error.reply
     if isinstance(error, RocketMQError) and error.code is not None:

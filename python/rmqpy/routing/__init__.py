@@ -1,1 +1,1 @@
-"""The parts of a name server: its tables, its key-value configuration, and the requests that read and change them."""
+"""Parts of a name server: tables, key-value configuration, and request handlers."""

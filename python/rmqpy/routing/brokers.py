@@ -1,4 +1,4 @@
-"""Brokers as a name server knows them: their groups, their registrations, their signs of life. Pure; any thread."""
+"""Brokers in a name server: groups, registrations, heartbeats. Pure; any thread."""
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -6,18 +6,19 @@ from typing import Final, NamedTuple
 from rmqpy.protocol.requests.routes import BrokerData
 from rmqpy.protocol.topics import DataVersion
 
-#: Silence after which a broker is gone that registered without a timeout of its own.
+#: The default timeout of a broker without heartbeats.
 HEARTBEAT_TIMEOUT_MS: Final = 120_000
-#: The longest silence that a broker may ask for: it stays in every route meanwhile.
+#: The longest timeout that a broker may ask for: it stays in routes meanwhile.
 HEARTBEAT_TIMEOUT_MS_MAX: Final = 3_600_000
-#: Brokers of one name server.
+#: The most brokers of a name server.
 BROKERS_MAX: Final = 10_000
-#: Characters of a broker's name, address, cluster or zone.
+#: The most characters of a broker's name, address, cluster or zone.
 TEXT_CHARS_MAX: Final = 1_024
 
 
 class BrokerKey(NamedTuple):
-    """A broker. Those of two clusters may share an address behind different networks; of one cluster by mistake."""
+    """A broker. Brokers of two clusters may share an address behind different networks; within one cluster it is a
+    mistake."""
 
     cluster: str
     name: str
@@ -35,11 +36,11 @@ class BrokerGroup:
     zone: str | None = None
 
     def drop(self, address: str) -> None:
-        """Forget an address, whatever its id."""
+        """Remove an address, whatever its id."""
         self.addresses = {known: where for known, where in self.addresses.items() if where != address}
 
     def data(self) -> BrokerData:
-        """A copy for an answer."""
+        """A copy for a response."""
         return BrokerData(
             broker_name=self.name,
             cluster=self.cluster,
@@ -50,7 +51,7 @@ class BrokerGroup:
 
 
 class BrokerInfo(NamedTuple):
-    """A broker as it registers."""
+    """A broker's registration data."""
 
     cluster: str
     name: str
@@ -69,7 +70,7 @@ class BrokerInfo(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether no text is longer than may be."""
+        """Whether all texts are within the limit."""
         texts = (self.cluster, self.name, self.address, self.replica_address, self.zone or "")
         return max(map(len, texts)) <= TEXT_CHARS_MAX
 
@@ -80,34 +81,34 @@ class BrokerLiveInfo:
 
     info: BrokerInfo
     data_version: DataVersion
-    #: Of the table it sent last; `None` once our tables may differ from that.
+    #: The version of its last table; `None` once our tables may differ from it.
     fingerprint: bytes | None
     last_seen: float
 
     def is_expired(self, now: float) -> bool:
-        """Whether the broker was silent for too long."""
+        """Whether the broker has timed out."""
         given = min(self.info.timeout_ms or 0, HEARTBEAT_TIMEOUT_MS_MAX)
         return now > self.last_seen + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
 
 
 class MinBrokerIdChange(NamedTuple):
-    """The smallest id of a group is another, as one left or one came."""
+    """A change of the smallest id of a group."""
 
     group: str
-    #: Of the brokers there are now, by id.
+    #: The current brokers by id.
     addresses: dict[int, str]
-    #: The address of the broker that left; `None` where one came.
+    #: The address of the broker that left; `None` if one joined.
     gone: str | None = None
-    #: Of a broker that came: the address its replicas are told.
+    #: For a broker that joined: the address for its replicas.
     replica_address: str | None = None
 
 
 class MasterAddresses(NamedTuple):
-    """The answer to a registration: to a slave, where its master is."""
+    """The reply to a registration: for a slave, the address of its master."""
 
     master_address: str | None = None
     replica_address: str | None = None
 
 
 class SingleTopicTooEarly(Exception):
-    """One topic came before the broker's whole table: taken as the table, it would hide all others."""
+    """One topic arrived before the broker's whole table: as a table it would hide all others."""

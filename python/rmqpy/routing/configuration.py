@@ -1,23 +1,23 @@
-"""The name server's settings while it runs.
+"""Settings of a running name server.
 
-Owns the current configuration, and the file that online changes go to. A change makes a new value, writes it down
-and then publishes it whole; who reads `current` twice may see two values.
+Owns the current configuration, and the file for online changes. A change creates a new value, writes it to the file,
+then publishes it; two reads of `current` may return different values.
 
 Threads: the event loop's; files are written in a worker.
 """
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from rmqpy.config import files, properties
 from rmqpy.config.namesrv import NameServerConfig, served
 from rmqpy.errors import ConfigError
+from rmqpy.remoting.waiting import wait_at_most
 
 
 class Protected(Exception):
-    """The key may not be changed online."""
+    """A change of a key that cannot be changed online."""
 
 
 class Configuration:
@@ -30,22 +30,22 @@ class Configuration:
 
     @property
     def current(self) -> NameServerConfig:
-        """The configuration as it is now."""
+        """The current configuration."""
         return self._current
 
     def text(self) -> str:
-        """Every setting as properties text."""
+        """Return every setting as properties text."""
         return properties.written(self._current.write())
 
     async def change(self, text: str) -> None:
-        """Set the keys of a properties text. Nothing has changed when this raises.
+        """Set the keys of a properties text. Nothing has changed if this raises.
 
-        Raises `Protected`, `ConfigError` for an unknown key, a bad value or one that needs a restart, `OSError`.
+        Raises `Protected`, `ConfigError` for an unknown key, a bad value or a key that needs a restart, `OSError`.
         """
         try:
             given = properties.parse_request(text)
         except properties.PropertiesError as error:
-            raise ConfigError(f"the settings are no properties text: {error}") from None
+            raise ConfigError(f"the settings are not valid properties text: {error}") from None
         known = served()
         async with self._turn:
             for wire in given:
@@ -61,13 +61,12 @@ class Configuration:
             self._changed = asyncio.Event()
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Return when a setting has changed, or after so many seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+        """Return when a setting has changed, or after this many seconds."""
+        await wait_at_most(self._changed, seconds)
 
 
 def _store(path: Path, changes: Mapping[str, str]) -> None:
-    """Set keys in the file and leave its other lines as they are."""
+    """Set keys in the file and keep its other lines."""
     content = path.read_bytes() if path.exists() else b""
     try:
         changed = properties.replace(content, changes)

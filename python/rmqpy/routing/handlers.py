@@ -1,11 +1,13 @@
-"""Requests of a name server, one class per family; the tables they read and change are the other modules."""
+"""Request handlers of a name server, one class per family; other modules have the tables."""
 
 import re
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
 from rmqpy.clock import Clock
+from rmqpy.config.listeners import Member
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import VERSION_STRICT_JSON, ResponseCode
 from rmqpy.protocol.declare import encode
@@ -64,12 +66,12 @@ from rmqpy.routing.brokers import (
 )
 from rmqpy.routing.configuration import Configuration, Protected
 from rmqpy.routing.kv import KeyValues, KvTableFullError
-from rmqpy.routing.route_filter import in_zone
+from rmqpy.routing.route_filter import in_zone, seen_by
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.topic_queues import BrokerTopics, RoutesFullError
 from rmqpy.routing.unregistration import BatchUnregistration
 
-#: Word for word what users search for when they meet it in a log.
+#: Word for word the text that users search for when they find it in a log.
 _NO_ROUTE: Final = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -77,7 +79,7 @@ _NO_ROUTE: Final = (
 
 
 class RegistrationHandlers:
-    """Brokers come, stay and go."""
+    """Registrations, heartbeats and unregistrations of brokers."""
 
     def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration) -> None:
         self._routes = routes
@@ -115,7 +117,7 @@ class RegistrationHandlers:
         self, broker: BrokerInfo, ask: RegisterBroker, version: int, fingerprint: bytes
     ) -> Registered:
         table, topics = await read_aside(_read, ask, version)
-        # Brokers that have left meanwhile must not take this one with them.
+        # Brokers that have left already must not remove this one.
         self._leaving.settle()
         return self._register(broker, table, topics, fingerprint)
 
@@ -183,27 +185,52 @@ class RouteHandlers:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(ask.topic))
         if ask.zone_mode and ask.zone_name:
             route = in_zone(route, ask.zone_name)
+        if (listener := config.listeners.name_of(context.local)) is not None:
+            brokers = [seen_by(listener, group, config.listeners) for group in route.broker_datas]
+            route = replace(route, broker_datas=brokers)
         is_strict = bool(ask.accept_standard_json_only) or context.version >= VERSION_STRICT_JSON
         return RouteFound(body=route, is_strict=is_strict)
 
     @handles(GetClusterInfo)
-    def cluster_info(self, ask: GetClusterInfo) -> ClusterInfo:
-        return self._routes.cluster_info()
+    def cluster_info(self, ask: GetClusterInfo, context: RequestContext) -> ClusterInfo:
+        info, listeners = self._routes.cluster_info(), self._configuration.current.listeners
+        if (listener := listeners.name_of(context.local)) is None:
+            return info
+        groups = info.broker_addr_table.items()
+        return replace(
+            info,
+            broker_addr_table={name: seen_by(listener, group, listeners) for name, group in groups},
+            gone_brokers=[
+                replace(
+                    each,
+                    broker_addr=listeners.seen(
+                        listener, each.broker_addr, Member(each.cluster, each.broker_name, each.broker_id)
+                    ),
+                )
+                for each in info.gone_brokers or ()
+            ]
+            or None,
+        )
 
     @handles(GetBrokerMembers)
-    def members(self, ask: GetBrokerMembers) -> BrokerMemberGroup:
-        addresses = self._routes.members(ask.cluster_name, ask.broker_name)
+    def members(self, ask: GetBrokerMembers, context: RequestContext) -> BrokerMemberGroup:
+        listeners = self._configuration.current.listeners
+        listener = listeners.name_of(context.local)
+        addresses = {
+            broker_id: listeners.seen(listener, address, Member(ask.cluster_name, ask.broker_name, broker_id))
+            for broker_id, address in self._routes.members(ask.cluster_name, ask.broker_name).items()
+        }
         members = BrokerMembers(cluster=ask.cluster_name, broker_name=ask.broker_name, broker_addrs=addresses)
         return BrokerMemberGroup(broker_member_group=members)
 
 
 class TopicHandlers:
-    """Lists of topics for tools, and changes of them."""
+    """Lists of topics for tools, and changes of topics."""
 
     def __init__(self, routes: Routes, configuration: Configuration) -> None:
         self._routes = routes
         self._configuration = configuration
-        #: The list of all topics as it goes out, and the generation of the table it was made of.
+        #: The encoded list of all topics, and the generation of its table.
         self._all: tuple[int, bytes] | None = None
 
     @handles(GetAllTopics)
@@ -212,7 +239,7 @@ class TopicHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
         queues = self._routes.queues
         if self._all is None or self._all[0] != queues.generation:
-            # Of 20,000 topics it takes milliseconds to write, and whoever asks again and again would hold up others.
+            # Encoding 20,000 topics takes milliseconds, and repeated requests would delay others.
             self._all = queues.generation, encode(_topics(queues.topics())).body or b""
         return self._all[1]
 
@@ -277,7 +304,7 @@ class TopicHandlers:
 
 
 class KvHandlers:
-    """Tools read and change the key-value configuration."""
+    """Reads and changes of the key-value configuration."""
 
     def __init__(self, values: KeyValues) -> None:
         self._values = values
@@ -312,7 +339,7 @@ class KvHandlers:
 
 
 class ConfigurationHandlers:
-    """Tools read and change the name server's own settings."""
+    """Reads and changes of the name server's settings."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -332,13 +359,13 @@ class ConfigurationHandlers:
 
 
 def _read(ask: RegisterBroker, version: int) -> tuple[TopicTable, BrokerTopics]:
-    """What a broker registers. Pure; for any thread."""
+    """Parse a registration. Pure; any thread."""
     table = unpack(ask, version).topic_config_serialize_wrapper
     return table, BrokerTopics.read(ask.broker_name, table)
 
 
 def _check_order(topic: str, configured: str) -> None:
-    """Raises `Refused` for an order configuration from which clients would make more queues than they can."""
+    """Raises `Refused` for an order configuration with more queues than clients can create."""
     queues = sum(int(count) for count in re.findall(r":\s*(\d{1,9})", configured))
     if queues > ROUTE_QUEUES_MAX or re.search(r":\s*\d{10}", configured):
         remark = f"the order configuration of {topic} has more than {ROUTE_QUEUES_MAX} queues"

@@ -1,9 +1,9 @@
-"""The key-value configuration: namespaces of text values, the only thing a name server keeps on disk.
+"""Key-value configuration: namespaces of text values, the only data of a name server on disk.
 
-Owns `kvConfig.json`, which holds `{"configTable":{namespace:{key:value}}}`. A change is on disk before it is seen
-and before it is answered; changes are made in the order they came, and those that come during a write share the next
-one. The file is written anew each time, line by line, out of lines that are made once for each value: whoever asks for
-a route waits for as long as the loop, or the worker with the interpreter's lock, is at work on it without a pause.
+Owns `kvConfig.json`, which holds `{"configTable":{namespace:{key:value}}}`. A change is on disk before it is visible
+and acknowledged. Changes apply in order of arrival; those that arrive during a write share the next one. Each write
+replaces the whole file, line by line, from cached lines: route requests wait while the loop, or a worker with the
+interpreter's lock, works without a pause.
 
 Threads: the event loop's; files are written in a worker.
 """
@@ -19,12 +19,12 @@ from rmqpy.config import files
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.declare import read_json, record
 
-#: Characters of all namespaces, keys and values together: the file is written anew with every change. 10,000 order
-#: topics take 1 MiB.
+#: The most characters of all namespaces, keys and values: the file is rewritten with every change. 10,000 order topics
+#: take 1 MiB.
 TABLE_CHARS_MAX: Final = 4 << 20
-#: Changes that share a write.
+#: The most changes that share a write.
 _CHANGES_MAX: Final = 32
-#: Characters of values whose lines the loop makes in one go.
+#: The most characters of values that the loop encodes without a pause.
 _STEP_CHARS: Final = 64 << 10
 
 Table = dict[str, dict[str, str]]
@@ -36,15 +36,15 @@ class _File:
 
 
 class KvTableFullError(Exception):
-    """There is no room for another value."""
+    """No room for another value."""
 
     def __init__(self) -> None:
-        super().__init__(f"the table has {TABLE_CHARS_MAX} characters already; delete what is not needed")
+        super().__init__(f"the table has {TABLE_CHARS_MAX} characters already; delete unused keys")
 
 
 @dataclass
 class _Content:
-    """Values, and the line of the file that each of them is."""
+    """Values, and their encoded lines of the file."""
 
     values: Table = field(default_factory=dict)
     lines: Table = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Content:
             self.chars += len(namespace)
 
     def chars_with(self, namespace: str, key: str, value: str) -> int:
-        """What `chars` would be."""
+        """The resulting `chars`."""
         entries = self.values.get(namespace)
         before = entries.get(key) if entries is not None else None
         more = len(value) + (len(key) if before is None else -len(before))
@@ -80,7 +80,7 @@ class _Content:
         del self.lines[namespace][key]
 
     def text(self) -> Iterator[str]:
-        """The file in pieces, laid out as `fastjson.pretty` does."""
+        """The file in pieces, laid out as by `fastjson.pretty`."""
         namespaces = (
             chain([f"{fastjson.pretty(namespace)}:"], _braces(([line] for line in lines.values()), 2))
             for namespace, lines in self.lines.items()
@@ -89,7 +89,7 @@ class _Content:
 
 
 def _braces(members: Iterable[Iterable[str]], depth: int) -> Iterator[str]:
-    """An object of these members, in pieces, which begins at so many tabs."""
+    """An object of these members in pieces, indented by this many tabs."""
     start, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
     sign = "{"
     for member in members:
@@ -108,7 +108,7 @@ class _Change(NamedTuple):
 
 
 class KeyValues:
-    """The table and its file; without a path it lives in memory only."""
+    """The table and its file; without a path it is only in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -117,7 +117,7 @@ class KeyValues:
         self._writing: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Read the file, before the first request. Raises `ConfigError` when it and its backup are damaged."""
+        """Read the file before the first request. Raises `ConfigError` if it and its backup are damaged."""
         if self._path is not None:
             found = files.load(self._path, lambda text: read_json(_File, text))
             self._content = _Content()
@@ -131,32 +131,32 @@ class KeyValues:
         return self._content.values.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All values of a namespace; `None` when it has never had one."""
+        """All values of a namespace; `None` if it never had one."""
         return self._content.values.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value. Nothing has changed when this raises `KvTableFullError`, or `OSError` for the file."""
+        """Set one value. Nothing has changed if this raises `KvTableFullError`, or `OSError` for the file."""
         await self._change(namespace, key, value)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove one value, if it is there. Raises as `put` does."""
+        """Remove one value, if present. Raises like `put`."""
         await self._change(namespace, key, None)
 
     async def _change(self, namespace: str, key: str, value: str | None) -> None:
         made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Change(namespace, key, value, made))
         if self._writing is None:
-            # Whoever asked first may go before it is answered; the others wait for the same write.
+            # The first caller may be cancelled; the others wait for the same write.
             self._writing = asyncio.create_task(self._write())
         await made
 
     async def _write(self) -> None:
-        """Make the changes that wait, until none does."""
+        """Apply pending changes until none are left."""
         try:
             while self._waiting:
                 changes, self._waiting = self._waiting[:_CHANGES_MAX], self._waiting[_CHANGES_MAX:]
                 await self._make(changes)
-                # Where nothing was to be written, others have their turn now.
+                # If nothing had to be written, let others run now.
                 await asyncio.sleep(0)
         finally:
             self._writing = None
@@ -165,7 +165,7 @@ class KeyValues:
         fresh, is_new, chars = self._content.copy(), False, 0
         for change in changes:
             if chars > _STEP_CHARS:
-                # Others have their turn: nobody sees `fresh` yet, and nobody else makes changes.
+                # Let others run: `fresh` is not visible yet, and only this task makes changes.
                 await asyncio.sleep(0)
                 chars = 0
             namespace, key, value, _ = change
@@ -192,7 +192,7 @@ class KeyValues:
 
 
 def _end(made: asyncio.Future[None], error: Exception | None) -> None:
-    """Tell who waits, unless he was told already or is gone."""
+    """Wake a waiter, unless it was woken or cancelled."""
     if made.done():
         return
     if error is None:

@@ -1,7 +1,7 @@
-"""Live brokers: the last sign of life of each, found by broker, by the connection it came on, by name and by address.
+"""Live brokers: the last heartbeat of each, by broker, connection, name and address.
 
-Owns one entry for each broker. Invariant: an entry is found in all four ways or in none.
-Threads: the event loop's only.
+Owns one entry per broker. Invariant: an entry is in all four indexes or in none.
+Threads: only the event loop's.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ K = TypeVar("K", int, str, tuple[str, str])
 
 
 class LiveBrokers:
-    """The table. Whatever is asked about one connection, name or address costs what that has, not what there is."""
+    """The table. A lookup by connection, name or address costs only its own entries."""
 
     def __init__(self) -> None:
         self._brokers: dict[BrokerKey, BrokerLiveInfo] = {}
@@ -32,11 +32,11 @@ class LiveBrokers:
         return iter(self._brokers.values())
 
     def get(self, broker: BrokerKey) -> BrokerLiveInfo | None:
-        """The last sign of life of one."""
+        """The last heartbeat of one broker."""
         return self._brokers.get(broker)
 
     def put(self, live: BrokerLiveInfo) -> None:
-        """A broker is there, or has registered again, perhaps on another connection."""
+        """Add a broker, or replace its entry, perhaps on another connection."""
         key = live.info.key
         if (known := self._brokers.get(key)) is not None:
             _drop(self._by_connection, known.info.connection, key)
@@ -46,7 +46,7 @@ class LiveBrokers:
         self._by_address.setdefault((key.cluster, key.address), {})[key] = None
 
     def drop(self, broker: BrokerKey) -> None:
-        """A broker is gone, if it was there."""
+        """Remove a broker, if present."""
         live = self._brokers.pop(broker, None)
         if live is not None:
             _drop(self._by_connection, live.info.connection, broker)
@@ -54,15 +54,15 @@ class LiveBrokers:
             _drop(self._by_address, (broker.cluster, broker.address), broker)
 
     def of_connection(self, connection: int) -> list[BrokerKey]:
-        """Those whose last sign of life came on this connection, oldest first."""
+        """Entries of this connection, oldest first."""
         return list(self._by_connection.get(connection, ()))
 
     def of_name(self, name: str) -> list[BrokerLiveInfo]:
-        """Those of one name, oldest first."""
+        """Entries of one name, oldest first."""
         return [self._brokers[key] for key in self._by_name.get(name, ())]
 
     def of_address(self, cluster: str, address: str) -> list[BrokerLiveInfo]:
-        """Those of one address in a cluster, oldest first."""
+        """Entries of one address in a cluster, oldest first."""
         return [self._brokers[key] for key in self._by_address.get((cluster, address), ())]
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a name server for Prometheus, read from its tables when they are scraped."""
+"""Prometheus metrics of a name server, read from its tables at each scrape."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -9,8 +9,8 @@ from rmqpy.monitor.exposition import Exposition, Family, expose, plain
 from rmqpy.routing.routes import Routes
 
 _REFUSALS: Final = {
-    "unauthenticated": "Requests refused because their sender was not known.",
-    "unauthorized": "Requests refused because their user may not do that.",
+    "unauthenticated": "Requests refused by authentication.",
+    "unauthorized": "Requests refused by authorization.",
 }
 
 
@@ -23,7 +23,7 @@ class Metrics:
         self._address = address
 
     async def exposition(self, accept: str) -> Exposition:
-        """Everything, for a client that accepts these content types."""
+        """All metrics, for a client that accepts these content types."""
         families = [*self._families(), *process.families()]
         return await asyncio.to_thread(
             expose, families, {"node_type": "nameserver", "node_id": self._address}, accept
@@ -34,7 +34,7 @@ class Metrics:
         yield Family(
             "rmqpy_registered_brokers",
             "gauge",
-            "Brokers that live, slaves included.",
+            "Live brokers, including slaves.",
             [
                 (
                     {"cluster": cluster},

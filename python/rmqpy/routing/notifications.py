@@ -1,9 +1,9 @@
-"""Notifications to brokers: the smallest id of their group is another, so another broker acts for the master now.
+"""Notifications to brokers that the smallest id of their group, and so the acting broker, has changed.
 
-They would find out by themselves within a second, by asking; where `notifyMinBrokerIdChanged` is on they need not.
-They are one-way, and a lost one does no harm.
+Brokers would find out within a second by asking; `notifyMinBrokerIdChanged` speeds it up. Notifications are one-way,
+and a lost one does no harm.
 
-Owns the connections to brokers, which are made when the first notification is sent. Threads: the event loop's.
+Owns the connections to brokers, made at the first notification. Threads: the event loop's.
 """
 
 import logging
@@ -27,7 +27,7 @@ class BrokerNotifications:
         self._client: Client | None = None
 
     def min_broker_id_changed(self, change: MinBrokerIdChange) -> None:
-        """Tell the group, if that is wanted. A new broker knows its own id; the others do not know that one left."""
+        """Notify the group, if enabled. A new broker knows its own id; the others do not know that one left."""
         if not self._configuration.current.tells_smallest:
             return
         smallest = min(change.addresses)
@@ -46,10 +46,10 @@ class BrokerNotifications:
                 try:
                     client.call_oneway(address, ask.code, sent.ext, sent.body)
                 except RocketMQError as error:
-                    log.warning("broker %s at %s was not told of a change: %s", change.group, address, error)
+                    log.warning("cannot notify broker %s at %s of a change: %s", change.group, address, error)
 
     def close(self) -> None:
-        """End the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,16 +1,17 @@
-"""Route filters: a slave shown as the master it acts for, and the brokers of one zone.
+"""Route filters: a slave shown as the master it acts for, the brokers of one zone, and addresses by listener.
 
 Pure; the tables are in `routes`.
 """
 
 from dataclasses import replace
 
+from rmqpy.config.listeners import Listeners, Member
 from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rmqpy.protocol.topics import Permission
 
 
 def with_acting_master(group: BrokerData, queue: QueueData) -> BrokerData:
-    """The group with its smallest slave shown as master, where it has lost its own and may not be written to."""
+    """The group with its smallest slave as master, if it has no master and may not be written to."""
     is_whole = MASTER_ID in group.broker_addrs
     if is_whole or not group.enable_acting_master or queue.perm & Permission.WRITE:
         return group
@@ -31,4 +32,15 @@ def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
         route,
         broker_datas=brokers,
         queue_datas=[queue for queue in route.queue_datas if queue.broker_name in names],
+    )
+
+
+def seen_by(listener: str, group: BrokerData, listeners: Listeners) -> BrokerData:
+    """The group with the addresses that clients of one listener receive."""
+    return replace(
+        group,
+        broker_addrs={
+            broker_id: listeners.seen(listener, address, Member(group.cluster, group.broker_name, broker_id))
+            for broker_id, address in group.broker_addrs.items()
+        },
     )

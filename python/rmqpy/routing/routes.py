@@ -1,16 +1,16 @@
-"""Routes: the brokers that live, and the topics that have queues there.
+"""Routes: live brokers and their topics.
 
-Owns the groups of brokers by name and one sign of life per broker. Name servers do not know each other; every table
-here is rebuilt by what brokers say.
+Owns the groups of brokers by name, and one heartbeat entry per broker. Name servers do not know each other; brokers
+rebuild every table here.
 
-Invariants: a group has at least one address; a broker whose queues are listed is in its group. A refused registration
+Invariants: a group has at least one address; a broker with listed queues is in its group. A refused registration
 leaves no trace.
 
-Threads: the event loop's only; every method returns without waiting.
+Threads: only the event loop's; no method waits.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rmqpy.clock import Clock
@@ -29,6 +29,7 @@ from rmqpy.routing.brokers import (
     SingleTopicTooEarly,
 )
 from rmqpy.routing.configuration import Configuration
+from rmqpy.routing.gone_brokers import GoneBrokers
 from rmqpy.routing.live_brokers import LiveBrokers
 from rmqpy.routing.route_filter import with_acting_master
 from rmqpy.routing.topic_queues import BrokerTopics, RoutesFullError, TopicQueues
@@ -39,18 +40,24 @@ log = logging.getLogger(__name__)
 class Routes:
     """The tables."""
 
-    def __init__(self, clock: Clock, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        configuration: Configuration,
+        on_min_broker_id_change: Callable[[MinBrokerIdChange], None] = lambda change: None,
+    ) -> None:
+        """`on_min_broker_id_change` is called at every such change, once the tables are consistent."""
         self._clock = clock
         self._configuration = configuration
         self._groups: dict[str, BrokerGroup] = {}
         self.queues = TopicQueues()
         self._live = LiveBrokers()
-        #: Whether it has been written down that there is no room, and nothing has left since.
+        self._gone = GoneBrokers(clock)
+        #: Whether the full table was logged, with nothing removed since.
         self._is_full = False
-        #: Called with every such change, once the tables are in order again.
-        self.on_min_broker_id_change: Callable[[MinBrokerIdChange], None] = lambda change: None
+        self._on_min_broker_id_change = on_min_broker_id_change
 
-    # ---- brokers come and go ----
+    # ---- joining and leaving ----
 
     def register(
         self,
@@ -59,9 +66,9 @@ class Routes:
         fingerprint: bytes | None = None,
         topics: BrokerTopics | None = None,
     ) -> MasterAddresses:
-        """Take a broker and its topics in. `topics`: those of the table, where they have been read already.
+        """Add a broker and its topics. `topics`: those of the table, if already parsed.
 
-        Raises `SingleTopicTooEarly`, and `RoutesFullError`: a broker that is known stays as it was.
+        Raises `SingleTopicTooEarly`, and `RoutesFullError`: a known broker then stays unchanged.
         """
         key = broker.key
         group = self._groups.get(broker.name)
@@ -71,7 +78,7 @@ class Routes:
         if holder not in (None, broker.address) and self._is_newer(
             key._replace(address=holder), table.data_version
         ):
-            # The holder has seen a later election than this broker, which will find out by itself.
+            # The holder knows a later election than this broker, which will find out by itself.
             log.warning("broker %s at %s is outdated by %s", broker.name, broker.address, holder)
             self._live.drop(key)
             return MasterAddresses()
@@ -81,7 +88,7 @@ class Routes:
             self._check_room(topics, newcomer=None if live else broker)
         except RoutesFullError:
             if live is not None:
-                # What it has registered before stays for as long as it lives.
+                # Its earlier topics stay while it is alive.
                 info = live.info._replace(connection=broker.connection)
                 self._live.put(replace(live, info=info, last_seen=self._clock.elapsed()))
             raise
@@ -92,19 +99,20 @@ class Routes:
         self._tell_of_duplicate(group, broker)
         smallest = min(group.addresses, default=MASTER_ID)
         self._join(group, broker)
+        self._gone.back(broker)
         if broker.broker_id == MASTER_ID or self._is_prime_slave(group, broker):
             self._take_topics(group, broker, table, topics, is_first=holder is None)
         self._live.put(BrokerLiveInfo(broker, table.data_version, fingerprint, self._clock.elapsed()))
         if broker.broker_id < smallest:
-            self.on_min_broker_id_change(
+            self._on_min_broker_id_change(
                 MinBrokerIdChange(group.name, group.addresses, replica_address=broker.replica_address)
             )
         return self._master_of(group, broker)
 
     def renew(self, broker: BrokerInfo, fingerprint: bytes) -> MasterAddresses | None:
-        """A registration that equals the last one is a sign of life: `None` when it is not, and must be read.
+        """Treat a registration equal to the last one as a heartbeat: `None` if it differs and must be parsed.
 
-        A broker repeats its table every 30 s, and reading 20,000 topics would hold up every other caller.
+        A broker repeats its table every 30 s, and parsing 20,000 topics would delay all other requests.
         """
         live = self._live.get(broker.key)
         if live is None or live.fingerprint != fingerprint:
@@ -114,21 +122,27 @@ class Routes:
         self._live.put(replace(live, info=broker, last_seen=self._clock.elapsed()))
         return self._master_of(self._groups[broker.name], broker)
 
-    def unregister(self, brokers: Iterable[BrokerKey]) -> None:
-        """Brokers are gone; so are the topics that were nowhere else. Many together cost little more than a few."""
+    def unregister(self, brokers: Iterable[BrokerKey], stopped: Collection[BrokerKey] = ()) -> None:
+        """Remove brokers, and topics that were only there. Many together cost little more than a few.
+
+        `stopped`: those that asked for it.
+        """
         removed: set[str] = set()
-        #: Clients may read from a slave that acts for its master, and write to none.
+        #: Clients may read from a slave that acts for its master, but not write.
         read_only: set[str] = set()
-        #: Groups whose smallest id has gone, and its address.
+        #: Groups whose smallest id has left, and its address.
         outlived: dict[str, str] = {}
         for key in brokers:
             self._is_full = False
+            live = self._live.get(key)
             self._live.drop(key)
             name, address = key.name, key.address
             group = self._groups.get(name)
             if group is None or address not in group.addresses.values():
                 continue
             log.info("broker %s at %s is gone", name, address)
+            if live is not None and not self._is_held(live.info):
+                self._gone.note(live.info, is_stopped=key in stopped)
             smallest = min(group.addresses)
             group.drop(address)
             self._invalidate(name)
@@ -143,23 +157,23 @@ class Routes:
         self.queues.sweep(removed, read_only - removed)
         for name, address in outlived.items():
             if name not in removed:
-                self.on_min_broker_id_change(
+                self._on_min_broker_id_change(
                     MinBrokerIdChange(name, self._groups[name].addresses, gone=address)
                 )
 
     def brokers_of(self, connection: int) -> list[BrokerKey]:
-        """Every broker whose last sign of life came on this connection."""
+        """Every broker whose last heartbeat came on this connection."""
         return self._live.of_connection(connection)
 
     def expire(self) -> list[int]:
-        """Remove brokers that were silent for too long; the connections they used are the caller's to close."""
+        """Remove timed-out brokers; the caller closes their connections."""
         now = self._clock.elapsed()
         silent = [live.info for live in self._live if live.is_expired(now)]
         self.unregister([info.key for info in silent])
         return [info.connection for info in silent]
 
     def heartbeat(self, broker: BrokerKey) -> None:
-        """A sign of life of a broker that is known; of another one it means nothing."""
+        """A heartbeat of a known broker; ignored for an unknown one."""
         live = self._live.get(broker)
         if live is not None:
             live.last_seen = self._clock.elapsed()
@@ -172,7 +186,7 @@ class Routes:
     # ---- topics ----
 
     def add_queues(self, topic: str, queues: list[QueueData]) -> None:
-        """Merge queues of one topic; what follows one at an unknown broker is dropped, as Java does.
+        """Merge queues of one topic; after one at an unknown broker the rest is dropped, as in Java.
 
         Raises `RoutesFullError`.
         """
@@ -187,17 +201,17 @@ class Routes:
             self.queues.put({topic: known})
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, in one cluster or everywhere."""
+        """Remove a topic, in one cluster or everywhere."""
         for group in self._groups.values():
             if cluster in (None, group.cluster):
                 self._is_full = False
                 self.queues.drop(topic, group.name)
                 self._invalidate(group.name)
 
-    # ---- answers ----
+    # ---- responses ----
 
     def route(self, topic: str, order: str | None = None) -> TopicRoute | None:
-        """The queues of a topic, the brokers they are at, and their order; `None` when there are none."""
+        """The queues of a topic, their brokers, and their order; `None` without queues."""
         queues = self.queues.of(topic)
         groups = [self._groups[name].data() for name in queues]
         if not groups:
@@ -220,6 +234,7 @@ class Routes:
             broker_addr_table={name: group.data() for name, group in self._groups.items()},
             cluster_addr_table=clusters,
             duplicate_broker_addrs=self._duplicates() or None,
+            gone_brokers=self._gone.list() or None,
         )
 
     def members(self, cluster: str, name: str) -> dict[int, str]:
@@ -228,7 +243,7 @@ class Routes:
         return dict(sorted(group.addresses.items())) if group and group.cluster == cluster else {}
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics with a queue at a broker of the cluster."""
+        """Topics with a queue on a broker of the cluster."""
         return self.queues.topics_at(
             {group.name for group in self._groups.values() if group.cluster == cluster}
         )
@@ -239,13 +254,17 @@ class Routes:
         live = self._live.get(holder)
         return live is not None and live.data_version.state_version > version.state_version
 
+    def _is_held(self, broker: BrokerInfo) -> bool:
+        """Whether another live broker has the same name and id."""
+        return any(live.info.broker_id == broker.broker_id for live in self._live.of_name(broker.name))
+
     def _join(self, group: BrokerGroup, broker: BrokerInfo) -> None:
         group.may_act_for_master = bool(broker.may_act_for_master)
         group.zone = broker.zone
         if group.addresses.get(broker.broker_id) == broker.address:
             return
         self._invalidate(group.name)
-        # An address has one id: a slave that comes back as master leaves its old place.
+        # An address has one id: a slave that returns as master leaves its old one.
         group.drop(broker.address)
         group.addresses[broker.broker_id] = broker.address
 
@@ -274,10 +293,10 @@ class Routes:
             self.queues.put_mappings(group.name, topics)
 
     def _check_room(self, topics: BrokerTopics, newcomer: BrokerInfo | None = None) -> None:
-        """Raises `RoutesFullError` where there is no room for these topics, or for another broker."""
+        """Raises `RoutesFullError` if these topics, or another broker, would exceed the limits."""
         try:
             if newcomer is not None and len(self._live) >= BROKERS_MAX:
-                raise RoutesFullError(f"this name server knows {BROKERS_MAX} brokers and takes no more")
+                raise RoutesFullError(f"this name server has {BROKERS_MAX} brokers, which is the limit")
             self.queues.check_room(topics)
         except RoutesFullError as error:
             if not self._is_full:
@@ -286,7 +305,7 @@ class Routes:
             raise
 
     def _leave_former_name(self, broker: BrokerInfo) -> None:
-        """A broker that has got another name is one, not two. What comes on another connection is another broker."""
+        """A renamed broker is one broker, not two. A registration on another connection is another broker."""
         if broker.key in self._live:
             return
         former = [
@@ -295,10 +314,12 @@ class Routes:
             if live.info.connection == broker.connection
         ]
         if former:
-            self.unregister(former)
+            self.unregister(former, former)
+            for key in former:
+                self._gone.back(broker._replace(name=key.name))
 
     def _tell_of_duplicate(self, group: BrokerGroup, broker: BrokerInfo) -> None:
-        """Write down that two living brokers have one name and id: once, and again after one of them was away."""
+        """Log that two live brokers have the same name and id: once, and again after one of them was down."""
         holder = group.addresses.get(broker.broker_id, broker.address)
         is_alive = BrokerKey(group.cluster, group.name, holder) in self._live
         known = self._live.get(broker.key)
@@ -307,7 +328,7 @@ class Routes:
         log.error("%s", duplicate(broker.name, (holder, broker.address), broker.broker_id))
 
     def _duplicates(self) -> dict[str, list[str]]:
-        """The addresses of living brokers of one name and id, by name."""
+        """The addresses of live brokers with the same name and id, by name."""
         found: dict[tuple[str, int], list[str]] = {}
         for live in self._live:
             found.setdefault((live.info.name, live.info.broker_id), []).append(live.info.address)
@@ -321,6 +342,6 @@ class Routes:
         return MasterAddresses(master, live.info.replica_address) if live else MasterAddresses()
 
     def _invalidate(self, broker: str) -> None:
-        """Read the next registration of these brokers even if it equals the last one."""
+        """Parse the next registration of these brokers even if it equals the last one."""
         for live in self._live.of_name(broker):
             live.fingerprint = None

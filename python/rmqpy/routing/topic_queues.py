@@ -1,7 +1,7 @@
 """Topic queues: the queues of every topic by broker name, and the mappings of static topics.
 
-Owns both tables, and what they take of memory. Invariants: a topic in a table has at least one broker; a change that
-is refused for want of room has changed nothing. Threads: the event loop's only.
+Owns both tables and their memory. Invariants: a topic in a table has at least one broker; a change refused for lack
+of room has changed nothing. Threads: only the event loop's.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,20 +14,20 @@ from rmqpy.protocol.topics import Permission, TopicTable
 
 T = TypeVar("T")
 
-#: Bytes that the tables take at most: the topics of 20 brokers with 40,000 each.
+#: The most bytes of the tables: the topics of 20 brokers with 40,000 each.
 TABLE_BYTES_MAX: Final = 256 << 20
-#: Of a topic at one broker, without its name.
+#: Bytes of a topic on one broker, without its name.
 _PLACE_BYTES: Final = 256
-#: Of a character of a mapping.
+#: Bytes of a character of a mapping.
 _MAPPING_BYTES: Final = 16
 
 
 class RoutesFullError(Exception):
-    """There is no room for another broker or topic."""
+    """No room for another broker or topic."""
 
 
 class BrokerTopics(NamedTuple):
-    """What one broker registers, in the form of the tables."""
+    """One broker's registration in the form of the tables."""
 
     #: Topic and broker name to queues.
     queues: dict[str, dict[str, QueueData]]
@@ -37,7 +37,7 @@ class BrokerTopics(NamedTuple):
 
     @classmethod
     def read(cls, broker: str, table: TopicTable) -> "BrokerTopics":
-        """The topics of a table as queues at a broker. Pure; for any thread."""
+        """The topics of a table as queues of a broker. Pure; any thread."""
         mappings = table.topic_queue_mapping_info_map or {}
         return cls(
             {
@@ -78,7 +78,7 @@ class TopicQueues:
         #: Of mappings, by topic and broker.
         self._mapping_bytes: dict[str, dict[str, int]] = {}
         self._bytes = 0
-        #: Goes up when a topic comes or goes.
+        #: Incremented when a topic is added or removed.
         self.generation = 0
 
     def of(self, topic: str) -> Mapping[str, QueueData]:
@@ -94,11 +94,11 @@ class TopicQueues:
         return list(self._topics)
 
     def topics_at(self, brokers: Collection[str]) -> list[str]:
-        """Topics with a queue at one of these brokers."""
+        """Topics with a queue on one of these brokers."""
         return [topic for topic, queues in self._topics.items() if not queues.keys().isdisjoint(brokers)]
 
     def topics_where(self, predicate: Callable[[int], bool]) -> list[str]:
-        """Topics whose `topicSysFlag`, the same at every broker, fulfils the predicate."""
+        """Topics whose `topicSysFlag`, equal on all brokers, fulfils the predicate."""
         return [
             topic
             for topic, queues in self._topics.items()
@@ -106,7 +106,7 @@ class TopicQueues:
         ]
 
     def check_room(self, topics: BrokerTopics) -> None:
-        """Raises `RoutesFullError` where `put` of all of these would take more than the tables may have."""
+        """Raises `RoutesFullError` if `put` of all of these would exceed the limit."""
         needed = 0
         for topic, queues in topics.queues.items():
             known = self._topics.get(topic)
@@ -116,12 +116,11 @@ class TopicQueues:
         needed += sum(topics.mapping_bytes.values())
         if needed and self._bytes + needed > TABLE_BYTES_MAX:
             raise RoutesFullError(
-                f"the topics of this name server have {self._bytes >> 20} MiB; more than {TABLE_BYTES_MAX >> 20} MiB "
-                "they cannot have"
+                f"the topics of this name server take {self._bytes >> 20} MiB; the limit is {TABLE_BYTES_MAX >> 20} MiB"
             )
 
     def put(self, queues: Mapping[str, Mapping[str, QueueData]], *, only_missing: bool = False) -> None:
-        """Set the queues of topics by broker; `only_missing`: where there are none yet."""
+        """Set the queues of topics by broker; `only_missing`: only where there are none yet."""
         for topic, by_broker in queues.items():
             known = self._topics.get(topic)
             if known is None:
@@ -143,7 +142,7 @@ class TopicQueues:
             sizes[broker] = topics.mapping_bytes[topic]
 
     def drop(self, topic: str, broker: str) -> None:
-        """Forget a topic at one broker."""
+        """Remove a topic on one broker."""
         self._bytes -= self._mapping_bytes.get(topic, {}).get(broker, 0)
         if broker in self._topics.get(topic, {}):
             self._bytes -= _PLACE_BYTES + len(topic)
@@ -155,7 +154,7 @@ class TopicQueues:
                 table.pop(topic, None)
 
     def sweep(self, removed: Collection[str], read_only: Collection[str]) -> None:
-        """Take the queues of removed brokers out of every topic, and the write bit from those of others."""
+        """Remove the queues of removed brokers from every topic, and the write bit from those of others."""
         if removed:
             self._remove(removed)
             self.generation += 1
@@ -176,7 +175,7 @@ class TopicQueues:
                 for broker in brokers:
                     self.drop(topic, broker)
             return
-        # Many at once: one pass is cheaper than each by itself.
+        # Many together: one pass is cheaper than one for each.
         self._topics = _without(self._topics, brokers)
         self._mappings = _without(self._mappings, brokers)
         self._mapping_bytes = _without(self._mapping_bytes, brokers)
@@ -185,13 +184,14 @@ class TopicQueues:
         ) + sum(sum(sizes.values()) for sizes in self._mapping_bytes.values())
 
     def wipe_write_permission(self, broker: str) -> int:
-        """Take the write bit from every topic of a broker; how many it has. The next changed table restores it."""
+        """Remove the write bit from every topic of a broker. Returns their number. The next changed table restores
+        it."""
         return self._set_permission(broker, lambda perm: perm & ~Permission.WRITE)
 
     def add_write_permission(self, broker: str) -> int:
-        """Make every topic of a broker readable and writable; how many it has.
+        """Make every topic of a broker readable and writable. Returns their number.
 
-        Topics that were read-only before become writable too: the original does the same, and tools expect it.
+        Topics that were read-only become writable too: Apache's broker does the same, and tools expect it.
         """
         return self._set_permission(broker, lambda perm: Permission.READ_WRITE)
 
@@ -207,7 +207,7 @@ def _without_write(queue: QueueData) -> QueueData:
 
 
 def _without(table: dict[str, dict[str, T]], brokers: Collection[str]) -> dict[str, dict[str, T]]:
-    """The entries of other brokers; topics that were at these brokers only are left out."""
+    """The entries of other brokers, without topics that were only on these."""
     left: dict[str, dict[str, T]] = {}
     for topic, by_broker in table.items():
         if not by_broker.keys().isdisjoint(brokers):

@@ -1,10 +1,10 @@
-"""Unregistration in batches: brokers that leave in one turn of the event loop go in one pass over the tables.
+"""Batched unregistration: brokers that leave in one turn of the event loop share one pass over the tables.
 
-When a rack loses power a hundred connections end at once, and each pass looks at every topic. Owns the brokers that
-have left and are still in the tables. Invariant: no broker registers while one that left before it is still there, so
-that a broker which comes back at once stays.
+When a rack loses power, a hundred connections end together, and each pass visits every topic. Owns the brokers that
+have left but are still in the tables. Invariant: no broker registers while an earlier broker's removal is pending, so
+a broker that returns immediately stays.
 
-Threads: the event loop's only.
+Threads: only the event loop's.
 """
 
 import asyncio
@@ -19,25 +19,29 @@ log = logging.getLogger(__name__)
 
 
 class BatchUnregistration:
-    """The brokers that are about to be taken out of the tables."""
+    """Brokers to be removed from the tables."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._pending: list[BrokerKey] = []
+        #: Those of them that asked for it.
+        self._stopped: set[BrokerKey] = set()
 
     def unregistered(self, broker: BrokerKey) -> None:
-        """A broker leaves on purpose."""
+        """Unregister a broker on request."""
+        self._stopped.add(broker)
         self._add([broker])
 
     def disconnected(self, connection: int) -> None:
-        """A connection has ended: its brokers are gone, at once and not after their timeout."""
+        """Remove the brokers of an ended connection without waiting for their timeout."""
         self._add(self._routes.brokers_of(connection))
 
     def settle(self) -> None:
-        """Take out the brokers that have left so far."""
+        """Remove the brokers that have left so far."""
         pending, self._pending = self._pending, []
+        stopped, self._stopped = self._stopped, set()
         if pending:
-            self._routes.unregister(pending)
+            self._routes.unregister(pending, stopped)
 
     def _add(self, brokers: list[BrokerKey]) -> None:
         if brokers and not self._pending:
@@ -46,9 +50,9 @@ class BatchUnregistration:
 
 
 async def expire_silent(routes: Routes, configuration: Configuration, close: Callable[[int], None]) -> None:
-    """Until cancelled, take out brokers that fell silent without closing their connection, and close it.
+    """Until cancelled, remove brokers that timed out without closing their connection, and close it.
 
-    Their host died, or their cable was cut.
+    Their host died, or the network broke.
     """
     while True:
         await configuration.wait_for_change(configuration.current.scan_interval_ms / 1000)
@@ -56,4 +60,4 @@ async def expire_silent(routes: Routes, configuration: Configuration, close: Cal
             for connection in routes.expire():
                 close(connection)
         except Exception:
-            log.exception("silent brokers were not taken out, which is tried again")
+            log.exception("cannot remove timed-out brokers, retrying")

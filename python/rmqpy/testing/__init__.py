@@ -1,4 +1,4 @@
-"""Real servers for tests, in the test's own process: nothing is faked, and nothing is left behind.
+"""Real servers for tests, in the test's process, without fakes and without leftovers.
 
 ::
 

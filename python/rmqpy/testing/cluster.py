@@ -1,7 +1,7 @@
-"""Name servers and brokers on free ports, with a temporary folder, on an event loop in a thread of their own.
+"""Test cluster: name servers and brokers on free ports in a temporary folder, on an event loop in a separate thread.
 
-Owns what it starts: leaving stops every server and removes the folder. A server stopped on purpose can be started
-again; it keeps its port and, a broker, its messages.
+Owns what it starts: leaving stops every server and removes the folder. A stopped server can be started again; it
+keeps its port and, for a broker, its messages.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ from rmqpy.namesrv import NameServer
 from rmqpy.server import Setting, Standalone, Thread, written
 from rmqpy.service import Service
 
-#: Settings that make a store's files small: a test needs no gigabyte, and should meet the end of a segment.
+#: Settings for small store files: a test needs no gigabyte, and should reach the end of a segment.
 SMALL: Final[Mapping[str, Any]] = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 20 * 10_000,
@@ -33,7 +33,7 @@ SMALL: Final[Mapping[str, Any]] = {
 def broker(*, clock: HandClock | None = None, **settings: Setting) -> Iterator[Standalone]:
     """A name server and a broker for one test. `settings` are keys of broker.conf.
 
-    With a `clock`, messages wait for that clock, and none expires::
+    With a `clock`, timed messages use that clock, and none expires::
 
         clock = rmqpy.testing.HandClock()
         with rmqpy.testing.broker(clock=clock) as server, rmqpy.Producer(server.namesrv) as producer:
@@ -51,7 +51,7 @@ def broker(*, clock: HandClock | None = None, **settings: Setting) -> Iterator[S
 
 
 class Cluster:
-    """Several of each, to be stopped and started one by one.
+    """Several of each, which can be stopped and started one by one.
 
     ::
 
@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def namesrv(self) -> str:
-        """Addresses of all name servers, running or not: what clients are given."""
+        """Addresses of all name servers, running or not, for clients."""
         return self._members.namesrv
 
     def address(self, name: str) -> str:
@@ -89,11 +89,11 @@ class Cluster:
         return self._members.address(name)
 
     def stop(self, name: str) -> None:
-        """Stop one server in order."""
+        """Stop one server gracefully."""
         self._thread.call(self._members.stop_one(name))
 
     def start(self, name: str) -> None:
-        """Start one server again, where it was."""
+        """Start one server again, with its port and folder."""
         self._thread.call(self._members.start_one(name))
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ class _Members(Service):
         self._name_servers = name_servers
         self._brokers = brokers
         self._settings = settings
-        #: Ports given at the first start, kept for the next ones.
+        #: Ports from the first start, kept for later ones.
         self._ports: dict[str, int] = {}
         self._running: dict[str, NameServer | Broker] = {}
 

@@ -1,4 +1,4 @@
-//! Signatures of requests, and the texts of policies.
+//! Fuzz target: signatures of requests, and the texts of policies.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

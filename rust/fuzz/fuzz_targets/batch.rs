@@ -1,4 +1,4 @@
-//! A batch body is taken apart; if it is sound to its end, it is put together again.
+//! Fuzz target: splits a batch body, and rebuilds it if it is valid to its end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

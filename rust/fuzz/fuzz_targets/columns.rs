@@ -1,4 +1,4 @@
-//! A pulled body becomes rows of every column, as many in each, or says which message cannot be read.
+//! Fuzz target: a pulled body fills every column equally, or the error names the invalid message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Whatever claims to be compressed unpacks to no more than the limit, or not at all.
+//! Fuzz target: decompressed bodies stay within the limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A stream of bytes is cut into frames; what is cut off adds up to what was there.
+//! Fuzz target: a byte stream is cut into frames that add up to the input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any binary header that is read and is UTF-8 is written back to one that reads the same.
+//! Fuzz target: any readable UTF-8 binary header round-trips.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

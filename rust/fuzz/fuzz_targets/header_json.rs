@@ -1,4 +1,4 @@
-//! Any JSON header that is read is written to one that reads the same, in both encodings.
+//! Fuzz target: any readable JSON header round-trips in both encodings.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

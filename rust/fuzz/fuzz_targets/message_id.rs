@@ -1,4 +1,4 @@
-//! Text that is an id is the id's text, but for the case of its digits.
+//! Fuzz target: a valid id text round-trips, except for the case of its digits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Entries are non-empty and free of separators; copied one by one they read the same.
+//! Fuzz target: entries are non-empty and free of separators; copied one by one they read the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A broker's reply to a send is a receipt, or says what it lacks.
+//! Fuzz target: a broker's reply to a send is a receipt, or the error names the missing field.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes are scanned as recovery does; a record that is sound is written back byte for byte.
+//! Fuzz target: scans any bytes as recovery does, and rewrites valid records byte for byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(view.total_size() <= bytes.len());
     let _ = view.body_crc_matches();
     let fields = view.fields();
-    // Others may write a short topic as v2, or an IPv4 host into 16 bytes; we read both and write neither.
+    // Other writers may use v2 for a short topic, or 16 bytes for an IPv4 host; we read both and write neither.
     let is_ours =
         (view.magic() == MAGIC_V2) == (view.topic().len() > 127) && fields.encoded_len() == view.total_size();
     if view.check_text().is_ok() && is_ours {

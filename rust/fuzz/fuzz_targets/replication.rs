@@ -1,4 +1,4 @@
-//! The bytes between a master and its slaves: read or refused, and the same however they are cut.
+//! Fuzz target: the streams between a master and its slaves, independent of how they are cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

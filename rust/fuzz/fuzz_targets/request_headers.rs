@@ -1,4 +1,4 @@
-//! Fields of hot requests: what is read and written is read the same.
+//! Fuzz target: the fields of hot requests round-trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any text is an expression or an error, and an expression says of any properties whether it wants them.
+//! Fuzz target: any text is an expression or an error, and an expression evaluates on any properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|input: (&str, &[u8])| {
     let lenient = SqlFilter::parse(text, false);
     match (strict, lenient) {
         (Ok(strict), Ok(lenient)) => assert_eq!(strict.matches(properties), lenient.matches(properties)),
-        // What is sound without what follows is sound with it ignored.
+        // A valid strict expression is also valid without `strict`.
         (Ok(_), Err(error)) => panic!("{text}: {error}"),
         (Err(error), Ok(lenient)) => {
             assert!(error.at <= text.len().max(rmqpy::message::sql::SQL_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! A store whose files hold any bytes opens or says why not, and reads, stores and stops.
+//! Fuzz target: a store with arbitrary files opens or reports why not, and reads, stores and stops.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A subscription takes each of its own tags, by code and by text.
+//! Fuzz target: a subscription matches each of its own tags, by code and by text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! A server's connection through TLS: any first bytes, and a client's handshake and records with bytes changed.
+//! Fuzz target: a TLS server connection with any first bytes, and a client's handshake and records with changed
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,35 +1,35 @@
-//! Actions: what may be done with a resource, and sets of them.
+//! Actions: operations on resources, and sets of them.
 
 use std::fmt;
 
-/// What a request does to a resource.
+/// An operation of a request on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Action {
-    /// Everything; in policies, where it allows or denies each of the others.
+    /// All operations; in policies, it allows or denies each of the others.
     All,
     /// Send messages.
     Pub,
     /// Receive messages, as a member of a group.
     Sub,
-    /// Make it.
+    /// Create the resource.
     Create,
-    /// Change it.
+    /// Change the resource.
     Update,
-    /// Remove it.
+    /// Remove the resource.
     Delete,
-    /// Look at it.
+    /// Read the resource.
     Get,
-    /// Look at the list it is in.
+    /// List resources of its kind.
     List,
 }
 
 impl Action {
-    /// Every action, in the order of the original.
+    /// Every action, in Apache's order.
     pub const EACH: [Self; 8] =
         [Self::All, Self::Pub, Self::Sub, Self::Create, Self::Update, Self::Delete, Self::Get, Self::List];
 
-    /// The name of the original.
+    /// Apache's name of the action.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Action {
         }
     }
 
-    /// The action of this name, in any case.
+    /// Returns the action with this name, in any case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::EACH.into_iter().find(|action| action.name().eq_ignore_ascii_case(name))
@@ -56,7 +56,7 @@ impl Action {
 pub struct Actions(u8);
 
 impl Actions {
-    /// The set of these.
+    /// Returns the set of these actions.
     #[must_use]
     pub const fn of(actions: &[Action]) -> Self {
         let mut bits = 0;
@@ -68,20 +68,20 @@ impl Actions {
         Self(bits)
     }
 
-    /// Whether an entry with these actions speaks of a request that needs one of `needed`.
+    /// Returns whether an entry with these actions applies to a request that needs one of `needed`.
     #[must_use]
     pub const fn cover(self, needed: Self) -> bool {
         const ALL: Actions = Actions::of(&[Action::All]);
         self.0 & (needed.0 | ALL.0) != 0
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those in the set, in the order of `Action::EACH`.
+    /// Returns the actions of the set, in the order of `Action::EACH`.
     pub fn each(self) -> impl Iterator<Item = Action> {
         Action::EACH.into_iter().filter(move |action| self.0 & 1 << *action as u8 != 0)
     }

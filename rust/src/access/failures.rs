@@ -1,9 +1,10 @@
-//! Failures: how often an address could not be authenticated, and how long its next answer waits for it.
+//! Failures: counts failed authentications of each address, and delays its next answers.
 //!
-//! The first few cost nothing: people mistype. After them each answer comes later than the one before, one at a time for
-//! all connections of an address, so that more connections do not guess faster. What is authenticated is never delayed.
+//! The first few are not delayed, since people mistype. After them each answer is delayed longer than the last, one
+//! at a time for all connections of an address, so that more connections do not guess faster. Authenticated requests
+//! are never delayed.
 //!
-//! Invariant: so many addresses are remembered at most; those beyond share one count.
+//! Invariant: the number of addresses is limited; others share one count.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,24 +13,24 @@ use hashbrown::HashMap;
 
 use super::network::host_of;
 
-/// Failures of an address that are answered at once.
+/// Failures of an address that are answered without delay.
 const FREE: u32 = 5;
-/// The first delay; it doubles.
+/// The first delay, which doubles.
 const DELAY_MIN: Duration = Duration::from_millis(100);
-/// The longest time from one answer to the next.
+/// Maximum time between two answers.
 const DELAY_MAX: Duration = Duration::from_secs(2);
-/// The longest that one answer waits: clients give up after three seconds, and are to learn the reason.
+/// Maximum delay of an answer: clients time out after three seconds, and should receive the reason.
 const WAIT_MAX: Duration = Duration::from_millis(2_500);
-/// After so long without a failure an address is forgotten.
+/// An address without a failure for this long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
-/// Addresses remembered.
+/// Maximum number of addresses.
 const ADDRESSES_MAX: usize = 10_000;
 
 #[derive(Debug, Default)]
 struct Failed {
     count: u32,
     last: Duration,
-    /// When the last answer leaves.
+    /// Time of the last answer, sent or delayed.
     next: Duration,
 }
 
@@ -37,12 +38,12 @@ struct Failed {
 #[derive(Debug, Default)]
 pub struct Failures {
     by_address: HashMap<IpAddr, Failed>,
-    /// Of those for which there is no room.
+    /// Failures of addresses beyond the limit.
     others: Failed,
 }
 
 impl Failures {
-    /// Counts a failure of `address` at `now`; how long its answer is to wait.
+    /// Counts a failure of `address` at `now`; returns the delay of its answer.
     pub fn add(&mut self, address: IpAddr, now: Duration) -> Duration {
         let host = host_of(address);
         if self.by_address.len() >= ADDRESSES_MAX && !self.by_address.contains_key(&host) {

@@ -1,40 +1,40 @@
-//! Limits: how much one user may ask for, over all connections that are theirs. Super users have none.
+//! Limits: rate limits of a user over all connections. Super users have none.
 //!
-//! A second's worth may come at once; what is beyond is refused until time has made up for it. Counting costs a user one
-//! atomic operation for each limit that is set.
+//! A burst of one second's worth is accepted; requests beyond the rate are refused. Counting takes one atomic
+//! operation per configured limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What may be used in a second, in nanoseconds of it.
+/// Burst, in nanoseconds of the rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
-/// How much each user may use; 0 is without a limit.
+/// Limits of each user; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: u32,
-    /// Requests in a second.
+    /// Requests per second.
     pub requests_per_second: u32,
-    /// Bytes of requests in a second.
+    /// Bytes of requests per second.
     pub bytes_per_second: u64,
 }
 
 impl Limits {
-    /// Whether anything is limited.
+    /// Returns whether any limit is set.
     #[must_use]
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
 }
 
-/// A rate: the time up to which what was used is paid for.
+/// A rate limiter: the time up to which the past use is paid for.
 #[derive(Debug, Default)]
 struct Rate(AtomicU64);
 
 impl Rate {
-    /// Uses `amount` of `per_second` at `now`; false where a second's worth is in use already.
+    /// Uses `amount` of `per_second` at `now`; returns `false` if the burst is used up.
     fn take(&self, amount: u64, per_second: u64, now: Duration) -> bool {
         if per_second == 0 {
             return true;
@@ -50,7 +50,7 @@ impl Rate {
     }
 }
 
-/// What one user uses now; kept while rules change.
+/// Current use of one user; kept when the rules change.
 #[derive(Debug, Default)]
 pub struct Usage {
     connections: AtomicU32,
@@ -59,10 +59,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts a request of so many bytes; what is exceeded where it may not be made now.
+    /// Counts a request of `bytes`, if the limits allow it now.
     ///
     /// # Errors
-    /// The name of the limit, and its value.
+    /// The name and value of the exceeded limit.
     pub fn take(&self, limits: Limits, bytes: usize, now: Duration) -> Result<(), (&'static str, u64)> {
         let requests = u64::from(limits.requests_per_second);
         if !self.requests.take(1, requests, now) {
@@ -75,12 +75,12 @@ impl Usage {
     }
 }
 
-/// A connection that counts as a user's, until it is dropped.
+/// A connection counted for a user, until it is dropped.
 #[derive(Debug)]
 pub struct UserConnection(Arc<Usage>);
 
 impl UserConnection {
-    /// Counts one more; `None` where the user has `max` of them, unless that is 0.
+    /// Counts one more connection; returns `None` if the user already has `max`, unless `max` is 0.
     #[must_use]
     pub fn of(usage: &Arc<Usage>, max: u32) -> Option<Self> {
         let taken = usage.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
@@ -89,7 +89,7 @@ impl UserConnection {
         taken.ok().map(|_| Self(Arc::clone(usage)))
     }
 
-    /// Whether it counts there.
+    /// Returns whether it is counted in `usage`.
     #[must_use]
     pub fn is_of(&self, usage: &Arc<Usage>) -> bool {
         Arc::ptr_eq(&self.0, usage)

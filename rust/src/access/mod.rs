@@ -1,16 +1,17 @@
-//! Access control: who sent a request, and whether they may do what it asks.
+//! Access control: authenticates the sender of a request, and authorizes its operation.
 //!
-//! Two questions, asked one after the other and each with a switch of its own. *Authentication*: a request names a user
-//! and carries a signature made with that user's secret, see `signature`; or its connection's certificate is for a user. *Authorization*: what the request needs, an
-//! action on a resource, is looked up in the user's policies, see `policy`; super users need none. The users, their
-//! policies and the switches are one immutable picture, `rules`, that is replaced whole; its generation number tells a
-//! connection that what it remembers, `permits`, is out of date. `failures` slows addresses that guess, `limits` users who
-//! ask for too much. Access control of the first kind is other users and policies of the same picture, and `white_list`s.
+//! The two steps have separate switches. *Authentication*: a request names a user and carries a signature made with
+//! the user's secret (`signature`), or its connection has a certificate for a user. *Authorization*: the required
+//! action on a resource is looked up in the user's policies (`policy`); super users need none. The users, their
+//! policies and the switches are one immutable snapshot (`rules`), replaced as a whole; by its generation a
+//! connection notices that its cached `permits` are stale. `failures` slows addresses that guess passwords, `limits`
+//! throttles users. ACL 1.0 maps to users and policies of the same snapshot, and to `white_list`s.
 //!
-//! Invariant: what is not allowed by a policy is refused; a Deny wins over an Allow that is as precise. No secret is
-//! printed, not even by `Debug`.
+//! Invariant: an operation that no policy allows is refused; a Deny wins over an Allow of the same precision. No
+//! secret is printed, not even by `Debug`.
 //!
-//! No sockets, files or clock; any thread.
+//! No sockets, files or clock.
+//! Threads: any.
 
 pub mod action;
 pub mod failures;

@@ -1,17 +1,17 @@
-//! Networks: the addresses an entry of a policy is about, one or a block of them in CIDR notation.
+//! Networks: an address, or a block in CIDR notation, to which an entry of a policy applies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that begin with the same bits.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
-    /// Bits that count.
+    /// Length of the prefix in bits.
     bits: u8,
 }
 
 impl Network {
-    /// Reads `10.0.0.7`, `10.0.0.0/8`, `fd00::1` or `fd00::/8`; `None` for anything else.
+    /// Parses `10.0.0.7`, `10.0.0.0/8`, `fd00::1` or `fd00::/8`; returns `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
@@ -22,14 +22,14 @@ impl Network {
         let bits_max = if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS } as u8;
         let bits = match bits {
             None => bits_max,
-            // A sign, which `parse` takes, is no notation of anybody's.
+            // `parse` accepts a sign, which CIDR notation does not have.
             Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => bits.parse().ok()?,
             Some(_) => return None,
         };
         (bits <= bits_max).then_some(Self { address, bits })
     }
 
-    /// Whether `address` is one of them. An IPv4 address that came in over IPv6 is an IPv4 address.
+    /// Returns whether the network contains `address`. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -46,8 +46,8 @@ impl Network {
     }
 }
 
-/// The address that failures are counted of: an IPv4 address, or the network of 64 bits that one IPv6 host may have all
-/// of.
+/// Returns the address that failures are counted for: an IPv4 address, or the 64-bit network of an IPv6 address, all
+/// of which one host may have.
 #[must_use]
 pub fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -1,7 +1,7 @@
-//! Permits: what one connection was allowed, so that it is not looked up again for each request.
+//! Permits: caches the permissions of one connection.
 //!
-//! Refusals are not kept: they are rare, or their sender has time. A permit is of one user, one address and one
-//! generation of the rules; `Permits` are emptied when any of these is another.
+//! Refusals are not cached: they are rare, or their sender can wait. Permits belong to one user, one address and one
+//! generation of the rules; `Permits` are cleared when any of these changes.
 
 use hashbrown::{Equivalent, HashSet};
 
@@ -9,7 +9,7 @@ use super::action::Actions;
 use super::policy::Needed;
 use super::resource::ResourceKind;
 
-/// Permits that one connection may have; beyond, it begins anew. A consumer of 100 topics has some 300.
+/// Maximum number of permits per connection, at which they are cleared. A consumer of 100 topics has some 300.
 const PERMITS_MAX: usize = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,21 +32,21 @@ impl Equivalent<Permit> for Wanted<'_> {
     }
 }
 
-/// What a connection was allowed.
+/// The cached permissions of a connection.
 #[derive(Debug, Default)]
 pub struct Permits {
     known: HashSet<Permit>,
 }
 
 impl Permits {
-    /// Whether this was allowed before.
+    /// Returns whether this was permitted before.
     #[must_use]
     pub fn has(&self, needed: Needed<'_>) -> bool {
         let Needed { resource, actions, .. } = needed;
         self.known.contains(&Wanted { kind: resource.kind, actions, name: resource.name })
     }
 
-    /// Remembers that this is allowed.
+    /// Adds a permission.
     pub fn add(&mut self, needed: Needed<'_>) {
         if self.known.len() >= PERMITS_MAX {
             self.known.clear();
@@ -55,12 +55,12 @@ impl Permits {
         self.known.insert(Permit { kind: resource.kind, actions, name: resource.name.into() });
     }
 
-    /// Forgets everything, and keeps no memory for what comes.
+    /// Removes everything and frees the memory.
     pub fn clear(&mut self) {
         self.known = HashSet::new();
     }
 
-    /// Memory kept, without the names.
+    /// Returns the memory in use, without the names.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.known.capacity() * size_of::<Permit>()

@@ -1,8 +1,8 @@
-//! Policies: what one user may do, and which entry decides.
+//! Policies: the permissions of a user, and the choice of the deciding entry.
 //!
-//! An entry allows or denies some actions on some resources, from anywhere or from some addresses. Of those that speak
-//! of a request the most precise one decides, and a Deny before an Allow that is as precise. Default entries are asked
-//! where no custom one speaks of the request at all.
+//! An entry allows or denies some actions on some resources, from anywhere or from some addresses. Of the entries that apply
+//! to a request the most precise one decides, and a Deny before an Allow of the same precision. Default entries count only
+//! if no custom entry applies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,30 +11,30 @@ use super::action::Actions;
 use super::network::Network;
 use super::resource::{Resource, ResourcePattern};
 
-/// What an entry says.
+/// The decision of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
-    /// Of two that are as precise, the one that yields.
+    /// Allow; yields to a Deny of the same precision.
     Allow,
-    /// The one that wins.
+    /// Deny.
     Deny,
 }
 
-/// One rule of a policy.
+/// An entry of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is about.
+    /// The resources it applies to.
     pub resources: ResourcePattern,
-    /// What is done with it.
+    /// The actions it applies to.
     pub actions: Actions,
-    /// Where from; with none, from anywhere.
+    /// The source addresses it applies to; empty for all.
     pub sources: Box<[Network]>,
-    /// Whether that may be done.
+    /// Its decision.
     pub decision: Decision,
 }
 
 impl Entry {
-    fn speaks_of(&self, needed: Needed<'_>, source: IpAddr) -> bool {
+    fn applies_to(&self, needed: Needed<'_>, source: IpAddr) -> bool {
         self.resources.matches(needed.resource)
             && self.actions.cover(needed.actions)
             && (self.sources.is_empty() || self.sources.iter().any(|network| network.contains(source)))
@@ -48,32 +48,32 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What a request needs: one of these actions on this resource.
+/// The permission a request needs: one of these actions on this resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed<'a> {
-    /// What it is done to.
+    /// The resource.
     pub resource: Resource<'a>,
-    /// Any of these is enough.
+    /// The actions, any of which is enough.
     pub actions: Actions,
-    /// Super users alone may do it, whatever policies say.
+    /// Reserved for super users, regardless of policies.
     pub is_reserved: bool,
 }
 
-/// Everything that one user may do.
+/// The policies of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies {
-    /// Asked first.
+    /// Custom entries, which come first.
     pub custom: Vec<Entry>,
-    /// Asked where no custom entry speaks of the request.
+    /// Entries for requests to which no custom entry applies.
     pub default: Vec<Entry>,
 }
 
 impl Policies {
-    /// The entry that decides about `needed` from `source`; `None` where none speaks of it, which is a refusal.
+    /// Returns the entry that decides about `needed` from `source`; `None` if none applies, which means refusal.
     #[must_use]
     pub fn deciding(&self, needed: Needed<'_>, source: IpAddr) -> Option<&Entry> {
         let most_precise = |entries: &'_ [Entry]| {
-            let speaking = entries.iter().enumerate().filter(|(_, entry)| entry.speaks_of(needed, source));
+            let speaking = entries.iter().enumerate().filter(|(_, entry)| entry.applies_to(needed, source));
             speaking.max_by_key(|(_, entry)| (entry.resources.precision(), entry.decision)).map(|(at, _)| at)
         };
         let custom = most_precise(&self.custom).and_then(|at| self.custom.get(at));

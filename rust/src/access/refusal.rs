@@ -1,4 +1,4 @@
-//! Refusals: why a request is not served, as its sender and the audit read it.
+//! Refusals: reasons for not serving a request, for its sender and the audit log.
 
 use std::net::IpAddr;
 
@@ -7,93 +7,93 @@ use thiserror::Error;
 use super::policy::{Entry, Needed};
 use super::resource::Resource;
 
-/// What kind of refusal it is, for counting.
+/// The kind of a refusal, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Nobody knows who sent it.
+    /// The sender is not authenticated.
     Unauthenticated,
-    /// Its sender may not do that.
+    /// The sender lacks the permission.
     Unauthorized,
-    /// Its sender asks for too much at once.
+    /// The sender exceeds a limit.
     Limited,
 }
 
-/// Why a request is not served.
+/// The reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It names no user.
+    /// The request names no user.
     #[error("the request is not signed: give the client an access key and its secret key")]
     Unsigned,
-    /// The user is not there, or the signature is not theirs: which of both is not told.
+    /// The user is unknown, or the signature is wrong: the error does not say which.
     #[error("User:{user} is unknown, or the signature was not made with its secret key")]
     Mismatch {
-        /// As the request names it.
+        /// The name in the request.
         user: Box<str>,
     },
-    /// The certificate of its connection is for nobody who is a user, and it is not signed.
+    /// The certificate of the connection names no known user, and the request is not signed.
     #[error(
-        "User:{user}, whom the client's certificate is for, is unknown: make this user, or sign the request"
+        "User:{user}, named by the client's certificate, is unknown: create this user, or sign the request"
     )]
     Uncertified {
         /// The common name of the certificate.
         user: Box<str>,
     },
-    /// The user is there, and was disabled.
+    /// The user exists but is disabled.
     #[error("User:{user} is disabled")]
     Disabled {
-        /// As the request, or its connection's certificate, names it.
+        /// The name in the request, or in the certificate of the connection.
         user: Box<str>,
     },
-    /// Too many of its header fields to be signed.
+    /// The request has too many header fields to check its signature.
     #[error("the request has too many header fields to be checked")]
     TooManyFields,
-    /// It is signed, and has a field into which the end of another one may have been moved.
+    /// The request is signed, and has a field to which the end of another may have been moved.
     #[error(
-        "the signed request has the field {field}, which no client sends: it may have been changed on its way"
+        "the signed request has the field {field}, which no client sends: it may have been changed in transit"
     )]
     Undeclared {
-        /// Its name.
+        /// The name of the field.
         field: Box<str>,
     },
-    /// Its connection has just failed to authenticate, and waits.
+    /// An authentication on this connection just failed, and its answer is delayed.
     #[error("too many requests from {source_address} could not be authenticated")]
     Guessing {
-        /// Where they came from.
+        /// The source address.
         source_address: IpAddr,
     },
-    /// The user has used up what it may.
-    #[error("[OVERLOAD]User:{user} may use {limit} {what}, and has done so: try again later")]
+    /// The user has used up a limit.
+    #[error("[OVERLOAD]User:{user} has reached the limit of {limit} {what}: try again later")]
     Limited {
-        /// Who asked.
+        /// The user.
         user: Box<str>,
-        /// Of what.
+        /// The unit of the limit.
         what: &'static str,
-        /// How much.
+        /// The limit.
         limit: u64,
     },
-    /// The user may not do that.
+    /// The user lacks the permission.
     #[error("User:{user} has no permission to {actions} {resource} from {source_address}: {reason}")]
     Forbidden {
-        /// Who asked.
+        /// The user.
         user: Box<str>,
-        /// One of these would do.
+        /// The actions, one of which is required.
         actions: Box<str>,
-        /// What they are done to.
+        /// The resource.
         resource: Box<str>,
-        /// Where it came from.
+        /// The source address.
         source_address: IpAddr,
         /// The deciding entry, or that there is none.
         reason: Box<str>,
     },
 }
 
-/// Why a policy has no say.
+/// The reason when policies do not apply.
 pub(crate) const RESERVED: &str = "internal topics and groups are reserved for super users";
 
-/// Characters of a name that are shown: it may be anything that somebody sent.
+/// Maximum characters shown of a name, which a client may choose freely.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// A name as answers and logs show it: its beginning, on one line.
+/// Returns a name for answers and logs: its beginning, on one line.
 #[must_use]
 pub fn shown(name: &str) -> Box<str> {
     let shown = name.chars().take(SHOWN_CHARS_MAX);
@@ -106,7 +106,7 @@ fn shown_resource(needed: Needed<'_>) -> Box<str> {
 }
 
 impl Refusal {
-    /// The refusal of what `user` needs, by `entry` or for want of one.
+    /// Refuses what `user` needs, because of `entry`, or because there is none.
     #[cold]
     pub(super) fn forbidden(
         user: &str,
@@ -118,7 +118,7 @@ impl Refusal {
         Self::because(user, needed, source_address, reason.into())
     }
 
-    /// The refusal of what only super users may do.
+    /// Refuses an operation reserved for super users.
     #[cold]
     pub(super) fn reserved(user: &str, needed: Needed<'_>, source_address: IpAddr) -> Self {
         Self::because(user, needed, source_address, RESERVED.into())
@@ -134,7 +134,7 @@ impl Refusal {
         }
     }
 
-    /// Which kind this is.
+    /// Returns the kind of the refusal.
     #[must_use]
     pub fn kind(&self) -> RefusalKind {
         match self {

@@ -1,15 +1,15 @@
-//! Resources: what a request is about, and the patterns in which policies speak of them.
+//! Resources: the objects of requests, and patterns for them in policies.
 //!
-//! `*` is anything. `Topic:*` is every topic, `Topic:ord*` those that begin so, `Topic:orders` that one.
+//! `*` matches everything, `Topic:*` every topic, `Topic:ord*` topics with that prefix, `Topic:orders` one topic.
 
 use std::fmt;
 
 /// Kinds of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceKind {
-    /// The cluster, and all that has no name of its own: settings, users, brokers.
+    /// The cluster, and everything without a separate name: settings, users, brokers.
     Cluster,
-    /// Names that begin alike. No request needs one; policies may name it.
+    /// Names with a common namespace. No request needs it, but policies may name it.
     Namespace,
     /// A topic.
     Topic,
@@ -20,7 +20,7 @@ pub enum ResourceKind {
 impl ResourceKind {
     const EACH: [Self; 4] = [Self::Cluster, Self::Namespace, Self::Topic, Self::Group];
 
-    /// The name of the original.
+    /// Apache's name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,19 +31,19 @@ impl ResourceKind {
         }
     }
 
-    /// The kind of this name, in any case.
+    /// Returns the kind with this name, in any case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::EACH.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// One resource, as a request names it.
+/// A resource, as a request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resource<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: ResourceKind,
-    /// Its name on the wire, namespace included.
+    /// The name on the wire, including the namespace.
     pub name: &'a str,
 }
 
@@ -53,34 +53,34 @@ impl fmt::Display for Resource<'_> {
     }
 }
 
-/// The resources an entry of a policy is about.
+/// The resources to which an entry of a policy applies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ResourcePattern {
     /// Anything.
     Any,
-    /// All of a kind.
+    /// All resources of a kind.
     Kind(ResourceKind),
-    /// Those of a kind whose names begin so.
+    /// Resources of a kind with this name prefix.
     Prefix(ResourceKind, Box<str>),
-    /// One.
+    /// One resource.
     Literal(ResourceKind, Box<str>),
 }
 
-/// How precise a pattern is: what is greater wins.
+/// The precision of a pattern; the greater one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precision {
     /// Anything.
     Any,
-    /// All of a kind.
+    /// All resources of a kind.
     Kind,
-    /// The characters that names begin with, by their number.
+    /// A name prefix, by its length.
     Prefix(usize),
     /// One name.
     Literal,
 }
 
 impl ResourcePattern {
-    /// Reads `*`, `Kind:*`, `Kind:prefix*` or `Kind:name`; `None` for anything else.
+    /// Parses `*`, `Kind:*`, `Kind:prefix*` or `Kind:name`; returns `None` for anything else.
     #[must_use]
     pub fn parse(key: &str) -> Option<Self> {
         if key == "*" {
@@ -97,7 +97,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Whether it speaks of `resource`.
+    /// Returns whether the pattern matches `resource`.
     #[must_use]
     pub fn matches(&self, resource: Resource<'_>) -> bool {
         match self {
@@ -108,7 +108,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Which of two patterns that match the same resource decides.
+    /// Returns the precision, by which the deciding pattern is chosen.
     #[must_use]
     pub fn precision(&self) -> Precision {
         match self {

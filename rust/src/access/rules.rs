@@ -1,6 +1,6 @@
-//! Rules: users, their policies, and what is checked at all, as one picture.
+//! Rules: an immutable snapshot of users, policies and enabled checks.
 //!
-//! A picture never changes; another one, of the next generation, takes its place.
+//! A change replaces the snapshot by one of the next generation.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,24 +18,24 @@ use super::resource::{Resource, ResourceKind};
 use super::signature::{SigningKey, TooManyFields};
 use super::white_list::WhiteList;
 
-/// Behind a cluster's name: the topic in which its brokers keep the replies to requests.
+/// Suffix of the topic, named after the cluster, in which brokers store replies to requests.
 const REPLY_SUFFIX: &str = "_REPLY_TOPIC";
 
-/// Somebody who may sign requests.
+/// A user that can sign requests.
 pub struct User {
     /// The access key.
     pub name: Box<str>,
-    /// Made of the secret key.
+    /// The key derived from the secret key.
     pub key: SigningKey,
-    /// May do everything.
+    /// Super users may do everything.
     pub is_super: bool,
-    /// May do nothing while this is not so.
+    /// Disabled users may do nothing.
     pub is_enabled: bool,
-    /// What they may do.
+    /// The user's permissions.
     pub policies: Policies,
-    /// Their requests are taken from here, without a signature or a policy.
+    /// Addresses whose requests need neither a signature nor a policy for this user.
     pub trusted_from: WhiteList,
-    /// What they use now, of what `Checks::limits` allows.
+    /// The user's current share of `Checks::limits`.
     pub usage: Arc<Usage>,
 }
 
@@ -45,93 +45,93 @@ impl fmt::Debug for User {
     }
 }
 
-/// What is checked.
+/// The enabled checks.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// Requests must be signed.
     pub authenticates: bool,
     /// Users must have a policy for what they do.
     pub authorizes: bool,
-    /// A request without a signature is of the user its connection's certificate is for.
+    /// Certificates authenticate requests without a signature.
     pub takes_certificates: bool,
     /// Codes of requests that need no signature.
     pub unsigned_codes: HashSet<i32>,
     /// Codes of requests that need no policy.
     pub unguarded_codes: HashSet<i32>,
-    /// The name of the cluster, which policies may speak of.
+    /// The name of the cluster, a resource in policies.
     pub cluster: Box<str>,
-    /// Requests are taken from here, whoever sends them.
+    /// Addresses whose requests are accepted from any user.
     pub trusted_from: WhiteList,
-    /// What each user may use.
+    /// The limits of each user.
     pub limits: Limits,
 }
 
 impl Checks {
-    /// Whether anything is checked.
+    /// Returns whether any check is enabled.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.authenticates || self.authorizes
     }
 }
 
-/// The picture.
+/// The snapshot.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// What is checked.
+    /// The enabled checks.
     pub checks: Checks,
-    /// Grows with every picture.
+    /// Number of the snapshot, increasing.
     pub generation: u64,
     users: HashMap<Box<str>, Arc<User>>,
 }
 
-/// What a request says about its sender.
+/// The parts of a request that identify its sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
-    /// Its code.
+    /// The request code.
     pub code: i32,
     /// Ordinal of the sender's release.
     pub version: i32,
-    /// The user's name; empty where there is none, as C++ clients have it.
+    /// The user's name; empty if missing, and in C++ clients.
     pub access_key: &'a str,
-    /// The common name of its connection's certificate, which an authority of the server vouches for.
+    /// The common name of the connection's certificate, signed by an authority of the server.
     pub certificate_name: Option<&'a str>,
-    /// As it came.
+    /// The signature as received.
     pub signature: &'a str,
-    /// As it came.
+    /// The body as received.
     pub body: &'a [u8],
-    /// Where it came from.
+    /// The source address.
     pub source: IpAddr,
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug)]
 pub struct Sender {
-    /// `None` where that is not asked and cannot be told.
+    /// The user; `None` if unknown and not required.
     pub user: Option<Arc<User>>,
-    /// By a white list: no policy is asked.
+    /// The address is on a white list: policies do not apply.
     pub is_trusted: bool,
 }
 
 impl Rules {
-    /// A picture of these users.
+    /// Creates a snapshot of these users.
     #[must_use]
     pub fn new(checks: Checks, generation: u64, users: impl IntoIterator<Item = User>) -> Self {
         let users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
         Self { checks, generation, users }
     }
 
-    /// The user of this name.
+    /// Returns the user of this name.
     #[must_use]
     pub fn user(&self, name: &str) -> Option<&Arc<User>> {
         self.users.get(name)
     }
 
-    /// Who sent the request. `known` is the user of the connection's last request, of this generation.
+    /// Identifies the sender. `known` is the user of the connection's last request, of the same generation.
     ///
-    /// Without authentication the sender is who the request says, unproven.
+    /// Without authentication the sender is the user that the request names, unverified.
     ///
     /// # Errors
-    /// The reason why it is not served.
+    /// The reason for the refusal.
     pub fn authenticate<'a>(
         &self,
         signed: Signed<'a>,
@@ -150,7 +150,7 @@ impl Rules {
         Ok(Sender { user, is_trusted: false })
     }
 
-    /// Whose request it is: of `user`, whom it names, or who its certificate is for.
+    /// Returns the signer: `user`, named by the request, or the user of its certificate.
     fn signer<'a>(
         &self,
         signed: Signed<'a>,
@@ -178,7 +178,7 @@ impl Rules {
                 }
                 (Some(user), true) => return Ok(Some(Arc::clone(user))),
                 _ if is_checked => return Err(mismatch()),
-                // A code that needs no signature is served; but not in the name of somebody it may not be from.
+                // A code that needs no signature is served, but without a user if the signature is wrong.
                 _ => return Ok(None),
             }
         }
@@ -188,7 +188,7 @@ impl Rules {
         }
     }
 
-    /// The user that a certificate is for.
+    /// Returns the user of a certificate.
     fn certified(
         &self,
         name: &str,
@@ -204,7 +204,7 @@ impl Rules {
         }
     }
 
-    /// Whether the policies of `user` are asked about requests of this code.
+    /// Returns whether the policies of `user` apply to requests with this code.
     #[must_use]
     pub fn guards(&self, code: i32, user: Option<&User>) -> bool {
         self.checks.authorizes
@@ -212,7 +212,7 @@ impl Rules {
             && !user.is_some_and(|user| user.is_super)
     }
 
-    /// Whether it is more than sending to the topic of replies, in which those to all clients are stored.
+    /// Returns whether it is more than sending to the topic of replies, which holds the replies to all clients.
     fn is_reading_of_replies(&self, needed: Needed<'_>) -> bool {
         let Resource { kind, name } = needed.resource;
         kind == ResourceKind::Topic
@@ -222,10 +222,10 @@ impl Rules {
                 == Some(&*self.checks.cluster)
     }
 
-    /// Whether `user` may do this from `source`. Ask `guards` before.
+    /// Checks whether `user` may do this from `source`. Call `guards` before.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason for the refusal.
     pub fn authorize(
         &self,
         user: Option<&User>,

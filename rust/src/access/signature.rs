@@ -1,11 +1,11 @@
-//! Signatures: Base64 of an HMAC-SHA1, with the user's secret, over what a request says.
+//! Signatures: the Base64 of an HMAC-SHA1, keyed by the user's secret, over a request.
 //!
-//! Signed are the values of all header fields but `Signature`, in the order of their names and with nothing between
-//! them, and then the body. Names, the borders between values, code, number and flags are not signed, so that a recorded
-//! request can be sent again, or with a part of one value moved into the next field: what keeps it as it was is TLS.
+//! The signature covers the values of all header fields but `Signature`, in the order of their names and without
+//! separators, followed by the body. It does not cover names, the borders between values, code, number and flags: a
+//! recorded request can be replayed, or have part of one value moved into the next field. Only TLS prevents that.
 //!
-//! The secret's key schedule is made once (`SigningKey`); a request costs its own bytes. Signatures are compared in
-//! constant time.
+//! The key schedule of a secret is computed once (`SigningKey`), so that a request costs only its own bytes.
+//! Signatures are compared in constant time.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use sha1::Sha1;
 pub const ACCESS_KEY: &str = "AccessKey";
 /// The signature itself.
 pub const SIGNATURE: &str = "Signature";
-/// A token that some services want beside the signature; signed like any other field.
+/// A token that some services require besides the signature; signed like any other field.
 pub const SECURITY_TOKEN: &str = "SecurityToken";
 /// A field that releases up to `UNSIGNED_UP_TO` do not sign.
 const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
@@ -29,21 +29,21 @@ const UNSIGNED_UP_TO: i32 = 399;
 const DIGEST_BYTES: usize = 20;
 /// Characters of a signature: those bytes in Base64.
 pub const SIGNATURE_CHARS: usize = 28;
-/// Header fields that may be signed; no frame has more.
+/// Maximum number of signed header fields, which is also that of a frame.
 const FIELDS_MAX: usize = 256;
 
-/// A secret, ready to sign and to check signatures.
+/// A secret, prepared to sign and to verify.
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha1>);
 
-/// A signature as it stands in a header.
+/// A signature as in a header.
 pub type Signature = ArrayString<SIGNATURE_CHARS>;
 
 /// More header fields than any frame has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyFields;
 
-/// The fields of a request in the order in which they are signed. Filled where it lies: it is too large to be moved.
+/// The fields of a request in signing order. Filled in place, because it is too large to move.
 type Ordered<'a> = ArrayVec<Field<'a>, FIELDS_MAX>;
 
 struct Field<'a> {
@@ -51,7 +51,7 @@ struct Field<'a> {
     value: &'a str,
 }
 
-/// Where a name stands in the order: names are as their first bytes are, which mostly differ, and cost one comparison.
+/// Sort key of a name: its first bytes, which usually differ and take one comparison, then the name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place<'a> {
     first_bytes: u64,
@@ -66,8 +66,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Puts the signed ones of a request of release `version` in order, for `work`. Where a name stands twice the later one
-/// counts, as it does for whoever reads the request.
+/// Sorts the signed fields of a request of release `version` for `work`. Of fields with the same name the last one
+/// counts, as for readers of the request.
 fn in_order<'a, T>(
     fields: impl Iterator<Item = (&'a str, &'a str)>,
     version: i32,
@@ -93,7 +93,7 @@ fn in_order<'a, T>(
     Ok(work(&ordered))
 }
 
-/// What is signed of a request of release `version`, in one piece.
+/// Returns the signed bytes of a request of release `version`, as one text.
 pub fn signed_text<'a>(
     fields: impl Iterator<Item = (&'a str, &'a str)>,
     version: i32,
@@ -113,7 +113,7 @@ fn encoded(mac: Hmac<Sha1>) -> Signature {
 }
 
 impl SigningKey {
-    /// The key schedule of `secret`.
+    /// Computes the key schedule of `secret`.
     #[must_use]
     pub fn new(secret: &str) -> Self {
         let schedule = Hmac::<Sha1>::new_from_slice(secret.as_bytes());
@@ -137,7 +137,7 @@ impl SigningKey {
         })
     }
 
-    /// The signature of a request of release `version`.
+    /// Signs a request of release `version`.
     pub fn sign<'a>(
         &self,
         fields: impl Iterator<Item = (&'a str, &'a str)>,
@@ -147,13 +147,31 @@ impl SigningKey {
         self.digest(fields, version, body).map(encoded)
     }
 
-    /// The signature over a `signed_text`.
+    /// Returns whether `signature`, in hexadecimal digits, matches the text, checked in constant time. 5.x clients sign
+    /// one header so.
+    #[must_use]
+    pub fn verifies_text(&self, signature: &str, text: &str) -> bool {
+        let mut given = [0; DIGEST_BYTES];
+        let digits = signature.as_bytes().chunks(2);
+        let is_readable = signature.len() == 2 * DIGEST_BYTES
+            && given.iter_mut().zip(digits).all(|(byte, digits)| {
+                let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'));
+                digits
+                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+                    .map(|read| *byte = read)
+                    .is_some()
+            });
+        let is_equal = self.0.clone().chain_update(text).verify_slice(&given).is_ok();
+        is_readable && is_equal
+    }
+
+    /// Signs a `signed_text`.
     #[must_use]
     pub fn sign_text(&self, text: &[u8]) -> Signature {
         encoded(self.0.clone().chain_update(text))
     }
 
-    /// Whether `signature` is that of the request. The time it takes says nothing about where the two differ.
+    /// Returns whether `signature` matches the request, checked in constant time.
     pub fn verifies<'a>(
         &self,
         signature: &str,

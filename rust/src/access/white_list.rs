@@ -1,8 +1,8 @@
-//! White lists: the addresses from which access control of the first kind takes requests without a signature.
+//! White lists: addresses from which ACL 1.0 accepts requests without a signature.
 //!
-//! The notation of `plain_acl.yml`: nothing at all; `*`, also once for each part; an address; several, separated by
-//! commas; `192.168.1.{7,8}`, several last parts; `192.168.1-4.*`, where parts but the first are ranges, and behind the
-//! first range everything is `*`. IPv6 likewise, in parts of 16 bits.
+//! The notation of `plain_acl.yml`: nothing; `*`, also for each part; one address; several, separated by commas;
+//! `192.168.1.{7,8}`, with several last parts; `192.168.1-4.*`, where parts but the first are ranges, followed only
+//! by `*`. IPv6 likewise, with parts of 16 bits.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ const PARTS_V4: usize = 4;
 /// The lowest and the highest value of each part.
 type Ranges = [(u16, u16); PARTS_MAX];
 
-/// Addresses that are written as one.
+/// A pattern of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     Any,
@@ -21,14 +21,14 @@ enum Pattern {
     V6(Ranges),
 }
 
-/// Addresses from which a request may come.
+/// The addresses from which requests are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhiteList {
     patterns: Vec<Pattern>,
 }
 
 impl WhiteList {
-    /// Reads one entry of a list; `None` for what is no notation of addresses.
+    /// Parses one entry of a list; returns `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -46,12 +46,12 @@ impl WhiteList {
         patterns.map(|patterns| Self { patterns })
     }
 
-    /// Takes in those of another entry.
+    /// Adds the addresses of another list.
     pub fn extend(&mut self, other: Self) {
         self.patterns.extend(other.patterns);
     }
 
-    /// Whether `address` is one of them. An IPv4 address that came in over IPv6 is an IPv4 address.
+    /// Returns whether the list has `address`. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         if self.patterns.is_empty() {
@@ -84,7 +84,7 @@ fn pattern(text: &str) -> Option<Pattern> {
     ranges(text.split('.'), PARTS_V4, 10, u16::from(u8::MAX)).map(Pattern::V4)
 }
 
-/// The same with all eight parts: `::` stands for as many zeros as are missing.
+/// Expands `::` to the missing zeros, so that there are eight parts.
 fn expanded(text: &str) -> Option<String> {
     let Some((front, back)) = text.split_once("::") else { return Some(text.to_owned()) };
     let [front, back]: [Vec<&str>; 2] =

@@ -1,9 +1,9 @@
-//! Arrow data from Python, without a copy: the other way of the Arrow C interface.
+//! Arrow import: Arrow data from Python without a copy, through the Arrow C interface.
 //!
-//! Owns the one place where memory of another library is taken over. The interface is pointers in a capsule, so this
-//! module may use `unsafe`; its own interface is safe.
+//! This is the only module that takes over memory of another library. The interface passes pointers in a capsule, so
+//! the module may use `unsafe`; its own interface is safe.
 
-#![allow(unsafe_code, reason = "the Arrow C interface hands over structures by address")]
+#![allow(unsafe_code, reason = "the Arrow C interface passes structures by address")]
 
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array, RecordBatch};
@@ -11,17 +11,18 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-/// The batches of any object that has `__arrow_c_stream__`: a batch or a table of pyarrow, polars, our own.
+/// Returns the batches of any object with `__arrow_c_stream__`: a batch or table of pyarrow, polars, or rmqpy.
 ///
-/// Everything is validated, texts for being UTF-8 included: what comes from here is as sound as what is made here.
+/// Everything is validated, including UTF-8, so imported data is as sound as data built here.
 pub(super) fn batches(source: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
-    let method = source.getattr("__arrow_c_stream__").map_err(|_| {
-        PyTypeError::new_err(format!("expected Arrow data, which {} is not", source.get_type()))
-    })?;
+    let method = source
+        .getattr("__arrow_c_stream__")
+        .map_err(|_| PyTypeError::new_err(format!("{} is not Arrow data", source.get_type())))?;
     let capsule = method.call0()?.cast_into::<PyCapsule>()?;
     let stream = capsule.pointer_checked(Some(c"arrow_array_stream"))?.cast::<FFI_ArrowArrayStream>();
-    // SAFETY: a capsule of this name holds a live stream by the interface's rules, and we hold the capsule. The
-    // stream is moved out; what stays behind is marked as released, so that the capsule's destructor leaves it alone.
+    // SAFETY: by the interface's rules a capsule of this name holds a live stream, and this function holds the
+    // capsule. The stream is moved out and the capsule's copy marked as released, so that its destructor does
+    // nothing.
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr()) };
     let reader = RecordBatchStreamReader::try_new(stream).map_err(refused)?;
     let batches = reader.collect::<Result<Vec<_>, _>>().map_err(refused)?;

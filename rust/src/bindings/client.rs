@@ -31,28 +31,39 @@ impl From<CredentialsTuple> for Credentials {
     }
 }
 
-/// Connections to any number of addresses, made when first used, on one I/O thread that never enters Python.
+/// One pull of a range, read by name.
+#[derive(FromPyObject)]
+struct RangePull {
+    address: String,
+    queue: (String, String, i32),
+    tags: String,
+    offset: u64,
+    end: u64,
+    token: u64,
+}
+
+/// Connections to any number of addresses, made on first use, on one I/O thread that never enters Python.
 ///
 /// In a child process every method raises `ForkedError`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Client {
     pub(super) core: SharedConnections,
-    /// Of the topics and groups that users name.
+    /// The namespace of topics and groups that users name.
     #[pyo3(get)]
     pub(super) namespace: Option<Namespace>,
 }
 
-/// Connections that a child process leaves alone: their thread exists in the parent only, and waiting for it to
-/// end would never end.
+/// Connections that a child process must not touch: their thread exists only in the parent, so joining it would
+/// never return.
 #[derive(Clone)]
 pub(super) struct SharedConnections {
-    /// Always there until dropped.
+    /// `Some` until dropped.
     core: Option<Arc<Connections>>,
     owner: OwnerProcess,
 }
 
 impl SharedConnections {
-    /// The connections, in the process that made them. Raises `ForkedError` in any other.
+    /// Returns the connections in the process that made them. Raises `ForkedError` in any other.
     pub(super) fn get(&self) -> PyResult<&Connections> {
         self.owner.check("client")?;
         self.core.as_deref().ok_or_else(|| raise("ClosedError", "the client is closed"))
@@ -92,7 +103,8 @@ impl Client {
         Ok(Self { core, namespace })
     }
 
-    /// Send a request and return at once. It has an outcome within `timeout_ms`, announced to `completions`.
+    /// Start a request and return immediately. Its outcome arrives within `timeout_ms` and is posted to
+    /// `completions`.
     #[pyo3(signature = (address, code, ext = None, body = None, *, timeout_ms, completions = None, token = 0))]
     fn call(
         &self,
@@ -112,37 +124,31 @@ impl Client {
         Ok(Call::new(call, token))
     }
 
-    /// Send a pull, likewise. The messages of its reply that have one of the tags and offsets in [begin, end) go
-    /// into `columns` as they are received, on the I/O thread, and are in when the call is announced: see
-    /// `Call.rows`.
-    #[pyo3(signature = (address, ext, columns, queue, *, tags = "*", begin = 0, end = u64::MAX, timeout_ms,
-                        completions, token = 0))]
+    /// Start a pull in the same way. The I/O thread adds the messages that have one of the tags and offsets in
+    /// [offset, end) to `columns`; they are complete when the call is posted, see `Call.rows`.
+    #[pyo3(signature = (pull, ext, columns, *, timeout_ms, completions))]
     fn pull(
         &self,
-        address: &str,
+        pull: RangePull,
         ext: &Bound<'_, PyDict>,
         columns: &Columns,
-        queue: (String, String, i32),
-        tags: &str,
-        begin: u64,
-        end: u64,
         timeout_ms: u64,
         completions: &Completions,
-        token: u64,
     ) -> PyResult<Call> {
+        let RangePull { address, queue, tags, offset, end, token } = pull;
         let reader = CompletionTarget { to: Arc::clone(&completions.core), token };
         let ext = ext::pairs(Some(ext))?;
         let request = RawRequest { code: request::PULL_MESSAGE, ext: &ext, body: &[] };
-        let (table, tags) = (columns.table(), TagFilter::parse(tags));
+        let (table, tags) = (columns.table(), TagFilter::parse(&tags));
         let read = move |body: &[u8]| {
             let (topic, broker, queue_id) = &queue;
-            table.lock().append(body, &Origin { topic, broker, queue_id: *queue_id }, &(begin..end), &tags)
+            table.lock().append(body, &Origin { topic, broker, queue_id: *queue_id }, &(offset..end), &tags)
         };
-        let call = self.core.get()?.pull(address, &request, Duration::from_millis(timeout_ms), reader, read);
+        let call = self.core.get()?.pull(&address, &request, Duration::from_millis(timeout_ms), reader, read);
         Ok(Call::new(call, token))
     }
 
-    /// Send a request without a reply. Raises `ConnectError` when it cannot even be queued.
+    /// Send a request that has no reply. Raises `ConnectError` if it cannot be queued.
     #[pyo3(signature = (address, code, ext = None, body = None))]
     fn call_oneway(
         &self,
@@ -159,9 +165,9 @@ impl Client {
             .map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
-    /// Announce what servers send without being asked to `completions`, as a `ServerRequest`: requests of these
-    /// codes, or, without any, those that no other listener has; and the ends of connections. Of a code the last
-    /// listener gets it; without one it is dropped.
+    /// Post requests from servers, and the ends of connections, to `completions` as `ServerRequest`s: requests of
+    /// these codes, or, without codes, all that no other listener takes. The last listener for a code wins; requests
+    /// without a listener are dropped.
     #[pyo3(signature = (completions, token = 0, *, codes = Vec::new()), text_signature = "($self, completions, token=0, *, codes=())")]
     fn listen(&self, completions: &Completions, token: u64, codes: Vec<i32>) -> PyResult<()> {
         let reader = CompletionTarget { to: Arc::clone(&completions.core), token };
@@ -169,7 +175,7 @@ impl Client {
         Ok(())
     }
 
-    /// End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent.
+    /// Close every connection. Requests without a reply within `grace_ms` fail as closed. Idempotent.
     #[pyo3(signature = (*, grace_ms = 0))]
     fn close(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
         let core = self.core.get()?;

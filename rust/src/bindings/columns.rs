@@ -1,6 +1,6 @@
-//! `Columns` and `ArrowBatch`: pulled messages as Arrow data, handed out through the Arrow C interface.
+//! `Columns` and `ArrowBatch`: pulled messages as Arrow data, exported through the Arrow C interface.
 //!
-//! The taker of a capsule owns the memory from then on; neither side needs the other's Arrow library.
+//! The consumer of a capsule owns its memory; neither side needs the other's Arrow library.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::errors::raise;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
 use crate::message::tag::TagFilter;
 
-/// Pulled messages as Arrow columns of exactly Spark's types. For one thread at a time.
+/// Pulled messages as Arrow columns with exactly Spark's types. Not for concurrent use.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Columns {
     table: Arc<Mutex<Table>>,
@@ -52,7 +52,7 @@ impl Columns {
         Ok(Self { schema: table.schema(), table: Arc::new(Mutex::new(table)) })
     }
 
-    /// Every column: name, possible types (the usual one first), whether it is there unless others are chosen.
+    /// Every column: name, possible types (default first), and whether it is included by default.
     #[staticmethod]
     fn known() -> Vec<(&'static str, Vec<&'static str>, bool)> {
         let described = COLUMNS.iter().enumerate().map(|(index, (name, _, types))| {
@@ -61,9 +61,9 @@ impl Columns {
         described.collect()
     }
 
-    /// Add the messages of a pull that have one of the tags and offsets in [begin, end); how many.
+    /// Add the messages of a pull that have one of the tags and offsets in [begin, end); return how many.
     ///
-    /// Raises `DecodeError` naming the message that cannot be read; those before it are in.
+    /// Raises `DecodeError` naming an undecodable message; those before it were added.
     #[pyo3(signature = (call, queue, *, tags = "*", begin = 0, end = u64::MAX))]
     fn append(
         &self,
@@ -81,25 +81,25 @@ impl Columns {
         appended.map_err(|error| decode_error(&error, queue))
     }
 
-    /// Rows so far.
+    /// The number of rows so far.
     #[getter]
     fn num_rows(&self, py: Python<'_>) -> usize {
         py.detach(|| self.table.lock().rows())
     }
 
-    /// Bytes they take.
+    /// The memory of the rows in bytes.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> usize {
         py.detach(|| self.table.lock().bytes())
     }
 
-    /// The rows so far; the columns are empty afterwards.
+    /// Return the rows so far, and leave the columns empty.
     fn take(&self, py: Python<'_>) -> PyResult<ArrowBatch> {
         let batch = py.detach(|| self.table.lock().finish()).map_err(refused)?;
         Ok(ArrowBatch { batch })
     }
 
-    /// An `arrow_array_stream` capsule that takes its batches from an iterator.
+    /// Return an `arrow_array_stream` capsule that reads its batches from an iterator.
     fn stream<'py>(&self, py: Python<'py>, batches: Py<PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
         let reader = PythonBatches { batches, schema: self.schema.clone() };
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
@@ -111,13 +111,13 @@ impl Columns {
 }
 
 impl Columns {
-    /// The rows, for an I/O thread that adds some without Python.
+    /// Returns the rows, for an I/O thread that adds some without Python.
     pub(super) fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
     }
 }
 
-/// Rows as Arrow data. Any Arrow library takes it without a copy: `pyarrow.record_batch(batch)`.
+/// Rows as Arrow data. Any Arrow library imports it without a copy: `pyarrow.record_batch(batch)`.
 #[pyclass(frozen, module = "rmqpy", name = "ArrowBatch")]
 pub(super) struct ArrowBatch {
     batch: RecordBatch,
@@ -125,19 +125,19 @@ pub(super) struct ArrowBatch {
 
 #[pymethods]
 impl ArrowBatch {
-    /// Number of rows.
+    /// The number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.num_rows()
     }
 
-    /// Bytes of all columns.
+    /// The size of all columns in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.batch.get_array_memory_size()
     }
 
-    /// Names of the columns, in order.
+    /// The names of the columns, in order.
     #[getter]
     fn column_names(&self) -> Vec<String> {
         self.batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect()
@@ -149,7 +149,7 @@ impl ArrowBatch {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        // Casting is best effort by the interface's own rules: columns have the types they were asked for with.
+        // The interface makes casting optional; the columns already have the requested types.
         let _ = requested_schema;
         let array = FFI_ArrowArray::new(&StructArray::from(self.batch.clone()).to_data());
         Ok((
@@ -182,7 +182,7 @@ impl ArrowBatch {
     }
 }
 
-/// A Python iterator of `ArrowBatch` as a reader of record batches: the consumer's thread enters Python for each.
+/// A Python iterator of `ArrowBatch` as a record batch reader. The consumer's thread enters Python for each batch.
 struct PythonBatches {
     batches: Py<PyAny>,
     schema: SchemaRef,

@@ -1,4 +1,4 @@
-//! `Completions`: requests that have an outcome, for one reader.
+//! `Completions`: a queue of finished requests for one reader.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::server_request::ServerRequest;
 use super::waiting::wait;
 use crate::client::completions::{Completed, Completions as Core};
 
-/// Requests that have an outcome, for one reader; any number of requests announce themselves to it.
+/// A queue of finished requests for one reader. Any number of requests may post to it.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Completions {
     pub(super) core: Arc<Core>,
@@ -26,12 +26,12 @@ impl Completions {
         Self { core: Arc::default(), owner: OwnerProcess::here() }
     }
 
-    /// Readable while something waits here, and after `close`.
+    /// A descriptor that is readable while the queue has entries, and after `close`.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.core.descriptor()?)
     }
 
-    /// Oldest first: the token a request was made with, and its `Call` or `SendFuture`; or a `ServerRequest`.
+    /// Take entries, oldest first: the token of a request with its `Call` or `SendFuture`, or a `ServerRequest`.
     #[pyo3(signature = (limit = 256))]
     fn take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -47,19 +47,20 @@ impl Completions {
         Ok(list)
     }
 
-    /// Sleep until something is here or `close` was called; False when `timeout` seconds passed first.
+    /// Wait for an entry or `close`. Returns False after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.owner.check("queue of completions")?;
         wait(py, timeout, |slice| self.core.wait(slice))
     }
 
-    /// Wake the reader for good; what completes later is dropped, and sends that failed are given up. Idempotent.
+    /// Close the queue and wake its reader. Later completions are dropped, and failed sends are not retried.
+    /// Idempotent.
     fn close(&self) {
         self.core.close();
     }
 
-    /// Whether `close` was called.
+    /// Whether the queue is closed.
     fn is_closed(&self) -> bool {
         self.core.is_closed()
     }

@@ -1,6 +1,6 @@
-//! Configuration: the dataclasses of `rmqpy.config` as the structs of the core.
+//! Configuration: converts the dataclasses of `rmqpy.config` to structs of the core.
 //!
-//! Fields are read by name, so that a setting stands in its dataclass, in the struct that uses it, and in one line here.
+//! Fields are read by name: a setting appears in its dataclass, in the struct that uses it, and in one line here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,25 +11,37 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::errors::raise;
-use crate::dataplane::filter::SqlSupport;
-use crate::dataplane::metadata::{Identity, RecallOptions};
-use crate::dataplane::role::{CopyRules, SlaveReads};
+use crate::dataplane::state::filter::SqlSupport;
+use crate::dataplane::state::metadata::{Identity, RecallOptions};
+use crate::dataplane::state::pop_options::PopOptions;
+use crate::dataplane::state::role::{CopyRules, SlaveReads};
 use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
-/// Default, lowest and highest value, and unit.
-type Row = (u64, u64, u64, &'static str);
+/// A number that a store checks.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct StoreSetting {
+    /// The default.
+    default: u64,
+    /// The minimum.
+    low: u64,
+    /// The maximum.
+    high: u64,
+    /// The unit.
+    unit: &'static str,
+}
 
-/// Default, lowest and highest value, and unit of each number that a store checks, by its key in broker.conf.
+/// Return each number that a store checks, by its key in broker.conf.
 #[pyfunction]
-pub(super) fn store_settings() -> BTreeMap<&'static str, Row> {
+pub(super) fn store_settings() -> BTreeMap<&'static str, StoreSetting> {
     let settings = Options::new(PathBuf::new()).settings().into_iter();
     let row = |setting: Setting| {
-        (setting.key, (setting.value, *setting.bounds.start(), *setting.bounds.end(), setting.unit))
+        let (default, unit, bounds) = (setting.value, setting.unit, setting.bounds);
+        (setting.key, StoreSetting { default, low: *bounds.start(), high: *bounds.end(), unit })
     };
     settings.map(row).collect()
 }
 
-/// What a `StoreConfig` says of a store. Raises `ConfigError` for a number out of its bounds.
+/// Reads the options of a store from a `StoreConfig`. Raises `ConfigError` for a number out of bounds.
 pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
     let durability: String = field(config, "durability")?;
     let options = Options {
@@ -41,8 +53,8 @@ pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
         durability: Durability::ALL
             .into_iter()
             .find(|known| known.name() == durability)
-            .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is no durability")))?,
-        spool_bytes: field(config, "spool_bytes")?,
+            .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is not a durability")))?,
+        ring_bytes: field(config, "ring_bytes")?,
         flush_interval_ms: field(config, "flush_interval_ms")?,
         retention: retention(config, 0)?,
         in_memory_percent: field(config, "in_memory_percent")?,
@@ -62,7 +74,7 @@ pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
     Ok(options)
 }
 
-/// The paths that a `StoreConfig` names, and `others` for what it does not.
+/// Reads the paths of a `StoreConfig`; `others` supplies those it does not name.
 pub(super) fn store_paths(config: &Bound<'_, PyAny>, others: StorePaths) -> PyResult<StorePaths> {
     type Named = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
     let (log, queues, index): Named = field(config, "named_folders")?;
@@ -74,7 +86,7 @@ pub(super) fn store_paths(config: &Bound<'_, PyAny>, others: StorePaths) -> PyRe
     })
 }
 
-/// What a `StoreConfig` says of how long messages are kept.
+/// Reads the retention of messages from a `StoreConfig`.
 pub(super) fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<Retention> {
     let force_percent = field(config, "force_percent")?;
     Ok(Retention {
@@ -89,7 +101,7 @@ pub(super) fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResu
     })
 }
 
-/// What a `BrokerConfig` says of a broker whose messages carry the address `store_host`.
+/// Reads the identity of a broker from a `BrokerConfig`; `store_host` is the address its messages carry.
 pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Identity> {
     let store_host = store_host
         .parse()
@@ -127,6 +139,21 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
             copies_min: field(&config.getattr("replication")?, "copies_min")?,
             timeout: Duration::from_millis(field(&config.getattr("replication")?, "slave_timeout_ms")?),
         },
+        pop: pop_options(config)?,
+    })
+}
+
+fn pop_options(config: &Bound<'_, PyAny>) -> PyResult<PopOptions> {
+    let in_flight_max: u64 = field(config, "pop_in_flight_max")?;
+    Ok(PopOptions {
+        parked_per_group_max: field(config, "pop_polls_per_group_max")?,
+        parked_max: field(config, "pop_polls_max")?,
+        retry_first_percent: field(config, "pop_retry_first_percent")?,
+        is_retry_v2: field(config, "pop_retry_v2")?,
+        reads_retry_v1: field(config, "pop_reads_retry_v1")?,
+        shows_retry_topic: field(config, "pop_shows_retry_topic")?,
+        in_flight_max: field::<bool>(config, "pop_limits_in_flight")?.then_some(in_flight_max),
+        has_dead_letters: field(config, "pop_has_dead_letters")?,
     })
 }
 

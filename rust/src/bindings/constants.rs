@@ -1,11 +1,12 @@
-//! Constants that both halves need: said here, read by Python.
+//! Constants shared with Python, which reads them from here.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::dataplane::{latency, metadata, timers, transactions};
+use crate::dataplane::delivery::{timers, transactions};
+use crate::dataplane::state::{latency, metadata};
 use crate::message::topic;
-use crate::requests::pull;
+use crate::requests::{needs, pull};
 use crate::store::SIZE_BOUNDS;
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -31,6 +32,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("GROUP_BYTES_MAX", topic::GROUP_BYTES_MAX)?;
     module.add("PERMISSION_READ", metadata::PERMISSION_READ)?;
     module.add("PERMISSION_WRITE", metadata::PERMISSION_WRITE)?;
+    module.add("HOT_CODES", PyTuple::new(module.py(), needs::HOT_CODES)?)?;
     module.add("PULL_SUSPEND", pull::SUSPEND)?;
     module.add("PULL_SUBSCRIPTION", pull::SUBSCRIPTION)?;
     module.add("LATENCY_BOUNDS_US", PyTuple::new(module.py(), latency::BOUNDS_US)?)?;

@@ -1,11 +1,11 @@
-//! Bytes that are no messages, as the `DecodeError` that names their queue.
+//! Decode failures: undecodable bytes as a `DecodeError` that names their queue.
 
 use pyo3::prelude::*;
 
 use super::errors::raise_with;
 use crate::columns::RowError;
 
-/// The end of making Python objects of bytes.
+/// The reason why decoding into Python objects stopped.
 pub(super) enum DecodeFailure {
     Row(RowError),
     Python(PyErr),
@@ -32,7 +32,7 @@ impl DecodeFailure {
     }
 }
 
-/// `DecodeError`, naming the queue the bytes came from.
+/// Returns a `DecodeError` that names the queue of the bytes.
 pub(super) fn decode_error(error: &RowError, queue: &Bound<'_, PyAny>) -> PyErr {
     let place = queue.str().map_or_else(|_| String::new(), |text| text.to_string());
     let attribute = |name: &str| queue.getattr(name).ok();

@@ -1,4 +1,4 @@
-//! `DueMessages`: the delivery of delayed and timed messages, as Python begins it, looks at it and saves how far it is.
+//! `DueMessages`: starts, observes and saves the delivery of delayed and timed messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,80 @@ use pyo3::types::PyBytes;
 
 use super::errors::raise;
 use super::server::PyServer;
-use crate::dataplane::data_plane::DataPlane;
-use crate::dataplane::escapes::Escape;
-use crate::dataplane::timers::Timers;
-use crate::dataplane::timers::statistics::{TimerStatistics, TopicTimers};
+use crate::dataplane::delivery::escapes::Escape;
+use crate::dataplane::delivery::timers::Timers;
+use crate::dataplane::delivery::timers::statistics as core;
+use crate::dataplane::service::data_plane::DataPlane;
 use crate::positions::PhysicalOffset;
 
-/// position, topic, queue id, flag, system flag, time of birth, earlier attempts, properties, body
-pub(super) type EscapeRow<'py> = (u64, String, u32, i32, i32, i64, i32, String, Bound<'py, PyBytes>);
+/// A message for another broker.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct EscapedMessage {
+    /// The position of the waiting message in this log.
+    position: u64,
+    /// The topic.
+    topic: String,
+    /// The id of the queue.
+    queue_id: u32,
+    /// The application's flag.
+    flag: i32,
+    /// The system flag.
+    sys_flag: i32,
+    /// The time of birth.
+    born_ms: i64,
+    /// Earlier deliveries.
+    attempts: i32,
+    /// The properties as text.
+    properties: String,
+    /// The body.
+    body: Py<PyBytes>,
+}
 
-/// What `statistics` says.
-type TimerRow = (u64, (u64, u64), (u64, u64), Vec<TopicTimersRow>);
+/// Statistics of timed messages.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct TimerStatistics {
+    /// Messages that wait for their time.
+    pending: u64,
+    /// Messages of the timer topic that delivery has not read.
+    unread: u64,
+    /// The age of the last message that delivery has read.
+    unread_ms: u64,
+    /// Messages that are due.
+    late: u64,
+    /// How long the first of them has been due.
+    late_ms: u64,
+    /// The statistics by topic.
+    topics: Vec<Py<TopicTimers>>,
+}
 
-/// topic, messages that wait, read and delivered, read by delay, seconds of all delays together
-type TopicTimersRow = (String, i64, u64, u64, Vec<u64>, u64);
+/// Statistics of the timed messages of one topic.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct TopicTimers {
+    /// The topic.
+    topic: String,
+    /// Messages that wait for their time.
+    pending: i64,
+    /// Messages read since the start.
+    read: u64,
+    /// Messages delivered since the start.
+    delivered: u64,
+    /// Messages read in the buckets of `TIMER_BOUNDS_S`, and one for longer delays.
+    delays: Vec<u64>,
+    /// The total delay in seconds.
+    delay_s: u64,
+}
 
-/// Delayed and timed messages of a broker, and their way to the queues they were meant for.
+impl EscapedMessage {
+    pub(super) fn of(py: Python<'_>, escape: Escape) -> Self {
+        let body = PyBytes::new(py, &escape.body).unbind();
+        let Escape { topic, queue_id, flag, sys_flag, properties, .. } = escape;
+        let (position, born_ms) = (escape.position.0, escape.born_timestamp_ms);
+        let attempts = escape.reconsume_times;
+        Self { position, topic, queue_id, flag, sys_flag, born_ms, attempts, properties, body }
+    }
+}
+
+/// Delivery of a broker's delayed and timed messages.
 #[pyclass(module = "rmqpy._native", frozen)]
 pub(super) struct DueMessages {
     data_plane: Arc<DataPlane>,
@@ -36,28 +94,27 @@ impl DueMessages {
         Self { data_plane: Arc::clone(&server.data_plane) }
     }
 
-    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones: into the log, or,
-    /// of a slave that `acts` for its master, by way of `take`. Nothing where the broker delivers already.
-    /// Raises `StoreError`.
+    /// Start delivery of timed and of delayed messages; `offsets` maps each delay level to the next offset of its
+    /// queue. Messages go to the log, or, on a slave that `acts` for its master, to `take`. No-op if delivery has
+    /// started. Raises `StoreError`.
     #[pyo3(signature = (offsets, *, acts=false))]
     fn begin(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>, acts: bool) -> PyResult<()> {
         py.detach(|| Ok(self.data_plane.deliver(&offsets, acts)?))
     }
 
-    /// End what `begin` began, and save how far timed messages have got; how far each delay level has. Raises
+    /// Stop delivery and save the progress of timed messages; return the offset of each delay level. Raises
     /// `StoreError`.
     fn end(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
         py.detach(|| Ok(self.data_plane.end_delivery()?))
     }
 
-    /// Messages that are due and wait for another broker, at most `limit`: position in this log, topic, queue id,
-    /// flag, system flag, time of birth in ms, earlier attempts, properties, body.
-    fn take<'py>(&self, py: Python<'py>, limit: usize) -> Vec<EscapeRow<'py>> {
+    /// Take at most `limit` due messages for another broker.
+    fn take(&self, py: Python<'_>, limit: usize) -> Vec<EscapedMessage> {
         let taken = self.data_plane.escapes().map(|escapes| escapes.take(limit));
-        taken.unwrap_or_default().into_iter().map(|escape| escape_row(py, escape)).collect()
+        taken.unwrap_or_default().into_iter().map(|escape| EscapedMessage::of(py, escape)).collect()
     }
 
-    /// Say of a message of `take` whether another broker has it; one that none has comes again.
+    /// Report whether another broker accepted a message of `take`; a rejected one is offered again.
     fn decide(&self, position: u64, is_accepted: bool) {
         self.data_plane
             .escapes()
@@ -65,7 +122,7 @@ impl DueMessages {
             .for_each(|escapes| escapes.decide(PhysicalOffset(position), is_accepted));
     }
 
-    /// Let no more messages come by `take`; how many are on their way, or were accepted and are not noted as
+    /// Stop offering messages through `take`; return how many are in flight, or accepted and not recorded as
     /// delivered yet.
     fn close(&self) -> usize {
         self.data_plane.escapes().map_or(0, |escapes| {
@@ -74,33 +131,28 @@ impl DueMessages {
         })
     }
 
-    /// Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
-    /// `StoreError`.
+    /// Save the progress of timed messages durably; no-op if unchanged. Raises `StoreError`.
     fn save(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| Ok(self.data_plane.of_timers(Timers::save).unwrap_or(Ok(()))?))
     }
 
-    /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
-    /// ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
-    /// start, how many of those read had to wait so many seconds as each of `TIMER_BOUNDS_S`, and more, each counted
-    /// once, and the seconds of all together. None before `begin`. Raises `StoreError`.
-    fn statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
-        py.detach(|| {
-            let Some(statistics) = self.data_plane.of_timers(Timers::statistics).transpose()? else {
-                return Ok(None);
-            };
-            let TimerStatistics { pending, unread, unread_ms, late, late_ms, topics } = statistics;
-            let of_topic = |(topic, found): (String, TopicTimers)| {
-                let delays = found.delays.to_vec();
-                (topic, found.waiting.max(0), found.noted, found.delivered, delays, found.delay_s)
-            };
-            let topics = topics.into_iter().map(of_topic).collect();
-            Ok(Some((pending, (unread, unread_ms), (late, late_ms), topics)))
-        })
+    /// Return statistics of timed messages; None before `begin`. Raises `StoreError`.
+    fn statistics(&self, py: Python<'_>) -> PyResult<Option<TimerStatistics>> {
+        let found = py.detach(|| self.data_plane.of_timers(Timers::statistics).transpose())?;
+        let Some(core::TimerStatistics { pending, unread, unread_ms, late, late_ms, topics }) = found else {
+            return Ok(None);
+        };
+        let of_topic = |(topic, found): (String, core::TopicTimers)| {
+            let core::TopicTimers { waiting, noted: read, delivered, delays, delay_s } = found;
+            let (pending, delays) = (waiting.max(0), delays.to_vec());
+            Py::new(py, TopicTimers { topic, pending, read, delivered, delays, delay_s })
+        };
+        let topics = topics.into_iter().map(of_topic).collect::<PyResult<_>>()?;
+        Ok(Some(TimerStatistics { pending, unread, unread_ms, late, late_ms, topics }))
     }
 
-    /// How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
-    /// once. Raises `StoreError`.
+    /// Count the timed messages of each topic by due time, in ascending buckets of seconds and one for later; each
+    /// message counts once. Raises `StoreError`.
     fn due_within(&self, py: Python<'_>, bounds_s: Vec<u64>) -> PyResult<Vec<(String, Vec<u64>)>> {
         py.detach(|| {
             let due = self.data_plane.of_timers(|timers| timers.due_within(&bounds_s));
@@ -108,18 +160,24 @@ impl DueMessages {
         })
     }
 
-    /// The same of all topics together, to the width of a slot, from memory.
+    /// Likewise for all topics together, at slot precision, from memory.
     fn slots_within(&self, bounds_s: Vec<u64>) -> Vec<u64> {
         self.data_plane.of_timers(|timers| timers.slots_within(&bounds_s)).unwrap_or_default()
     }
 
-    /// How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
+    /// Take the names of POP retry and dead-letter topics that popped messages wait for.
+    fn take_missing_topics(&self) -> Vec<String> {
+        self.data_plane.take_missing_retry_topics().into_iter().collect()
+    }
+
+    /// Return the offset of each delay level. The messages before it are delivered and durable: this flushes the
+    /// log.
     ///
-    /// Raises `StoreError` when that fails.
+    /// Raises `StoreError` when the flush fails.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
         py.detach(|| {
             let offsets = self.data_plane.delay_offsets();
-            // Offsets that outlive a power loss must not be ahead of the messages they stand for.
+            // After a power loss, offsets must not be ahead of the delivered messages.
             if let Some(broker) = self.data_plane.broker.as_ref().filter(|_| !offsets.is_empty()) {
                 broker.store.flush().map_err(|error| raise("StoreError", &error.to_string()))?;
             }
@@ -127,15 +185,8 @@ impl DueMessages {
         })
     }
 
-    /// The same for those who only look: nothing is flushed.
+    /// Likewise without a flush, for display.
     fn delivered(&self) -> BTreeMap<u32, u64> {
         self.data_plane.delay_offsets()
     }
-}
-
-pub(super) fn escape_row(py: Python<'_>, escape: Escape) -> EscapeRow<'_> {
-    let body = PyBytes::new(py, &escape.body);
-    let Escape { position, topic, queue_id, flag, sys_flag, born_timestamp_ms, .. } = escape;
-    let (attempts, properties) = (escape.reconsume_times, escape.properties);
-    (position.0, topic, queue_id, flag, sys_flag, born_timestamp_ms, attempts, properties, body)
 }

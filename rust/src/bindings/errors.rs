@@ -1,16 +1,16 @@
-//! Errors of the core as the classes of `rmqpy.errors`.
+//! Errors: raises the classes of `rmqpy.errors` for errors of the core.
 //!
-//! The tree is Python's, where users read it; here it is looked up by name, when an error is raised and not before.
+//! Python owns the class tree; a class is looked up by name when an error is raised.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// An error of the class `class` of `rmqpy.errors`.
+/// Returns an error of the class `class` of `rmqpy.errors`.
 pub(super) fn raise(class: &str, message: &str) -> PyErr {
     raise_with(class, message, |_| Ok(()))
 }
 
-/// Likewise, with attributes given as keyword arguments.
+/// Returns such an error, with attributes as keyword arguments.
 pub(super) fn raise_with(
     class: &str,
     message: &str,

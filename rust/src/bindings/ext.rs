@@ -1,4 +1,4 @@
-//! Header fields as Python dicts, both ways.
+//! Header fields: conversion to and from Python dicts.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,4 +1,4 @@
-//! `HandClock`: the time of brokers in tests, moved by hand.
+//! `HandClock`: a manual clock for brokers in tests.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 
 use super::waiting;
 use crate::clock::{Clock, HandClock, SharedClock, SystemClock};
-use crate::dataplane::data_plane::DataPlane;
+use crate::dataplane::service::data_plane::DataPlane;
 
-/// A clock that stands still until it is moved: what time it is for the brokers that are given it.
+/// A clock for brokers in tests that moves only when `advance` is called.
 ///
-/// It begins at the machine's time, or at `wall_ms`. Timeouts and intervals of connections go by the machine's clock,
-/// so that clients notice nothing.
+/// It starts at the machine's time, or at `wall_ms`. Timeouts and intervals of connections still use the machine's
+/// clock.
 #[pyclass(name = "HandClock", module = "rmqpy._native", frozen)]
 pub struct PyHandClock {
     clock: Arc<HandClock>,
@@ -34,17 +34,19 @@ impl PyHandClock {
         self.clock.wall_ms()
     }
 
-    /// Seconds since the clock was made, by the machine's clock.
+    /// Seconds since the clock was made, measured by the machine's clock.
     fn elapsed(&self) -> f64 {
         self.clock.elapsed().as_secs_f64()
     }
 
-    /// Let time pass, and wait until every delayed and timed message that fell due can be consumed.
+    /// Advance the time, and wait until every delayed and timed message that became due can be consumed.
     ///
-    /// Raises `ValueError` for a negative or immeasurable time.
+    /// Raises `ValueError` for a negative or unrepresentable time.
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let by = Duration::try_from_secs_f64(seconds).ok().filter(|by| by.as_millis() < 1 << 60);
-        let by = by.ok_or_else(|| PyValueError::new_err(format!("time goes forward: {seconds}")))?;
+        let by = by.ok_or_else(|| {
+            PyValueError::new_err(format!("seconds must be finite and not negative, not {seconds}"))
+        })?;
         self.clock.advance(by);
         let mut followers = self.followers.lock().clone();
         followers.retain(|follower| follower.strong_count() > 0);
@@ -56,7 +58,7 @@ impl PyHandClock {
 }
 
 impl PyHandClock {
-    /// Has `advance` wait for this broker, too.
+    /// Makes `advance` wait for this broker, too.
     pub(super) fn follow(&self, data_plane: &Arc<DataPlane>) {
         let mut followers = self.followers.lock();
         followers.retain(|follower| follower.strong_count() > 0);
@@ -64,7 +66,7 @@ impl PyHandClock {
     }
 }
 
-/// The clock that was given, or the machine's.
+/// Returns the given clock, or the machine's.
 pub(super) fn given(clock: Option<&PyHandClock>) -> SharedClock {
     clock.map_or_else(SystemClock::shared, |given| Arc::clone(&given.clock) as SharedClock)
 }

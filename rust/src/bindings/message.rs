@@ -1,4 +1,4 @@
-//! `Message`: a message to send. Immutable, checked when it is made, free of handles.
+//! `Message`: an immutable message to send, validated on construction.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,17 +10,21 @@ use super::ext;
 use crate::client::message_fields::{self, Delivery, MessageFields};
 use crate::message::tag::java_hash;
 
-/// Bytes of a body that `repr` shows.
+/// Body bytes that `repr` shows.
 const REPR_BYTES: usize = 64;
 
-pub(super) const EMPTY_BODY: &str = "the body is empty: brokers refuse a message without one";
+/// The arguments of a message that have a default, except properties.
+const FIELDS: &[&str] =
+    &["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority", "flag"];
+
+pub(super) const EMPTY_BODY: &str = "the body is empty, and brokers refuse empty messages";
 
 /// A message to send. Immutable, comparable by value, picklable.
 ///
-/// `body` may be text, sent as UTF-8; `keys` one word, or several. Of the three ways to delay give one: `deliver_at`
-/// (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or `delay_level`. Each
-/// argument is an attribute, too. Raises `ValueError` for what no broker takes: a bad topic name, a reserved property,
-/// an empty body.
+/// `body` may be text, which is sent as UTF-8; `keys` is one word or several. At most one of the delays may be given:
+/// `deliver_at` (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or
+/// `delay_level`. Each argument is also an attribute. Raises `ValueError` for what brokers refuse: a bad topic name,
+/// a reserved property, an empty body.
 ///
 /// >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
 /// >>> message.body, message.keys, dict(message.properties)
@@ -40,12 +44,8 @@ impl Message {
 #[pymethods]
 impl Message {
     #[new]
-    #[pyo3(
-        signature = (topic, body, *, tag=None, keys=None, properties=None, sharding_key=None, deliver_at=None,
-                     deliver_after=None, delay_level=None, priority=None, flag=0),
-        text_signature = "(topic, body, *, tag=None, keys=(), properties=None, sharding_key=None, \
-                          deliver_at=None, deliver_after=None, delay_level=None, priority=None, flag=0)"
-    )]
+    #[pyo3(signature = (topic, body, *, tag=None, keys=None, properties=None, sharding_key=None, deliver_at=None,
+                        deliver_after=None, delay_level=None, priority=None, flag=0))]
     fn new(
         topic: String,
         body: &Bound<'_, PyAny>,
@@ -77,31 +77,31 @@ impl Message {
         Ok(Self { fields, body: body.unbind() })
     }
 
-    /// Where it is sent to.
+    /// The topic it is sent to.
     #[getter]
     fn topic(&self) -> &str {
         &self.fields.topic
     }
 
-    /// The bytes; text was made UTF-8.
+    /// The bytes; text is encoded as UTF-8.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         self.body.bind(py).clone()
     }
 
-    /// One word that consumers can filter by.
+    /// A word that consumers can filter by.
     #[getter]
     fn tag(&self) -> Option<&str> {
         self.fields.tag.as_deref()
     }
 
-    /// Words the message can be found by.
+    /// Words that can be queried to find the message.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.fields.keys)
     }
 
-    /// The user's own; what the library and brokers add is not here.
+    /// The user's properties, without those that the library and brokers add.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
         Ok(PyMappingProxy::new(py, self.property_dict(py)?.as_mapping()))
@@ -119,7 +119,7 @@ impl Message {
         self.fields.sharding_key.as_deref().map(|key| java_hash(key.as_bytes()))
     }
 
-    /// Seconds since the epoch.
+    /// The delivery time in seconds since the epoch.
     #[getter]
     fn deliver_at(&self) -> Option<f64> {
         match self.fields.delivery {
@@ -128,7 +128,7 @@ impl Message {
         }
     }
 
-    /// Seconds after the broker got it.
+    /// The delay in seconds from the broker's receipt.
     #[getter]
     fn deliver_after(&self) -> Option<f64> {
         match self.fields.delivery {
@@ -137,7 +137,7 @@ impl Message {
         }
     }
 
-    /// One of the delays the broker's configuration lists, from 1.
+    /// The number, from 1, of a delay in the broker's configuration.
     #[getter]
     fn delay_level(&self) -> Option<i32> {
         match self.fields.delivery {
@@ -146,25 +146,31 @@ impl Message {
         }
     }
 
-    /// A number that brokers keep with it.
+    /// A priority number stored with the message.
     #[getter]
     fn priority(&self) -> Option<i32> {
         self.fields.priority
     }
 
-    /// A number of the application's own.
+    /// A number for the application's use.
     #[getter]
     fn flag(&self) -> i32 {
         self.fields.flag
     }
 
-    /// Bytes of body and properties before compression.
+    /// Whether it has no sharding key, time or priority.
+    #[getter]
+    fn _is_plain(&self) -> bool {
+        self.fields.is_plain()
+    }
+
+    /// The size of body and properties in bytes, before compression.
     #[getter]
     fn size(&self, py: Python<'_>) -> usize {
         self.body.bind(py).as_bytes().len() + self.fields.properties_bytes()
     }
 
-    /// Whether a property of this name is RocketMQ's own, which no user may set.
+    /// Whether RocketMQ reserves this property name.
     ///
     /// >>> Message.is_reserved("TAGS"), Message.is_reserved("colour")
     /// (True, False)
@@ -173,7 +179,7 @@ impl Message {
         message_fields::is_reserved(name)
     }
 
-    /// A copy with some arguments changed.
+    /// Return a copy with some arguments changed.
     ///
     /// >>> Message("orders", b"x", tag="new").replace(tag="paid").tag
     /// 'paid'
@@ -183,11 +189,11 @@ impl Message {
         changes: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let arguments = slf.get().arguments(py)?;
+        let arguments = arguments(slf)?;
         if let Some(changes) = changes {
             let is_delivery = |name: &str| matches!(name, "deliver_at" | "deliver_after" | "delay_level");
             for (name, value) in changes.iter() {
-                // The three ways to delay exclude each other: naming one drops the others.
+                // The three delays exclude each other: setting one drops the others.
                 if is_delivery(name.cast::<PyString>()?.to_cow()?.as_ref()) && !value.is_none() {
                     for other in ["deliver_at", "deliver_after", "delay_level"] {
                         arguments.set_item(other, py.None())?;
@@ -199,7 +205,7 @@ impl Message {
         slf.get_type().call((), Some(&arguments))
     }
 
-    /// A copy with properties that no user may set, for the library.
+    /// Return a copy with reserved properties, for use by the library.
     fn _with_reserved(&self, py: Python<'_>, properties: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut fields = self.fields.clone();
         fields.properties.extend(property_pairs(properties)?);
@@ -207,8 +213,8 @@ impl Message {
         Ok(Self { fields, body: self.body.clone_ref(py) })
     }
 
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        Ok((PyTuple::empty(py), self.arguments(py)?))
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        Ok((PyTuple::empty(slf.py()), arguments(slf)?))
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> bool {
@@ -225,20 +231,18 @@ impl Message {
         hasher.finish()
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let mut text =
-            format!("Message({}, {}", repr_text(py, &self.fields.topic)?, repr_body(self.body.bind(py))?);
-        let arguments = self.arguments(py)?;
-        for name in ["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority"]
-        {
-            if let Some(value) = arguments.get_item(name)?
-                && value.is_truthy()?
-            {
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let (py, message) = (slf.py(), slf.get());
+        let (topic, body) = (repr_text(py, &message.fields.topic)?, repr_body(message.body.bind(py))?);
+        let mut text = format!("Message({topic}, {body}");
+        for name in FIELDS {
+            let value = slf.getattr(*name)?;
+            if value.is_truthy()? {
                 text.push_str(&format!(", {name}={}", value.repr()?));
             }
         }
-        if !self.fields.properties.is_empty() {
-            text.push_str(&format!(", properties={}", self.property_dict(py)?.repr()?));
+        if !message.fields.properties.is_empty() {
+            text.push_str(&format!(", properties={}", message.property_dict(py)?.repr()?));
         }
         text.push(')');
         Ok(text)
@@ -249,26 +253,20 @@ impl Message {
     fn property_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         ext::dict(py, &self.fields.properties)
     }
-
-    /// The arguments that make this message again.
-    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let arguments = PyDict::new(py);
-        arguments.set_item("topic", &self.fields.topic)?;
-        arguments.set_item("body", self.body.bind(py))?;
-        arguments.set_item("tag", &self.fields.tag)?;
-        arguments.set_item("keys", self.keys(py)?)?;
-        arguments.set_item("properties", self.property_dict(py)?)?;
-        arguments.set_item("sharding_key", &self.fields.sharding_key)?;
-        arguments.set_item("deliver_at", self.deliver_at())?;
-        arguments.set_item("deliver_after", self.deliver_after())?;
-        arguments.set_item("delay_level", self.delay_level())?;
-        arguments.set_item("priority", self.fields.priority)?;
-        arguments.set_item("flag", self.fields.flag)?;
-        Ok(arguments)
-    }
 }
 
-/// `bytes` as they are, text as UTF-8, anything else that lends its memory as a copy.
+/// Returns the constructor arguments of an equal message.
+fn arguments<'py>(message: &Bound<'py, Message>) -> PyResult<Bound<'py, PyDict>> {
+    let arguments = PyDict::new(message.py());
+    for name in ["topic", "body"].iter().chain(FIELDS) {
+        arguments.set_item(name, message.getattr(*name)?)?;
+    }
+    // A view cannot be pickled.
+    arguments.set_item("properties", message.get().property_dict(message.py())?)?;
+    Ok(arguments)
+}
+
+/// Returns `bytes` unchanged, text as UTF-8, and any other buffer as a copy.
 pub(super) fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = body.cast_exact::<PyBytes>() {
         return Ok(bytes.clone());
@@ -311,7 +309,7 @@ fn property_pairs(properties: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String
         .collect()
 }
 
-/// The error that names an argument: what it must be, and what it is.
+/// Returns an error that names the argument, its expected type and its actual type.
 pub(super) fn wrong_type(argument: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     match value.get_type().name() {
         Ok(name) => PyTypeError::new_err(format!("{argument} must be {expected}, not {name}")),
@@ -343,7 +341,7 @@ fn delivery(
     }
 }
 
-/// Seconds as a number, or an object that has a method to tell them.
+/// Converts seconds, or an object with the given method, to milliseconds.
 fn milliseconds(argument: &str, value: &Bound<'_, PyAny>, method: &str, expected: &str) -> PyResult<i64> {
     let number = if value.hasattr(method)? { value.call_method0(method)? } else { value.clone() };
     let seconds: f64 = number.extract().map_err(|_| wrong_type(argument, expected, value))?;
@@ -357,7 +355,7 @@ fn repr_text(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(PyString::new(py, text).repr()?.to_cow()?.into_owned())
 }
 
-/// The body as Python writes it, cut so that a log line stays one.
+/// Returns the body's Python repr, shortened to fit a log line.
 pub(super) fn repr_body(body: &Bound<'_, PyBytes>) -> PyResult<String> {
     let bytes = body.as_bytes();
     let Some(start) = bytes.get(..REPR_BYTES).filter(|start| start.len() < bytes.len()) else {

@@ -1,6 +1,6 @@
-//! `Metadata`: the way down for topics, groups and subscriptions.
+//! `Metadata`: publishes topics, groups and subscriptions to the data plane.
 //!
-//! Fields of topics and groups are read by name, from the records that their files and requests consist of.
+//! Fields of topics and groups are read by name, from the records used in their files and requests.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use hashbrown::HashMap;
 use pyo3::prelude::*;
 
 use super::config::{field, identity};
-use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
-use crate::dataplane::role::Role;
+use crate::dataplane::state::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
+use crate::dataplane::state::role::Role;
 use crate::message::MessageType;
 
-/// What the data plane may know: topics, groups, subscriptions and the broker's own settings.
+/// The data plane's copy of topics, groups, subscriptions and the broker's settings.
 ///
-/// Every change is published whole before the call returns; requests in flight see the old or the new value.
+/// Every change is published atomically before the call returns; requests in flight see the old or the new value.
 #[pyclass(name = "Metadata", module = "rmqpy._native", frozen)]
 pub struct PyMetadata {
     pub(super) metadata: Arc<Metadata>,
@@ -28,7 +28,7 @@ impl PyMetadata {
         Ok(Self { metadata: Arc::new(metadata) })
     }
 
-    /// A topic that exists from now on, or has other settings.
+    /// Publish a new topic, or its new settings.
     fn put_topic(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let name: String = field(entry, "topic_name")?;
         let (read_queues, write_queues) =
@@ -44,12 +44,12 @@ impl PyMetadata {
         Ok(())
     }
 
-    /// A topic that does not exist any more.
+    /// Remove a topic.
     fn remove_topic(&self, name: &str) {
         self.metadata.set_topic(name, None);
     }
 
-    /// A group that exists from now on, or has other settings.
+    /// Publish a new group, or its new settings.
     fn put_group(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let group = Group {
             is_consume_enabled: field(entry, "consume_enable")?,
@@ -59,17 +59,19 @@ impl PyMetadata {
             sys_flag: field(entry, "group_sys_flag")?,
             broker_id: field(entry, "broker_id")?,
             slow_broker_id: field(entry, "which_broker_when_consume_slowly")?,
+            is_ordered: field(entry, "consume_message_orderly")?,
         };
         self.metadata.groups.set(&field::<String>(entry, "group_name")?, Some(group));
         Ok(())
     }
 
-    /// A group that does not exist any more.
+    /// Remove a group.
     fn remove_group(&self, name: &str) {
         self.metadata.groups.set(name, None);
     }
 
-    /// What the registered members of `group` consume: (topic, expression type, expression, version).
+    /// Publish the subscriptions of the registered members of `group`: (topic, expression type, expression,
+    /// version).
     #[pyo3(signature = (group, *, is_broadcast, subscriptions))]
     fn put_subscriptions(
         &self,
@@ -87,34 +89,34 @@ impl PyMetadata {
         self.metadata.subscriptions.set(group, Some(Subscriptions { is_broadcast, by_topic }));
     }
 
-    /// A group that has no registered members any more.
+    /// Remove the subscriptions of a group without registered members.
     fn remove_subscriptions(&self, group: &str) {
         self.metadata.subscriptions.set(group, None);
     }
 
-    /// Whether pulls of this group from this topic are refused.
+    /// Set whether pulls of this group from this topic are refused.
     fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
         self.metadata.forbid(group, topic, is_forbidden);
     }
 
-    /// Say that a member of `group` holds the lock of a queue, or that none does: what such a group sends to its
-    /// retry topic goes to its dead letters.
+    /// Set whether a member of `group` holds a queue lock. Messages that such a group sends to its retry topic go to
+    /// its dead letters.
     fn put_in_order(&self, group: &str, is_in_order: bool) {
         self.metadata.in_order.set(group, is_in_order.then_some(()));
     }
 
-    /// Whether half messages are refused, and how long their producers have to decide.
+    /// Set whether half messages are refused, and how long producers have to decide.
     fn set_transactions(&self, rejects: bool, timeout_ms: i64) {
         self.metadata.set_transactions(rejects, timeout_ms);
     }
 
-    /// Whether topics whose type was set take messages of that type alone.
+    /// Set whether topics with a declared message type accept only messages of that type.
     fn set_message_type_check(&self, is_on: bool) {
         self.metadata.set_message_type_check(is_on);
     }
 
-    /// Whether the broker is a slave, whether its master answers, and whether it acts for that. A slave takes no
-    /// messages.
+    /// Set whether the broker is a slave, whether its master responds, and whether it acts for the master. A slave
+    /// accepts no messages.
     #[pyo3(signature = (is_slave, has_master, *, is_acting=false))]
     fn set_role(&self, is_slave: bool, has_master: bool, is_acting: bool) {
         self.metadata.set_role(match (is_slave, has_master) {
@@ -125,7 +127,7 @@ impl PyMetadata {
         });
     }
 
-    /// Bits of the permission of the broker itself.
+    /// Set the broker's permission bits.
     fn set_permission(&self, permission: u8) {
         self.metadata.set_permission(permission);
     }

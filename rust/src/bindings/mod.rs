@@ -1,11 +1,11 @@
-//! Bindings: the only modules that know Python, one file per exposed class. Their doc comments are
-//! what `help` shows; the stub, `_native.pyi`, has the same, and the types.
+//! Bindings: the only modules that depend on Python, one file per exposed class. `help` shows their doc comments;
+//! the stub, `_native.pyi`, repeats them with types.
 //!
-//! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
+//! *Architecture invariant*: no Rust thread attaches to the interpreter. Python calls in; a call that may block
 //! releases it first.
 
 #![allow(clippy::too_many_arguments, reason = "keywords of Python methods, not Rust interfaces")]
-#![allow(clippy::doc_lazy_continuation, reason = "docstrings of Python, with its examples")]
+#![allow(clippy::doc_lazy_continuation, reason = "Python docstrings with doctest examples")]
 
 mod access;
 mod arrow_import;
@@ -33,6 +33,7 @@ mod request;
 mod rows;
 mod send_future;
 mod sender;
+mod sending;
 mod server;
 mod server_answers;
 mod server_request;
@@ -50,7 +51,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     constants::add_to(module)?;
-    owner_process::begin_anew_in_children(module.py())?;
+    owner_process::reset_in_children(module.py())?;
     module.add_function(wrap_pyfunction!(server::attach_count, module)?)?;
     module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_error, module)?)?;
@@ -71,14 +72,34 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tls::PyClientTls>()?;
     module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
+    module.add_class::<store::ArrivalCounts>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;
+    module.add_class::<stopped_store::RecordPage>()?;
+    module.add_class::<stopped_store::InvalidRange>()?;
+    module.add_class::<stopped_store::LogComparison>()?;
+    module.add_class::<stopped_store::TopicCounts>()?;
+    module.add_class::<config::StoreSetting>()?;
+    module.add_class::<offsets::GroupStepBack>()?;
+    module.add_class::<access::AccessRefusal>()?;
     module.add_class::<replication::PyReplication>()?;
+    module.add_class::<replication::ConnectedSlave>()?;
+    module.add_class::<replication::RefusedSlave>()?;
+    module.add_class::<replication::FollowedMaster>()?;
+    module.add_class::<replication::SharedRange>()?;
     module.add_class::<metadata::PyMetadata>()?;
     module.add_class::<offsets::PyOffsets>()?;
+    module.add_class::<offsets::OrderedBatch>()?;
     module.add_class::<request::PyRequest>()?;
     module.add_class::<server::PyServer>()?;
+    module.add_class::<server_statistics::DeliveryCounts>()?;
+    module.add_class::<server_statistics::ReplyLatencies>()?;
     module.add_class::<due_messages::DueMessages>()?;
+    module.add_class::<due_messages::EscapedMessage>()?;
+    module.add_class::<due_messages::TimerStatistics>()?;
+    module.add_class::<due_messages::TopicTimers>()?;
     module.add_class::<transactions::Transactions>()?;
+    module.add_class::<transactions::DueHalf>()?;
+    module.add_class::<transactions::TopicTransactions>()?;
     module.add_class::<namespace::Namespace>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<call::Call>()?;
@@ -86,9 +107,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server_request::ServerRequest>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<received::ReceivedMessage>()?;
-    module.add_class::<sender::NotSent>()?;
+    module.add_class::<sending::NotSent>()?;
     module.add_class::<sender::Sender>()?;
     module.add_class::<send_future::SendFuture>()?;
+    module.add_class::<send_future::FailedAttempt>()?;
     module.add_class::<rows::Rows>()?;
     module.add_class::<rows::SendBatch>()?;
     module.add_class::<columns::Columns>()?;

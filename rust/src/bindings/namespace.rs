@@ -1,4 +1,4 @@
-//! `Namespace`: names of topics and groups as users write them, and as they are on the wire.
+//! `Namespace`: converts topic and group names between users and brokers.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -6,7 +6,7 @@ use pyo3::types::{PyString, PyType};
 use super::errors::raise;
 use crate::message::namespace::Namespace as Core;
 
-/// The namespace of a client: its users write `orders`, and brokers know the topic as `shop%orders`.
+/// The namespace of a client. Its users write `orders`, and brokers see the topic as `shop%orders`.
 ///
 /// Comparable by value, picklable.
 #[pyclass(frozen, eq, hash, from_py_object, module = "rmqpy._native")]
@@ -23,31 +23,33 @@ impl Namespace {
         let core = Core::new(name).ok_or_else(|| {
             raise(
                 "ConfigError",
-                &format!("namespace {name:?} has characters other than letters, digits, _, - and |, or none"),
+                &format!(
+                    "namespace {name:?} is empty or has characters other than letters, digits, _, - and |"
+                ),
             )
         })?;
         Ok(Self { core })
     }
 
-    /// What users call it.
+    /// The name of the namespace.
     #[getter]
     fn name(&self) -> &str {
         self.core.name()
     }
 
-    /// A topic or group as brokers know it. One of the system, or that is wrapped already, stays as it is.
+    /// Return a topic or group as brokers see it. System names and wrapped names are unchanged.
     fn wrap<'py>(&self, name: &Bound<'py, PyString>) -> Bound<'py, PyString> {
         let text = name.to_string_lossy();
         same_or_new(name, &text, &self.core.wrap(&text))
     }
 
-    /// A topic or group as users of this namespace write it; names of others stay as they are.
+    /// Return a topic or group as users of this namespace write it; names of other namespaces are unchanged.
     fn unwrap<'py>(&self, name: &Bound<'py, PyString>) -> Bound<'py, PyString> {
         let text = name.to_string_lossy();
         same_or_new(name, &text, &self.core.unwrap(&text))
     }
 
-    /// Whether users of this namespace see a name that brokers know: one of theirs, or of the system.
+    /// Whether users of this namespace see a broker's name: one of this namespace, or a system name.
     fn shows(&self, name: &Bound<'_, PyString>) -> bool {
         self.core.shows(&name.to_string_lossy())
     }
@@ -61,7 +63,7 @@ impl Namespace {
     }
 }
 
-/// JSON can smuggle half a surrogate pair into a name: it is U+FFFD, three times, where the name changes.
+/// JSON may contain an unpaired surrogate in a name; it becomes three U+FFFD when the name changes.
 fn same_or_new<'py>(name: &Bound<'py, PyString>, before: &str, after: &str) -> Bound<'py, PyString> {
     if before == after { name.clone() } else { PyString::new(name.py(), after) }
 }

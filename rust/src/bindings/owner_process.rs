@@ -1,4 +1,4 @@
-//! Owner process: which process made an object, and the beginning of a new one by `fork()`.
+//! Owner process: the process that made an object, and the hook in a child after `fork()`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use pyo3::types::IntoPyDict;
 use super::errors::raise;
 use crate::store::disk::forget_inherited;
 
-/// The number of this process; 0 until it is asked for. The system is asked once, and not for each message.
+/// The cached id of this process, 0 while unset: avoids a system call per message.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 fn process() -> u32 {
@@ -22,21 +22,21 @@ fn process() -> u32 {
     }
 }
 
-/// Has every process that Python forks know that it is one, and let go of its parent's stores: a child that lives on
-/// locks none of them.
-pub(super) fn begin_anew_in_children(py: Python<'_>) -> PyResult<()> {
-    let begin = wrap_pyfunction!(begin_anew, py)?;
+/// Registers a fork hook: a child resets the process id and closes its copies of the parent's stores, so that it
+/// holds no locks.
+pub(super) fn reset_in_children(py: Python<'_>) -> PyResult<()> {
+    let begin = wrap_pyfunction!(reset_child, py)?;
     let handlers = [("after_in_child", begin)].into_py_dict(py)?;
     py.import("os")?.call_method("register_at_fork", (), Some(&handlers)).map(drop)
 }
 
 #[pyfunction]
-fn begin_anew() {
+fn reset_child() {
     PROCESS.store(0, Ordering::Relaxed);
     forget_inherited();
 }
 
-/// The process that made an object. After `fork()` its threads and sockets are the parent's.
+/// The process that made an object. After `fork()` its threads and sockets belong to the parent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerProcess(u32);
 
@@ -45,7 +45,7 @@ impl OwnerProcess {
         Self(process())
     }
 
-    /// Whether this is still the process the object was made in.
+    /// Whether the object was made in this process.
     pub(super) fn is_here(self) -> bool {
         self.0 == process()
     }

@@ -1,4 +1,4 @@
-//! `ReceivedMessage`: a pulled record whose attributes are read when they are asked for.
+//! `ReceivedMessage`: a pulled record that decodes its attributes on demand.
 
 use bytes::Bytes;
 use pyo3::basic::CompareOp;
@@ -17,28 +17,28 @@ use crate::message::properties::{self, name};
 use crate::message::shown_time::shown_ms;
 use crate::message::topic::RETRY_PREFIX;
 
-/// A message as a broker returned it. Attributes are read from its bytes when they are asked for.
+/// A message as a broker returned it. Attributes are decoded on demand.
 ///
-/// Comparable by value, picklable. Made by the library. It keeps the whole reply it came in; keep a pickled copy of
-/// the few messages that are kept for long.
+/// Comparable by value, picklable. Made by the library. It keeps its whole reply in memory; to keep a few messages
+/// for long, keep pickled copies.
 #[pyclass(frozen, module = "rmqpy", name = "ReceivedMessage")]
 pub(super) struct ReceivedMessage {
-    /// The whole record; of a batch, the record its members share.
+    /// The whole record; for a batch member, the record of the batch.
     record: Bytes,
-    /// Place in that batch.
+    /// The index in that batch.
     index: Option<u32>,
     queue: Py<PyAny>,
-    /// Of the client that read it.
+    /// The namespace of the client that read it.
     namespace: Option<NamespaceCore>,
     body: PyOnceLock<Py<PyBytes>>,
     properties: PyOnceLock<Py<PyMappingProxy>>,
 }
 
-/// What `restore` takes.
+/// The arguments of `restore`.
 type Restored<'py> = (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>, Option<Namespace>);
 
 impl ReceivedMessage {
-    /// The message in `record`, or in the batch there at `index`; `namespace` is that of its reader.
+    /// Wraps the message in `record`, or at `index` of a batch; `namespace` is that of the reader.
     pub(super) fn new(
         record: Bytes,
         index: Option<u32>,
@@ -74,12 +74,12 @@ impl ReceivedMessage {
         Ok(message)
     }
 
-    /// Where it was sent to. `queue` tells where it was read: of a retried message, the group's retry topic.
+    /// The topic it was sent to. For a retried message `queue` names the retry topic it was read from.
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let row = self.row(py)?;
         let stored = row.record().topic();
-        // A message that failed was stored anew, for its group alone; to a reader it is the same message.
+        // A failed message is stored again for its group; readers see the original message.
         let is_retry = stored.starts_with(RETRY_PREFIX.as_bytes());
         let topic = row.property(name::RETRY_TOPIC).filter(|_| is_retry).unwrap_or(stored);
         let topic = String::from_utf8_lossy(topic);
@@ -89,7 +89,7 @@ impl ReceivedMessage {
         })
     }
 
-    /// Decompressed. Raises `DecodeError`, naming the message, when that fails.
+    /// The body, decompressed. Raises `DecodeError`, naming the message, when that fails.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let body = self.body.get_or_try_init(py, || {
@@ -105,14 +105,14 @@ impl ReceivedMessage {
         self.text_of(py, name::TAGS)
     }
 
-    /// Words the message can be found by.
+    /// Words that can be queried to find the message.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let joined = self.text_of(py, name::KEYS)?.unwrap_or_default();
         PyTuple::new(py, joined.split(' ').filter(|key| !key.is_empty()).collect::<Vec<_>>())
     }
 
-    /// All of them, those of the library and the broker included.
+    /// All properties, including those of the library and the broker.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
         let properties = self.properties.get_or_try_init(py, || {
@@ -125,25 +125,25 @@ impl ReceivedMessage {
         Ok(properties.bind(py).clone())
     }
 
-    /// The producer's id: the one in `SendResult`.
+    /// The producer's id, the same as in `SendResult`.
     #[getter]
     fn message_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.message_id().into_owned())
     }
 
-    /// The broker's id: names broker and place in its log.
+    /// The broker's id, which identifies the broker and the position in its log.
     #[getter]
     fn offset_message_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.offset_message_id().to_string())
     }
 
-    /// Where it was read.
+    /// The queue it was read from.
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.queue.bind(py).clone()
     }
 
-    /// Its position in that queue.
+    /// Its offset in that queue.
     #[getter]
     fn queue_offset(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.row(py)?.queue_offset())
@@ -155,25 +155,25 @@ impl ReceivedMessage {
         Ok(self.row(py)?.record().physical_offset().0)
     }
 
-    /// When the producer made it, UTC. A time that no date has is the nearest; `born_at_ms` has it as it is.
+    /// When the producer made it, UTC, limited to the range of `datetime`; `born_at_ms` has the exact value.
     #[getter]
     fn born_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().born_timestamp_ms())
     }
 
-    /// The producer's time as it was written: milliseconds since 1970, as a rule.
+    /// The producer's timestamp as written, usually in milliseconds since 1970.
     #[getter]
     fn born_at_ms(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.row(py)?.record().born_timestamp_ms())
     }
 
-    /// When the broker stored it, UTC; likewise.
+    /// When the broker stored it, UTC, limited to the range of `datetime`.
     #[getter]
     fn stored_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().store_timestamp_ms())
     }
 
-    /// The broker's time as it was written.
+    /// The broker's timestamp as written.
     #[getter]
     fn stored_at_ms(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.row(py)?.record().store_timestamp_ms())
@@ -191,14 +191,14 @@ impl ReceivedMessage {
         Ok(self.row(py)?.record().store_host().to_string())
     }
 
-    /// 1 for a message that was never retried.
+    /// The delivery attempt, from 1.
     #[getter]
     fn delivery_attempt(&self, py: Python<'_>) -> PyResult<i32> {
-        // Foreign producers write any number.
+        // Other producers may write any number.
         Ok(self.row(py)?.record().reconsume_times().max(0).saturating_add(1))
     }
 
-    /// The application's own number.
+    /// A number for the application's use.
     #[getter]
     fn flag(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.row(py)?.flag())
@@ -216,24 +216,24 @@ impl ReceivedMessage {
         self.text_of(py, name::SHARDING_KEY)
     }
 
-    /// Id of the transaction it was sent in.
+    /// The id of its transaction.
     #[getter]
     fn transaction_id(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.text_of(py, name::TRANSACTION_ID)
     }
 
-    /// The body, without another copy.
+    /// Return the body as a view, without another copy.
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.body(py)?.as_any())
     }
 
-    /// The body as text. Raises `UnicodeDecodeError`.
+    /// Return the body as text. Raises `UnicodeDecodeError`.
     #[pyo3(signature = (encoding = "utf-8"))]
     fn text<'py>(&self, py: Python<'py>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
         self.body(py)?.call_method1("decode", (encoding,))
     }
 
-    /// The body read as JSON. Raises `ValueError`.
+    /// Return the body parsed as JSON. Raises `ValueError`.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         LOADS.import(py, "json", "loads")?.call1((self.body(py)?,))

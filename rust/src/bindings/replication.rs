@@ -1,4 +1,4 @@
-//! `Replication`: a broker's side of replication, a master's or a slave's.
+//! `Replication`: a broker's side of replication, as master or slave.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -25,15 +25,71 @@ use crate::replication::stream::TICKET_BYTES;
 use crate::store::{ReplicaError, Store};
 use crate::tls::{ClientTls, ServerTls};
 
-/// Address, number of the connection, what it has, bytes it lacks, whether it is in sync, milliseconds of silence.
-type SlaveRow = (String, u64, u64, u64, bool, u64);
+/// The settings of `rmqpy.config.replication` that the native module needs, read by name.
+#[derive(FromPyObject)]
+struct ReplicationConfig {
+    heartbeat_interval_ms: u64,
+    silence_ms_max: u64,
+    transfer_bytes_max: u32,
+    gap_bytes_max: u64,
+    copies: usize,
+    copies_last_file: bool,
+    trusted_addresses: Vec<String>,
+}
 
-/// Address, whether connected, end of the own log, milliseconds of silence, why there is no connection, whether the logs do
-/// not fit together.
-type MasterRow = (Option<String>, bool, u64, Option<u64>, Option<String>, bool);
+/// A slave that is connected to a master.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct ConnectedSlave {
+    /// Its `ip:port`.
+    address: String,
+    /// The end of its log, as it last reported.
+    end: u64,
+    /// Whether it is in sync.
+    is_in_sync: bool,
+    /// Milliseconds since its last message.
+    silent_ms: u64,
+}
 
-/// Where to cut first, if anywhere; begin, end and digest of what both should have.
-type ProposalRow = (Option<u64>, u64, u64, u32);
+/// A slave that a master refused.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct RefusedSlave {
+    /// Its `ip:port`.
+    address: String,
+    /// The reason.
+    reason: String,
+    /// Whether its ticket was missing; otherwise the logs diverge.
+    lacks_ticket: bool,
+}
+
+/// A slave's view of its master.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct FollowedMaster {
+    /// Its `host:port`, if known.
+    address: Option<String>,
+    /// Whether there is a connection.
+    is_connected: bool,
+    /// The end of the slave's log.
+    end: u64,
+    /// Milliseconds since its last message.
+    silent_ms: Option<u64>,
+    /// The reason for a missing connection.
+    fault: Option<String>,
+    /// Whether the logs diverge.
+    is_diverged: bool,
+}
+
+/// The part of a slave's log that must equal its master's.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct SharedRange {
+    /// The position at which the slave cuts its log first, if it does.
+    cut: Option<u64>,
+    /// The start of the range.
+    begin: u64,
+    /// The end of the range.
+    end: u64,
+    /// The CRC-32 of the slave's bytes.
+    digest: u32,
+}
 
 enum Side {
     None,
@@ -41,7 +97,7 @@ enum Side {
     Slave(Connector),
 }
 
-/// A broker's side of replication: a master that has called `listen`, or a slave that has called `follow`.
+/// A broker's side of replication: a master after `listen`, or a slave after `follow`.
 #[pyclass(name = "Replication", module = "rmqpy._native", frozen)]
 pub struct PyReplication {
     store: Arc<Store>,
@@ -50,7 +106,7 @@ pub struct PyReplication {
     listener: ListenerOptions,
     connector: ConnectorOptions,
     admission: AdmissionRules,
-    /// Of a master's port, and of a slave's connection to it.
+    /// TLS of a master's port.
     server_tls: Option<Arc<ServerTls>>,
     client_tls: Option<Arc<ClientTls>>,
 }
@@ -58,40 +114,32 @@ pub struct PyReplication {
 #[pymethods]
 impl PyReplication {
     #[new]
-    #[pyo3(signature = (store, *, heartbeat_interval_ms, silence_ms_max, transfer_bytes_max, gap_bytes_max, copies,
-                        slaves_max, copies_last_file=false, needs_ticket=false, trusted=None, server_tls=None,
-                        client_tls=None))]
+    #[pyo3(signature = (store, config, *, slaves_max, needs_ticket=false, server_tls=None, client_tls=None))]
     fn new(
         store: &PyStore,
-        heartbeat_interval_ms: u64,
-        silence_ms_max: u64,
-        transfer_bytes_max: u32,
-        gap_bytes_max: u64,
-        copies: usize,
+        config: ReplicationConfig,
         slaves_max: usize,
-        copies_last_file: bool,
         needs_ticket: bool,
-        trusted: Option<Vec<String>>,
         server_tls: Option<&PyServerTls>,
         client_tls: Option<&PyClientTls>,
     ) -> PyResult<Self> {
-        let heartbeat_interval = Duration::from_millis(heartbeat_interval_ms);
-        let silence_max = Duration::from_millis(silence_ms_max);
-        let copy_from = if copies_last_file { CopyFrom::LastFile } else { CopyFrom::First };
+        let heartbeat_interval = Duration::from_millis(config.heartbeat_interval_ms);
+        let silence_max = Duration::from_millis(config.silence_ms_max);
+        let copy_from = if config.copies_last_file { CopyFrom::LastFile } else { CopyFrom::First };
         let trusted: Result<Vec<IpAddr>, _> =
-            trusted.unwrap_or_default().iter().map(|address| address.parse()).collect();
+            config.trusted_addresses.iter().map(|address| address.parse()).collect();
         let trusted =
-            trusted.map_err(|error| PyValueError::new_err(format!("no addresses of slaves: {error}")))?;
+            trusted.map_err(|error| PyValueError::new_err(format!("invalid slave addresses: {error}")))?;
         Ok(Self {
             store: store.opened()?,
             side: Mutex::new(Side::None),
             owner: OwnerProcess::here(),
             listener: ListenerOptions {
-                copies,
-                gap_bytes_max,
+                copies: config.copies,
+                gap_bytes_max: config.gap_bytes_max,
                 silence_max,
                 heartbeat_interval,
-                transfer_bytes_max,
+                transfer_bytes_max: config.transfer_bytes_max,
                 copy_from,
                 slaves_max,
             },
@@ -102,9 +150,9 @@ impl PyReplication {
         })
     }
 
-    /// Wait for slaves; port 0 picks a free one. Returns the bound address. The log goes on in its last epoch, or
-    /// begins `epoch`. Slaves that replies wait for are served by `server`'s thread while they keep up. Raises
-    /// `OSError`, or `StoreError` where the epochs cannot be kept.
+    /// Accept slaves; port 0 selects a free port. Returns the bound address. The log continues in its last epoch, or
+    /// begins `epoch`. `server`'s thread serves slaves that replies wait for while they keep up. Raises `OSError`, or
+    /// `StoreError` when the epochs cannot be stored.
     #[pyo3(signature = (host, port, *, broker_id=0, epoch=None, server=None))]
     fn listen(
         &self,
@@ -136,7 +184,7 @@ impl PyReplication {
         Ok((bound.ip().to_string(), bound.port()))
     }
 
-    /// Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no
+    /// Copy the log of the master named by `set_master_address`. Raises `StoreError` for a store that is not a
     /// replica.
     fn follow(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check("replication")?;
@@ -152,58 +200,54 @@ impl PyReplication {
         })
     }
 
-    /// Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one
-    /// ends.
+    /// Set a slave's master as `host:port`; `None` for none. A connection to another master ends.
     fn set_master_address(&self, address: Option<String>) {
         if let Side::Slave(connector) = &*self.side.lock() {
             connector.set_master(address);
         }
     }
 
-    /// Let in the connection of a slave that shows this ticket of 16 bytes, once and soon.
+    /// Admit one connection of a slave that presents this ticket of 16 bytes soon.
     fn expect(&self, ticket: [u8; TICKET_BYTES]) {
         if let Side::Master(listener) = &*self.side.lock() {
             listener.expect(ticket);
         }
     }
 
-    /// The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
-    /// it lacks, whether it is in sync, milliseconds since it said something.
-    fn slaves(&self) -> Vec<SlaveRow> {
+    /// Return the connected slaves of a master.
+    fn slaves(&self) -> Vec<ConnectedSlave> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let slaves = listener.slaves().into_iter();
         slaves
-            .map(|slave| {
-                let silent_ms = slave.silent_for.as_millis() as u64;
-                (
-                    slave.address.to_string(),
-                    slave.id,
-                    slave.has.0,
-                    slave.lag_bytes,
-                    slave.is_in_sync,
-                    silent_ms,
-                )
+            .map(|slave| ConnectedSlave {
+                address: slave.address.to_string(),
+                end: slave.has.0,
+                is_in_sync: slave.is_in_sync,
+                silent_ms: slave.silent_for.as_millis() as u64,
             })
             .collect()
     }
 
-    /// What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
-    /// own log, milliseconds since the master said something, why there is no connection, whether the logs do not fit
-    /// together.
-    fn master(&self) -> Option<MasterRow> {
+    /// Return a slave's view of its master; `None` on a master.
+    fn master(&self) -> Option<FollowedMaster> {
         let Side::Slave(connector) = &*self.side.lock() else { return None };
         let status = connector.status();
         let silent_ms = status.silent_for.map(|time| time.as_millis() as u64);
         let MasterStatus { address, is_connected, end, fault, is_diverged, .. } = status;
-        Some((address, is_connected, end.0, silent_ms, fault, is_diverged))
+        Some(FollowedMaster { address, is_connected, end: end.0, silent_ms, fault, is_diverged })
     }
 
-    /// Slaves that were refused: address, reason, and whether it is that they showed no ticket; otherwise their logs
-    /// do not fit that of this master.
-    fn refused(&self) -> Vec<(String, String, bool)> {
+    /// Return the refused slaves of a master.
+    fn refused(&self) -> Vec<RefusedSlave> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let refused = listener.refused().into_iter();
-        refused.map(|slave| (slave.address.to_string(), slave.reason, slave.lacks_ticket)).collect()
+        refused
+            .map(|slave| RefusedSlave {
+                address: slave.address.to_string(),
+                reason: slave.reason,
+                lacks_ticket: slave.lacks_ticket,
+            })
+            .collect()
     }
 
     /// The epochs of the log, oldest first: number and begin.
@@ -212,46 +256,47 @@ impl PyReplication {
         Ok(epochs.entries().iter().map(|entry| (entry.epoch, entry.start.0)).collect())
     }
 
-    /// Where the log begins and ends, as far as others may copy it.
+    /// Begin and end of the part of the log that may be copied.
     fn range(&self) -> (u64, u64) {
         (self.store.range().0.0, self.store.copied_to().0)
     }
 
-    /// CRC-32 of a part of the log; `None` where some of it is not there.
+    /// Return the CRC-32 of a part of the log; `None` if some of it is missing.
     fn digest(&self, py: Python<'_>, begin: u64, end: u64) -> Option<u32> {
         py.detach(|| self.store.digest(PhysicalOffset(begin), PhysicalOffset(end)))
     }
 
-    /// The question of a slave about its master's log that waits for an answer; `None`: none does.
+    /// The pending question of a slave about its master's log; `None` if there is none.
     fn wanted(&self) -> Option<u64> {
         let Side::Slave(connector) = &*self.side.lock() else { return None };
         connector.wanted()
     }
 
-    /// What a slave does beside a master whose log has these epochs, begin and end: where it cuts its own first, if
-    /// anywhere, and begin, end and digest of what the master must have, too; or why it does not follow.
+    /// Compare a slave's log with a master's, given the start and end of each of its epochs: the range the master
+    /// must share, or the reason not to follow it.
     fn propose(
         &self,
         py: Python<'_>,
         epochs: Vec<(u32, u64)>,
         begin: u64,
         end: u64,
-    ) -> PyResult<(Option<ProposalRow>, Option<String>)> {
+    ) -> PyResult<(Option<SharedRange>, Option<String>)> {
         let master =
             LogState { epochs: epochs_of(epochs)?, first: PhysicalOffset(begin), end: PhysicalOffset(end) };
         py.detach(|| {
             let Side::Slave(connector) = &*self.side.lock() else { return Ok((None, None)) };
             Ok(match connector.propose(&master)? {
                 Ok(Proposal { cut, range, digest }) => {
-                    (Some((cut.map(|at| at.0), range.0.0, range.1.0, digest)), None)
+                    let (cut, begin, end) = (cut.map(|at| at.0), range.0.0, range.1.0);
+                    (Some(SharedRange { cut, begin, end, digest }), None)
                 }
                 Err(divergence) => (None, Some(divergence.to_string())),
             })
         })
     }
 
-    /// Answer a question: follow a master of these epochs, none where they are not known, which lets in by the
-    /// ticket that it gave. Without one the question comes again once there is a connection.
+    /// Answer a question: follow a master with these epochs, `None` if unknown, which admits this `ticket`.
+    /// Without a ticket the question is asked again once there is a connection.
     #[pyo3(signature = (question, epochs, ticket=None))]
     fn accept(
         &self,
@@ -266,7 +311,7 @@ impl PyReplication {
         Ok(())
     }
 
-    /// Answer a question: do not follow; `is_diverged`: the two logs do not fit together.
+    /// Answer a question: do not follow. `is_diverged` means that the logs diverge.
     #[pyo3(signature = (question, reason, *, is_diverged=false))]
     fn refuse(&self, question: u64, reason: String, is_diverged: bool) {
         if let Side::Slave(connector) = &*self.side.lock() {
@@ -274,7 +319,7 @@ impl PyReplication {
         }
     }
 
-    /// What happened since the last call and belongs into a log, oldest first: whether it warns, and the text.
+    /// Take the log lines since the last call, oldest first: whether it is a warning, and the text.
     fn events(&self) -> Vec<(bool, String)> {
         match &*self.side.lock() {
             Side::None => Vec::new(),
@@ -283,7 +328,7 @@ impl PyReplication {
         }
     }
 
-    /// End all connections. Idempotent.
+    /// Close all connections. Idempotent.
     fn stop(&self, py: Python<'_>) {
         if self.owner.is_here() {
             py.detach(|| match &*self.side.lock() {
@@ -298,8 +343,7 @@ impl PyReplication {
 fn epochs_of(entries: Vec<(u32, u64)>) -> PyResult<Epochs> {
     let entries =
         entries.into_iter().map(|(epoch, start)| EpochStart { epoch, start: PhysicalOffset(start) });
-    Epochs::from_entries(entries)
-        .map_err(|error| PyValueError::new_err(format!("no epochs of a log: {error}")))
+    Epochs::from_entries(entries).map_err(|error| PyValueError::new_err(format!("invalid epochs: {error}")))
 }
 
 impl From<ReplicaError> for PyErr {

@@ -1,4 +1,4 @@
-//! Replies to requests: stored at a broker, and made a record where their requester gets them.
+//! Replies: stores replies to requests, and builds the records their requesters receive.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,13 +6,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::errors::raise;
+use super::offsets::refusal;
 use super::server::PyServer;
 use crate::message::record::{RecordFields, Stamp};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::requests::send::SendHeader;
 
-/// Store a reply whose requester has been sent it, as a message of its topic: response code 0, message id and offset in
-/// its queue; or the code of the refusal, its reason and 0. May wait for the disk.
+/// Store a reply that its requester has received, as a message of its topic. Returns its message id and queue offset.
+/// May wait for the disk. Raises `BrokerError` if the message is refused.
 #[pyfunction]
 #[pyo3(signature = (server, *, topic, queue_id, sys_flag, born_ms, born_host, flag, properties, reconsume_times, body))]
 pub(super) fn store_reply(
@@ -27,7 +28,7 @@ pub(super) fn store_reply(
     properties: &str,
     reconsume_times: i32,
     body: &[u8],
-) -> PyResult<(i32, String, u64)> {
+) -> PyResult<(String, u64)> {
     let fields = SendHeader {
         topic,
         queue_id,
@@ -40,16 +41,13 @@ pub(super) fn store_reply(
     };
     let host = host(born_host);
     let Some(broker) = &server.data_plane.broker else {
-        return Err(raise("StoreError", "the server has no store"));
+        return Err(raise("StoreError", "the server does not have a store"));
     };
-    Ok(match py.detach(|| broker.store_reply(&fields, body, host)) {
-        Ok((id, offset)) => (0, id, offset.0),
-        Err(refusal) => (refusal.code, refusal.remark.into_owned(), 0),
-    })
+    let stored = py.detach(|| broker.store_reply(&fields, body, host));
+    stored.map(|(id, offset)| (id, offset.0)).map_err(|error_reply| refusal(&error_reply))
 }
 
-/// The bytes of a record, for a message that came as a request of a broker. Raises `DecodeError` for fields that make
-/// none.
+/// Build the record of a message that a broker sent in a request. Raises `DecodeError` for invalid fields.
 #[pyfunction]
 #[pyo3(signature = (*, topic, queue_id, flag, sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times,
                     properties, body))]
@@ -89,8 +87,7 @@ pub(super) fn encode_record<'py>(
     })
 }
 
-/// `ip:port` as any broker writes it: Java puts no brackets around an IPv6 address. One that cannot be read is no
-/// reason to lose a message.
+/// Parses `ip:port`; Java writes IPv6 addresses without brackets. An unparsable address must not lose the message.
 fn host(text: &str) -> SocketAddr {
     let parsed = || {
         let (ip, port) = text.trim_start_matches('/').rsplit_once(':')?;

@@ -1,13 +1,13 @@
-//! `Request`: one cold request, or one event, as Python sees it.
+//! `Request`: one request or event forwarded to Python.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::dataplane::rejection::Missing;
-use crate::dataplane::upcall::{Cause, Upcall};
+use crate::dataplane::state::rejection::Missing;
+use crate::dataplane::waiting::upcall::{Cause, Upcall};
 use crate::remoting::codes::language;
 
-/// One cold request, or one event, that went up to Python.
+/// One cold request, or one event, forwarded to Python.
 #[pyclass(name = "Request", module = "rmqpy._native", frozen)]
 pub struct PyRequest {
     upcall: Upcall,
@@ -21,9 +21,9 @@ impl PyRequest {
 
 #[pymethods]
 impl PyRequest {
-    /// `answer`: what a client says to `Server.ask`. `closed`: the connection is gone. `create_topic`,
-    /// `create_group`: the first send to a topic, or pull of a group, that does not exist; such requests are parked
-    /// until `Server.release` for `name`, for 3 s at most.
+    /// `request`, or an event. `answer`: a client's response to `Server.ask`. `closed`: the connection ended.
+    /// `create_topic`, `create_group`: the first send to an unknown topic, or pull of an unknown group; such requests
+    /// are parked for at most 3 s, until `Server.release` is called for `name`.
     #[getter]
     fn kind(&self) -> &'static str {
         match self.upcall.cause {
@@ -35,25 +35,32 @@ impl PyRequest {
         }
     }
 
-    /// Names this request in `Server.answer`; of an answer, what `Server.ask` returned; 0 for events.
+    /// Identifies this request in `Server.answer`. For an answer, the value that `Server.ask` returned; 0 for
+    /// events.
     #[getter]
     fn token(&self) -> u64 {
         self.upcall.token
     }
 
-    /// Number of the connection it came on.
+    /// The number of the connection it arrived on.
     #[getter]
     fn connection(&self) -> u64 {
         self.upcall.connection
     }
 
-    /// `ip:port` of the other side.
+    /// `ip:port` of the peer.
     #[getter]
     fn peer(&self) -> String {
         self.upcall.peer.to_string()
     }
 
-    /// Whether it came on the port for those that must not wait.
+    /// The local `ip:port`.
+    #[getter]
+    fn local(&self) -> String {
+        self.upcall.local.to_string()
+    }
+
+    /// Whether it arrived on the VIP port.
     #[getter]
     fn is_vip(&self) -> bool {
         self.upcall.is_vip
@@ -65,7 +72,7 @@ impl PyRequest {
         self.upcall.code
     }
 
-    /// Ordinal of the sender's release.
+    /// The ordinal of the sender's release.
     #[getter]
     fn version(&self) -> i32 {
         self.upcall.version
@@ -77,19 +84,19 @@ impl PyRequest {
         language::name(self.upcall.language)
     }
 
-    /// One-way: do not answer.
+    /// Whether it is one-way and must not be answered.
     #[getter]
     fn is_oneway(&self) -> bool {
         self.upcall.is_oneway
     }
 
-    /// Who sent it, where access control is on and it says so.
+    /// The authenticated user, if access control is on and the request names one.
     #[getter]
     fn user(&self) -> Option<&str> {
         self.upcall.user.as_deref()
     }
 
-    /// Whether what it needs must be asked for, with `Server.authorize`.
+    /// Whether `Server.authorize` must check its requirements.
     #[getter]
     fn is_guarded(&self) -> bool {
         self.upcall.is_guarded
@@ -105,19 +112,19 @@ impl PyRequest {
         Ok(ext)
     }
 
-    /// The body, empty without one, and where it has more than `Server.declare_requests` said.
+    /// The body; empty if absent, or if larger than `Server.declare_requests` allows.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.upcall.body)
     }
 
-    /// Bytes of the body as it came.
+    /// The size of the body as received, in bytes.
     #[getter]
     fn body_bytes(&self) -> usize {
         self.upcall.body_bytes
     }
 
-    /// What is to be created; empty for requests. `code` and `ext` are those of the first parked request.
+    /// The topic or group to create; empty for requests. `code` and `ext` are those of the first parked request.
     #[getter]
     fn name(&self) -> &str {
         match &self.upcall.cause {
@@ -126,7 +133,7 @@ impl PyRequest {
         }
     }
 
-    /// Of an answer; empty for everything else.
+    /// The remark of an answer; otherwise empty.
     #[getter]
     fn remark(&self) -> &str {
         match &self.upcall.cause {

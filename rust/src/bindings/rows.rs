@@ -1,4 +1,4 @@
-//! `Rows` and `SendBatch`: an Arrow batch on its way out, row by row, without a Python object for any of them.
+//! `Rows` and `SendBatch`: an Arrow batch to send row by row, without Python objects for rows.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use crate::client::row_columns::RowsError;
 use crate::client::rows as core;
 use crate::client::rows::{Identity, Limits, Placement, QueueChoice};
 
-/// An Arrow batch, or table, as messages to send, one for each row.
+/// An Arrow batch or table as messages to send, one per row.
 ///
-/// Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (a text
-/// that separates them by spaces, or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string),
-/// `properties` (map of strings), `queueId`, `delayLevel`, `flag` (int), `deliverTimestamp` (bigint,
-/// milliseconds). Others are not looked at.
+/// Columns: `body` (binary) and `topic`, unless it is given; optionally `tags`, `keys` (a text separated by spaces,
+/// or a list), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties` (map of strings), `queueId`,
+/// `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Other columns are ignored.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {
     parts: Vec<core::Rows>,
@@ -43,10 +42,10 @@ impl Rows {
             first += batch.num_rows() as u64;
             parts.push(core::Rows::new(&batch, topic.clone(), identity, extra.clone()).map_err(refused)?);
         }
-        Ok(Self { parts, alone_from_bytes: compress_above })
+        Ok(Self { parts, alone_from_bytes: compress_above.map(|above| above + 1) })
     }
 
-    /// Every topic that rows go to, sorted.
+    /// The topics of the rows, sorted.
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let found = py.detach(|| {
             let mut found = Vec::new();
@@ -60,8 +59,8 @@ impl Rows {
         found.map_err(refused)
     }
 
-    /// The rows of one topic, put together. A row with a `queueId` goes there, one with a `shardingKey` to the
-    /// queue its hash points at among `queues`; the others anywhere, by the hash of their keys, or nowhere.
+    /// Batch the rows of one topic. A row with a `queueId` goes to that queue; one with a `shardingKey` goes to the
+    /// queue its hash selects among `queues`; others go to a queue by the hash of their keys, or to any.
     #[pyo3(signature = (topic, *, queues, placement = "turn", messages_max = 64, bytes_max = 1 << 20))]
     fn send_batches(
         &self,
@@ -96,9 +95,9 @@ impl Rows {
 }
 
 impl Rows {
-    /// The rows a send batch was made of.
+    /// Returns the rows of a send batch.
     pub(super) fn part(&self, batch: &SendBatch) -> PyResult<&core::Rows> {
-        self.parts.get(batch.part).ok_or_else(|| PyValueError::new_err("a send batch of other rows"))
+        self.parts.get(batch.part).ok_or_else(|| PyValueError::new_err("the batch belongs to other rows"))
     }
 }
 
@@ -111,13 +110,30 @@ pub(super) struct SendBatch {
 
 #[pymethods]
 impl SendBatch {
-    /// Where: a place among the topic's queues, or a broker and a queue id, of which `None` leaves the choice.
+    /// The target as an index into the topic's queues, if it has one.
     #[getter]
-    fn place(&self) -> (Option<usize>, Option<String>, Option<i32>) {
+    fn queue_index(&self) -> Option<usize> {
         match &self.batch.place {
-            QueueChoice::Any => (None, None, None),
-            QueueChoice::Index(index) => (Some(*index), None, None),
-            QueueChoice::Queue(broker, queue_id) => (None, broker.clone(), Some(*queue_id)),
+            QueueChoice::Index(index) => Some(*index),
+            _ => None,
+        }
+    }
+
+    /// The broker of the target, if named.
+    #[getter]
+    fn broker(&self) -> Option<&str> {
+        match &self.batch.place {
+            QueueChoice::Queue(broker, _) => broker.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The queue id of the target, if named.
+    #[getter]
+    fn queue_id(&self) -> Option<i32> {
+        match &self.batch.place {
+            QueueChoice::Queue(_, queue_id) => Some(*queue_id),
+            _ => None,
         }
     }
 
@@ -126,7 +142,7 @@ impl SendBatch {
     }
 }
 
-/// A row that cannot be sent, as the `ValueError` a message of the same content raises.
+/// Returns the `ValueError` that a `Message` of the same content raises.
 pub(super) fn refused(error: RowsError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `SendFuture`: a message on its way, or its outcome.
+//! `SendFuture`: a send in flight, then its outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,21 +16,52 @@ use super::waiting::wait;
 use crate::client::pending_send::{PendingSend, Phase};
 use crate::client::receipt::{Attempt, Receipt, SendFailure};
 
-/// A message on its way. Done when a broker has it, or when no further attempt will be made.
+/// A send in flight. Done when a broker has stored it, or when no further attempt will be made.
 ///
-/// `await` gives what `result` does, in any event loop; cancelling that ends the wait, not the send. Made by
-/// `Producer.submit`, any thread may use it.
+/// `await` returns the same as `result`, in any event loop; cancelling it ends the wait, not the send. Made by
+/// `Producer.submit`; any thread may use it.
 #[pyclass(frozen, module = "rmqpy", name = "SendFuture")]
 pub(super) struct SendFuture {
     pub(super) send: Arc<PendingSend>,
     /// The process that made it.
     pub(super) owner: OwnerProcess,
-    /// Called with it and a callback that is to know of its end; without it nobody may ask for that.
+    /// Called with the future and a callback to register; `None` if the producer does not support callbacks.
     pub(super) add_callback: Option<Py<PyAny>>,
 }
 
-/// Broker, queue id, address, kind of failure, response code, text, seconds.
-pub(super) type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
+/// A failed attempt of a send.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct FailedAttempt {
+    /// The name of the broker.
+    broker: String,
+    /// The id of the queue.
+    queue_id: i32,
+    /// The broker's `host:port`.
+    address: String,
+    /// As in `Call.failure`, or `broker` (it refused, see the code), or `malformed`.
+    kind: &'static str,
+    /// The broker's response code.
+    code: Option<i32>,
+    /// The error as text.
+    text: String,
+    /// The duration in seconds.
+    seconds: f64,
+}
+
+impl From<&Attempt> for FailedAttempt {
+    fn from(Attempt { target, failure, elapsed }: &Attempt) -> Self {
+        let (kind, code, text) = match failure {
+            SendFailure::Broker { code, remark } => ("broker", Some(*code), remark.clone()),
+            SendFailure::NotSafe(receipt) => {
+                ("broker", Some(receipt.code), "stored, but less safely than requested".into())
+            }
+            SendFailure::Call(error) => (failure_kind(error), None, error.to_string()),
+            SendFailure::Malformed(text) => ("malformed", None, text.clone()),
+        };
+        let (broker, address) = (target.broker.to_string(), target.address.to_string());
+        Self { broker, queue_id: target.queue_id, address, kind, code, text, seconds: elapsed.as_secs_f64() }
+    }
+}
 
 impl SendFuture {
     fn wait_over(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
@@ -41,10 +72,10 @@ impl SendFuture {
         if wait(py, timeout, |slice| self.send.wait_over(slice))? {
             return Ok(());
         }
-        Err(raise("RequestTimeout", "the send is still under way; wait again, or give it more send_timeout"))
+        Err(raise("RequestTimeout", "the send is still in flight; wait again, or raise send_timeout"))
     }
 
-    /// The results of what was stored, to be made; of a send that is over.
+    /// Returns the results of a finished send, to be converted to Python.
     fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Results<'py>> {
         let (py, send) = (slf.py(), &slf.get().send);
         let receipt = send.with_phase(|phase| match phase {
@@ -63,10 +94,9 @@ impl SendFuture {
     }
 }
 
-/// What the results of one send have in common. They are made here, where it takes a third of the time that it takes
-/// in Python.
+/// The common parts of one send's results. Built here in a third of the time it takes in Python.
 struct Results<'py> {
-    /// `tuple.__new__`: it asks for no names, only for the values in their order.
+    /// `tuple.__new__`, which takes the values in order, without names.
     new: &'py Bound<'py, PyAny>,
     kind: &'py Bound<'py, PyAny>,
     queue: Bound<'py, PyAny>,
@@ -113,21 +143,21 @@ impl SendFuture {
         self.send.is_over()
     }
 
-    /// Where the message was stored.
+    /// Return where the message was stored.
     ///
-    /// Waits `timeout` seconds at most. Raises `SendError` with every attempt, `RequestTimeout` when it is still
-    /// under way then.
+    /// Waits at most `timeout` seconds. Raises `SendError` with every attempt, or `RequestTimeout` while the send is
+    /// still in flight.
     #[pyo3(signature = (timeout = None))]
     fn result<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().wait_over(slf.py(), timeout)?;
         let (results, mut ids) = (Self::outcome(slf)?, slf.get().send.encoded.unique_ids());
         match (ids.next(), ids.next()) {
             (Some(id), None) => results.make(id, &results.receipt.offset_message_id, 0),
-            _ => Err(raise("ConfigError", "this is the send of a batch: ask for its `results`")),
+            _ => Err(raise("ConfigError", "this send is a batch: call `results`")),
         }
     }
 
-    /// Where the messages of a batch were stored, one result for each, in order. Raises as `result` does.
+    /// Return where the messages of a batch were stored, one result each, in order. Raises as `result` does.
     #[pyo3(signature = (timeout = None))]
     fn results<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
@@ -139,7 +169,7 @@ impl SendFuture {
             .collect()
     }
 
-    /// Why it was not sent, or `None` when it was. Waits as `result` does.
+    /// Return the error of a failed send, or `None`. Waits as `result` does.
     #[pyo3(signature = (timeout = None))]
     fn exception<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
@@ -153,22 +183,23 @@ impl SendFuture {
 
     /// Call `callback` with this future once the send has ended.
     ///
-    /// It is called by the thread that makes all callbacks of the producer, one after the other, or at once where the
-    /// send has ended already. What it raises is logged.
+    /// The producer's callback thread calls it, one callback after the other; if the send has already ended, it is
+    /// called immediately. Its exceptions are logged.
     fn add_done_callback(slf: &Bound<'_, Self>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         if !callback.is_callable() {
             return Err(wrong_type("callback", "callable", callback));
         }
         let Some(add_callback) = &slf.get().add_callback else {
-            return Err(PyRuntimeError::new_err("the producer of this send has its end announced elsewhere"));
+            return Err(PyRuntimeError::new_err("the producer of this send does not support callbacks"));
         };
         add_callback.call1(slf.py(), (slf, callback))?;
         Ok(())
     }
 
-    /// A `concurrent.futures.Future` that ends as this does, for `concurrent.futures.wait` and its like.
+    /// Return a `concurrent.futures.Future` with the same outcome, for `concurrent.futures.wait` and similar
+    /// functions.
     ///
-    /// It cannot be cancelled: the message is on its way.
+    /// It cannot be cancelled: the message is already in flight.
     fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static AS_FUTURE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         AS_FUTURE.import(slf.py(), "rmqpy.client.done_callbacks", "as_future")?.call1((slf,))
@@ -180,13 +211,13 @@ impl SendFuture {
         awaited.call_method0("__await__")
     }
 
-    /// Topic of the message.
+    /// The topic of the message.
     #[getter]
     fn topic(&self) -> &str {
         &self.send.encoded.topic
     }
 
-    /// The ids its messages travel under; known before they are sent.
+    /// The ids of its messages; known before they are sent.
     #[getter]
     fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.send.encoded.unique_ids().collect::<Vec<_>>())
@@ -225,6 +256,11 @@ impl SendFuture {
         self.send.encoded.is_batch()
     }
 
+    #[getter(_is_half)]
+    fn is_half(&self) -> bool {
+        self.send.encoded.is_half()
+    }
+
     #[getter(_is_pinned)]
     fn is_pinned(&self) -> bool {
         self.send.is_pinned()
@@ -246,31 +282,17 @@ impl SendFuture {
     }
 
     #[getter(_attempts)]
-    fn attempts(&self) -> Vec<AttemptFacts> {
-        self.send.attempts().iter().map(facts).collect()
+    fn attempts(&self) -> Vec<FailedAttempt> {
+        self.send.attempts().iter().map(FailedAttempt::from).collect()
     }
 
     fn __repr__(&self) -> String {
         let state = match self.send.phase() {
-            Phase::InFlight => "on its way",
+            Phase::InFlight => "in flight",
             Phase::Failed => "between two attempts",
             Phase::Stored(_) => "stored",
             Phase::GivenUp => "failed",
         };
         format!("<SendFuture to {}: {state}>", self.send.encoded.topic)
     }
-}
-
-pub(super) fn facts(attempt: &Attempt) -> AttemptFacts {
-    let Attempt { target, failure, elapsed } = attempt;
-    let (kind, code, text) = match failure {
-        SendFailure::Broker { code, remark } => ("broker", Some(*code), remark.clone()),
-        SendFailure::NotSafe(receipt) => {
-            ("broker", Some(receipt.code), "stored, not as safely as asked".into())
-        }
-        SendFailure::Call(error) => (failure_kind(error), None, error.to_string()),
-        SendFailure::Malformed(text) => ("malformed", None, text.clone()),
-    };
-    let (broker, address) = (target.broker.to_string(), target.address.to_string());
-    (broker, target.queue_id, address, kind, code, text, elapsed.as_secs_f64())
 }

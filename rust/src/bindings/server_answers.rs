@@ -1,14 +1,14 @@
-//! Answers that Python gives to what came up, and requests it sends to clients, as frames.
+//! Answers: frames for Python's replies to forwarded requests, and for its requests to clients.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::PyDict;
 
-use crate::dataplane::data_plane::DataPlane;
-use crate::dataplane::event::{Event, KnownHeartbeat};
-use crate::dataplane::rejection::{ErrorReply, overload};
-use crate::dataplane::upcall::ReplyTo;
+use crate::dataplane::service::data_plane::DataPlane;
+use crate::dataplane::state::rejection::{ErrorReply, overload};
+use crate::dataplane::waiting::event::{Event, KnownHeartbeat};
+use crate::dataplane::waiting::upcall::ReplyTo;
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
@@ -16,7 +16,7 @@ use crate::remoting::header::HeaderWriter;
 /// token, response code, remark, header fields, body
 pub(super) type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
 
-/// Sends one; nothing where its connection is gone.
+/// Sends one reply; no-op if its connection is gone.
 pub(super) fn settle(data_plane: &DataPlane, (token, code, remark, ext, body): Answer<'_>) {
     let Some(ReplyTo { mut owed, context, heartbeat }) = data_plane.upcalls.reply_to(token) else {
         return;
@@ -42,13 +42,13 @@ pub(super) fn settle(data_plane: &DataPlane, (token, code, remark, ext, body): A
     });
 }
 
-/// Whether an accepted heartbeat is said to have changed what its client consumes.
+/// Whether an accepted heartbeat changed what its client consumes.
 fn is_sub_change(ext: &Bound<'_, PyDict>) -> bool {
     let change = ext.get_item("IS_SUB_CHANGE").ok().flatten();
     change.is_none_or(|change| change.eq("true").unwrap_or(true))
 }
 
-/// A frame with these header fields. `ValueError` for a field that is no text, or a frame that is too large.
+/// Builds a frame with these header fields. `ValueError` for a field that is not text, or an oversized frame.
 pub(super) fn frame(
     encoding: Encoding,
     code: i32,

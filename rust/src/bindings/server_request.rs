@@ -1,4 +1,4 @@
-//! `ServerRequest`: a request that a server sent unasked, or the end of its connection.
+//! `ServerRequest`: a request from a server, or the end of its connection.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::errors::raise;
 use super::ext;
 use crate::client::server_request::{Response, ServerRequest as Core};
 
-/// A request that a server sent unasked, or the end of its connection.
+/// A request from a server, or the end of its connection.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct ServerRequest(pub(super) Arc<Core>);
 
 #[pymethods]
 impl ServerRequest {
-    /// The server, as it was called.
+    /// The address of the server, as connected to.
     #[getter]
     fn address(&self) -> &str {
         &self.0.address
@@ -33,15 +33,15 @@ impl ServerRequest {
         ext::dict(py, &self.0.ext)
     }
 
-    /// The body, empty without one.
+    /// The body; empty if absent.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.body)
     }
 
-    /// Answer a server that waits for it; does nothing for a one-way request, or one that was answered before.
+    /// Send the response; no-op for a one-way or already answered request.
     ///
-    /// Raises `ConnectError` when the connection has ended or the answer does not fit a frame.
+    /// Raises `ConnectError` when the connection has ended or the response does not fit a frame.
     #[pyo3(signature = (code = 0, remark = None, ext = None, body = None))]
     fn answer(
         &self,

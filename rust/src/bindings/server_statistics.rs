@@ -1,18 +1,80 @@
-//! Counts of a server by the names under which Python reads them: those of its data plane, and of its connections.
+//! Server statistics: counters of the data plane and its connections, by their Python names, and rows of counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::dataplane::data_plane::DataPlane;
+use pyo3::prelude::*;
+
+use crate::dataplane::service::data_plane::DataPlane;
+use crate::dataplane::state::deliveries::Delivered;
+use crate::dataplane::state::latency::Histogram;
+use crate::dataplane::state::request::RequestKind;
 use crate::remoting::ServerStatistics;
 
-/// Without `server`, which has stopped, those of its connections are not there.
+/// Counts of the deliveries from one queue to one group.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct DeliveryCounts {
+    /// The group.
+    group: String,
+    /// The topic.
+    topic: String,
+    /// The id of the queue.
+    queue_id: u32,
+    /// Pulls that were answered with messages.
+    pulls: u64,
+    /// The number of messages.
+    messages: u64,
+    /// The size of the messages in bytes.
+    bytes: u64,
+    /// Messages that the group sent back.
+    returned: u64,
+    /// Checkpoints of popped messages.
+    checkpoints: u64,
+    /// Acknowledged messages.
+    acks: u64,
+}
+
+/// The latencies of the replies to one kind of request.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct ReplyLatencies {
+    /// The request code.
+    code: i32,
+    /// The response code.
+    answer: i32,
+    /// Whether the requests waited for a message.
+    is_long_polling: bool,
+    /// Replies in the buckets of `LATENCY_BOUNDS_US`, and one for longer times.
+    counts: Vec<u64>,
+    /// Total microseconds.
+    sum_us: u64,
+    /// The maximum in microseconds.
+    max_us: u64,
+}
+
+impl From<Delivered> for DeliveryCounts {
+    fn from(one: Delivered) -> Self {
+        let Delivered { queue_id, pulls, messages, bytes, returned, checkpoints, acks, .. } = one;
+        let (group, topic) = (one.group.to_string(), one.topic.to_string());
+        Self { group, topic, queue_id, pulls, messages, bytes, returned, checkpoints, acks }
+    }
+}
+
+impl From<(RequestKind, Arc<Histogram>)> for ReplyLatencies {
+    fn from((kind, histogram): (RequestKind, Arc<Histogram>)) -> Self {
+        let RequestKind { code, answer, is_long_polling } = kind;
+        let (counts, sum_us, max_us) = histogram.read();
+        Self { code, answer, is_long_polling, counts, sum_us, max_us }
+    }
+}
+
+/// After the server has stopped, `server` is `None` and the connection counters are omitted.
 pub(super) fn counts(
     data_plane: &DataPlane,
     server: Option<ServerStatistics>,
 ) -> BTreeMap<&'static str, u64> {
     let counters = &data_plane.counters;
-    let parked = data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count());
+    let parked = data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count() + broker.pops.parked());
     let transactions = data_plane.transaction_counts();
     let refusals = &data_plane.guard.counts;
     let mut statistics = BTreeMap::from([

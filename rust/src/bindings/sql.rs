@@ -1,18 +1,18 @@
-//! SQL92 expressions, checked for whoever subscribes with one, and tried on properties.
+//! SQL92 expressions: validation for subscribers, and evaluation on properties.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::message::sql::SqlFilter;
 
-/// What is wrong with a SQL92 expression, None where it can be used; without `strict`, text behind it is ignored.
+/// Return the error in a SQL92 expression, or None if it is valid. Without `strict`, trailing text is ignored.
 #[pyfunction]
 #[pyo3(signature = (expression, *, strict=true))]
 pub(super) fn sql_error(py: Python<'_>, expression: &str, strict: bool) -> Option<String> {
     py.detach(|| SqlFilter::parse(expression, strict).err().map(|error| error.to_string()))
 }
 
-/// Whether a message with these properties matches an expression; one that cannot be used matches none.
+/// Whether a message with these properties matches an expression. An invalid expression matches nothing.
 #[pyfunction]
 #[pyo3(signature = (expression, properties, *, strict=true))]
 pub(super) fn sql_matches(expression: &str, properties: &Bound<'_, PyDict>, strict: bool) -> PyResult<bool> {

@@ -1,4 +1,4 @@
-//! `StoppedStore`: a store directory that no broker has open, to be inspected.
+//! `StoppedStore`: inspects a store directory that no broker has open.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,29 +20,86 @@ use crate::store::disk::OsDisk;
 use crate::store::inspect::{Finding, Found, Report, Severity, Shape, StoppedStore, TopicStats};
 use crate::store::{Options, StorePaths};
 
-/// A store directory, Apache's or ours, that no broker has open and none can open until `release`.
+/// A store directory, Apache's or rmqpy's, locked against brokers until `release`.
 ///
-/// Positions are bytes of the log, times milliseconds since the epoch. Everything releases the interpreter. Raises
-/// `StoreError` when a broker has the store open, and where there is none.
+/// Positions are bytes of the log, times milliseconds since the epoch. Every method releases the interpreter. Raises
+/// `StoreError` when a broker has the store open, or the directory has no store.
 #[pyclass(name = "StoppedStore", module = "rmqpy._native", frozen)]
 pub struct PyStoppedStore {
     options: Options,
     store: Mutex<Option<Arc<StoppedStore>>>,
 }
 
-/// What a page of records is.
-type Page<'py> = (Vec<Py<ReceivedMessage>>, Option<u64>, Vec<(u64, u64, String)>);
-/// Begin and end of either log, end of what both have, and where that differs.
-type Compared = ((u64, u64), (u64, u64), u64, Option<u64>);
-/// Queues, messages, bytes, body bytes, oldest and newest store time.
-type Stats = (usize, u64, u64, u64, i64, i64);
+/// A page of records of a log.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct RecordPage {
+    /// The records, as messages.
+    messages: Vec<Py<ReceivedMessage>>,
+    /// The position to continue at; None at the end.
+    next: Option<u64>,
+    /// The invalid ranges between the records.
+    invalid: Vec<Py<InvalidRange>>,
+}
+
+/// A range of a log without a valid record.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct InvalidRange {
+    /// The start of the range.
+    begin: u64,
+    /// The end of the range.
+    end: u64,
+    /// The reason.
+    reason: String,
+}
+
+/// The result of comparing two logs.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct LogComparison {
+    /// The start of the log.
+    begin: u64,
+    /// The end of the log.
+    end: u64,
+    /// The start of the other log.
+    other_begin: u64,
+    /// The end of the other log.
+    other_end: u64,
+    /// The end of the common part.
+    common_end: u64,
+    /// The first position in the common part with different bytes.
+    difference: Option<u64>,
+}
+
+/// Counts of the records of one topic.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct TopicCounts {
+    /// The number of queues.
+    queues: usize,
+    /// The number of records.
+    records: u64,
+    /// The size of the records in bytes.
+    bytes: u64,
+    /// The size of the bodies in bytes.
+    body_bytes: u64,
+    /// The oldest store time.
+    oldest_ms: i64,
+    /// The newest store time.
+    newest_ms: i64,
+}
+
+impl From<TopicStats> for TopicCounts {
+    fn from(stats: TopicStats) -> Self {
+        let (oldest_ms, newest_ms) = stats.stored_ms;
+        let TopicStats { records, bytes, body_bytes, .. } = stats;
+        Self { queues: stats.queues.len(), records, bytes, body_bytes, oldest_ms, newest_ms }
+    }
+}
 
 impl PyStoppedStore {
     fn held(&self) -> PyResult<Arc<StoppedStore>> {
-        self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store has been released"))
+        self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store was released"))
     }
 
-    /// Size of the index files.
+    /// The size of the index files.
     fn shape(&self) -> Shape {
         Shape { slots: self.options.index_slots as usize, entries: self.options.index_entries as usize }
     }
@@ -54,7 +111,7 @@ impl PyStoppedStore {
     #[pyo3(signature = (config, *, exclusive=false))]
     fn new(config: &Bound<'_, PyAny>, exclusive: bool) -> PyResult<Self> {
         let (mut options, disk) = (store_options(config)?, OsDisk::shared());
-        // Where nothing else is said, where the last broker had them.
+        // By default, the paths of the last broker.
         let recorded = StorePaths::recorded(&options.paths.root, &disk)?;
         options.paths = store_paths(config, recorded)?;
         let held = match exclusive {
@@ -64,7 +121,7 @@ impl PyStoppedStore {
         Ok(Self { options, store: Mutex::new(Some(Arc::new(held?))) })
     }
 
-    /// Bytes of the log that another thread has gone through, and bytes in all.
+    /// The bytes of the log that another thread has processed, and the total.
     fn progress(&self) -> PyResult<(u64, u64)> {
         Ok(self.held()?.progress().now())
     }
@@ -75,14 +132,14 @@ impl PyStoppedStore {
         self.options.paths.index.clone()
     }
 
-    /// Let brokers open the store. Idempotent; nothing else can be done afterwards.
+    /// Release the store for brokers. Idempotent; the object cannot be used afterwards.
     fn release(&self) {
         drop(self.store.lock().take());
     }
 
-    /// Compare everything with the log; nothing is written.
+    /// Compare queues and index with the log, without writing.
     ///
-    /// `topics` are those that exist: records of others are left over from deleted ones. The keys are `log_begin`,
+    /// `topics` are the existing ones: records of others belong to deleted topics. The keys are `log_begin`,
     /// `log_end`, `records`, `queues`, `keys`, `is_aborted`, `damage`, `notes` and `findings`, a list of the first
     /// thousand with `kind`, `is_damage`, `path`, `at` and `text`.
     #[pyo3(signature = (topics=None))]
@@ -93,38 +150,33 @@ impl PyStoppedStore {
         described(py, &report)
     }
 
-    /// Begin and end of the log; for each topic queues, records, bytes, body bytes, oldest and newest store time.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, HashMap<String, Stats>)> {
+    /// Count the records of the log by topic.
+    fn stats(&self, py: Python<'_>) -> PyResult<HashMap<String, TopicCounts>> {
         let store = self.held()?;
-        let (extent, topics) = py.detach(|| store.stats())?;
-        let row = |stats: TopicStats| {
-            let (oldest, newest) = stats.stored_ms;
-            (stats.queues.len(), stats.records, stats.bytes, stats.body_bytes, oldest, newest)
-        };
-        let topics = topics.into_iter().map(|(topic, stats)| (topic, row(stats))).collect();
-        Ok((extent.begin, extent.end, topics))
+        let (_, topics) = py.detach(|| store.stats())?;
+        Ok(topics.into_iter().map(|(topic, stats)| (topic, stats.into())).collect())
     }
 
-    /// At most `count` records that begin in this part of the log; where to go on, `None` at the end; what between
-    /// them is no record: begin, end and reason. `offsets` are queue offsets, the second one not included.
+    /// Return at most `count` records that begin in this part of the log. `offsets` is a half-open range of queue
+    /// offsets.
     #[pyo3(signature = (begin, end, *, topic=None, queue_id=None, offsets=None, count=1024))]
-    fn records<'py>(
+    fn records(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         begin: u64,
         end: u64,
         topic: Option<&str>,
         queue_id: Option<u32>,
         offsets: Option<(u64, u64)>,
         count: usize,
-    ) -> PyResult<Page<'py>> {
+    ) -> PyResult<RecordPage> {
         let store = self.held()?;
         let is_asked = |record: &RecordView<'_>| {
             topic.is_none_or(|topic| record.topic() == topic.as_bytes())
                 && queue_id.is_none_or(|id| record.queue_id() == id)
                 && offsets.is_none_or(|(from, to)| (from..to).contains(&record.queue_offset().0))
         };
-        let (mut records, mut corrupt, mut next) = (Vec::new(), Vec::new(), None);
+        let (mut records, mut invalid, mut next) = (Vec::new(), Vec::new(), None);
         py.detach(|| {
             store.walk_while(begin, |found| {
                 match found {
@@ -138,7 +190,9 @@ impl PyStoppedStore {
                         records.push((queue, Bytes::copy_from_slice(record.bytes())));
                     }
                     Found::Record(_) => {}
-                    Found::Corrupt(range) => corrupt.push((range.at, range.end, range.reason)),
+                    Found::Corrupt(range) => {
+                        invalid.push(InvalidRange { begin: range.at, end: range.end, reason: range.reason });
+                    }
                 }
                 Ok(true)
             })
@@ -149,46 +203,55 @@ impl PyStoppedStore {
             let queue = queue.call1((String::from_utf8_lossy(&topic), "", id))?;
             Py::new(py, ReceivedMessage::new(record, None, queue.unbind(), None))
         });
-        Ok((messages.collect::<PyResult<_>>()?, next, corrupt))
+        let messages = messages.collect::<PyResult<_>>()?;
+        let invalid = invalid.into_iter().map(|range| Py::new(py, range)).collect::<PyResult<_>>()?;
+        Ok(RecordPage { messages, next, invalid })
     }
 
-    /// Bytes of records that a killed broker has left in the spool, and that may not be in the log yet.
-    fn spooled_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+    /// The bytes of records that a killed broker left in the write ring and may not have written to the log.
+    fn undrained_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.held()?;
-        Ok(py.detach(|| store.spooled_bytes())?)
+        Ok(py.detach(|| store.undrained_bytes())?)
     }
 
-    /// Bring what a killed broker has left in the spool into the log.
+    /// Copy the records that a killed broker left in the write ring into the log.
     ///
-    /// What came of it, `None` where nothing was left, and whether it is all in the log. Wants the store exclusively.
+    /// Returns the result, `None` if nothing was left, and whether all records are in the log. Needs the store
+    /// exclusively.
     fn drain(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
         let store = self.held()?;
         let event = py.detach(|| store.drain())?;
         Ok((event.as_ref().map(ToString::to_string), event.is_none_or(|event| !event.is_warning())))
     }
 
-    /// Compare the log with another one's: begin and end of either, end of what both have, and the first position in
-    /// that whose bytes differ.
-    fn compare(&self, py: Python<'_>, other: &Self) -> PyResult<Compared> {
+    /// Compare the log with another one.
+    fn compare(&self, py: Python<'_>, other: &Self) -> PyResult<LogComparison> {
         let (store, other) = (self.held()?, other.held()?);
         let found = py.detach(|| store.compare(&other))?;
         let [one, two] = &found.extents;
-        Ok(((one.begin, one.end), (two.begin, two.end), found.common.end, found.difference))
+        Ok(LogComparison {
+            begin: one.begin,
+            end: one.end,
+            other_begin: two.begin,
+            other_end: two.end,
+            common_end: found.common.end,
+            difference: found.difference,
+        })
     }
 
-    /// Give up what the log has from a position on, the end of a record. Wants the store exclusively.
+    /// Cut the log at a position, which must be the end of a record. Needs the store exclusively.
     fn cut(&self, py: Python<'_>, at: u64) -> PyResult<()> {
         let store = self.held()?;
         Ok(py.detach(|| store.cut(at))?)
     }
 
-    /// Replace the index by one with every key of the log. How many records it was made of.
+    /// Rebuild the index with every key of the log. Returns the number of records read.
     fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.held()?;
         Ok(py.detach(|| store.rebuild_index(self.shape(), &SystemClock::shared()))?)
     }
 
-    /// Write the whole records, of `topics` or of all, to a store of their own; `config` is copied as it is.
+    /// Copy the whole records, of `topics` or of all, to a new store; `config` is copied unchanged.
     ///
     /// The keys are `records`, `bytes`, `left_out` (other or deleted topics), `gaps` and `gap_bytes`.
     #[pyo3(signature = (target, *, topics=None))]

@@ -19,12 +19,24 @@ use crate::store::{
     Boundary, ConsumeQueue, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
 
-/// Topic, queue id, type of message, messages and bytes.
-type Arrival = (String, u32, &'static str, u64, u64);
+/// Counts of the messages of one type that became visible in one queue.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct ArrivalCounts {
+    /// The topic.
+    topic: String,
+    /// The id of the queue.
+    queue_id: u32,
+    /// The type of the messages.
+    message_type: &'static str,
+    /// The number of messages.
+    messages: u64,
+    /// The size of the messages in bytes.
+    bytes: u64,
+}
 
 /// A message store directory, opened by one process.
 ///
-/// The constructor only remembers the configuration. `open` takes the lock, recovers and starts the store's threads.
+/// The constructor only stores the configuration. `open` takes the lock, recovers and starts the store's threads.
 /// Sizes are bytes, times are milliseconds since the epoch, offsets are queue offsets unless called `physical`.
 #[pyclass(name = "Store", module = "rmqpy._native", frozen)]
 pub struct PyStore {
@@ -36,13 +48,13 @@ pub struct PyStore {
 }
 
 impl PyStore {
-    /// The store behind it.
+    /// Returns the core store.
     pub(super) fn opened(&self) -> PyResult<Arc<Store>> {
         self.owner.check("store")?;
         self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store is not open"))
     }
 
-    /// What `read` says of the queue; `otherwise` where there is none.
+    /// Calls `read` on the queue; returns `otherwise` if it does not exist.
     fn with_queue<T>(
         &self,
         topic: &str,
@@ -90,7 +102,7 @@ impl PyStore {
         })
     }
 
-    /// What `open` is doing in another thread: phase, bytes done, bytes in all.
+    /// The progress of `open` in another thread: phase, bytes done, total bytes.
     fn progress(&self) -> (&'static str, u64, u64) {
         let (phase, done, total) = self.progress.now();
         let phase = match phase {
@@ -115,14 +127,14 @@ impl PyStore {
         })
     }
 
-    /// Refuse messages from now on, for another broker leads; returns where the log has ended.
+    /// Refuse messages from now on, because another broker leads. Returns the end of the log.
     fn fence(&self) -> PyResult<u64> {
         let store = self.opened()?;
         store.fence();
         Ok(store.range().1.0)
     }
 
-    /// Stop the threads and leave the store as a crash would: the abort file stays.
+    /// Stop the threads and leave the store as after a crash: the abort file stays.
     fn abandon(&self, py: Python<'_>) {
         if !self.owner.is_here() {
             return;
@@ -134,23 +146,24 @@ impl PyStore {
         });
     }
 
-    /// Topics that have queue files, with their queue ids.
+    /// Return the topics that have queue files, with their queue ids.
     fn queues(&self) -> PyResult<Vec<(String, Vec<u32>)>> {
         let topics = self.opened()?.topics();
         Ok(topics.into_iter().map(|(topic, queues)| (topic.to_string(), queues)).collect())
     }
 
-    /// The first offset of a queue that is still there; 0 for a queue that does not exist.
+    /// Return the first available offset of a queue; 0 if the queue does not exist.
     fn min_offset(&self, topic: &str, queue_id: u32) -> PyResult<u64> {
         self.with_queue(topic, queue_id, 0, |_, queue| Ok(queue.min().0))
     }
 
-    /// The position after the last visible entry; 0 for a queue that does not exist.
+    /// Return the offset after the last visible entry; 0 if the queue does not exist.
     fn max_offset(&self, topic: &str, queue_id: u32) -> PyResult<u64> {
         self.with_queue(topic, queue_id, 0, |_, queue| Ok(queue.max().0))
     }
 
-    /// The offset of the first message stored at or after a time, with `upper` of the last one at or before it.
+    /// Return the offset of the first message stored at or after a time, or with `upper` of the last one at or
+    /// before it.
     #[pyo3(signature = (topic, queue_id, timestamp_ms, *, upper=false))]
     fn offset_by_time(
         &self,
@@ -168,7 +181,7 @@ impl PyStore {
         })
     }
 
-    /// Store timestamp of the message at `offset`; -1 when it is not there.
+    /// Return the store timestamp of the message at `offset`; -1 if absent.
     fn store_time(&self, py: Python<'_>, topic: &str, queue_id: u32, offset: u64) -> PyResult<i64> {
         py.detach(|| {
             self.with_queue(topic, queue_id, -1, |store, queue| {
@@ -177,7 +190,7 @@ impl PyStore {
         })
     }
 
-    /// Store timestamp of the oldest message of the queue; -1 when it has none.
+    /// Return the store timestamp of the oldest message of the queue; -1 if it is empty.
     fn earliest_store_time(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<i64> {
         py.detach(|| {
             self.with_queue(topic, queue_id, -1, |store, queue| {
@@ -186,20 +199,20 @@ impl PyStore {
         })
     }
 
-    /// Store timestamp of the oldest message of the log, whatever its topic; -1 when there is none.
+    /// Return the store timestamp of the oldest message of the log, of any topic; -1 if it is empty.
     fn log_begin_time(&self, py: Python<'_>) -> PyResult<i64> {
         let store = self.opened()?;
         Ok(py.detach(|| store.log_begin_time()).unwrap_or(-1))
     }
 
-    /// The record that starts at this position of the log.
+    /// Return the record at this position of the log.
     fn message<'py>(&self, py: Python<'py>, physical: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let store = self.opened()?;
         let record = py.detach(|| store.lookup(PhysicalOffset(physical)));
         Ok(record.map(|record| PyBytes::new(py, &record)))
     }
 
-    /// Records whose key hash matches, newest first; the index's last update time and physical offset.
+    /// Return the records with this key hash, newest first, and the index's last update time and physical offset.
     fn query<'py>(
         &self,
         py: Python<'py>,
@@ -215,39 +228,39 @@ impl PyStore {
         Ok((records, found.last_timestamp_ms, found.last_physical))
     }
 
-    /// Remove the topic's queues; bytes in the log stay until their segment expires.
+    /// Remove the topic's queues. Its bytes in the log stay until their segment expires.
     fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
         let store = self.opened()?;
         Ok(py.detach(|| store.delete_topic(topic))?)
     }
 
-    /// Set how long messages are kept and what a full disk means; before the first call hours are UTC.
+    /// Set the retention of messages and the limits of a full disk. Before the first call hours are UTC.
     fn retain(&self, config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<()> {
         self.opened()?.retain(config::retention(config, utc_offset_ms)?);
         Ok(())
     }
 
-    /// Delete expired files of the log now, whatever the hour, and what queues and index hold of them.
+    /// Delete expired files of the log now, at any hour, with their queue and index entries.
     ///
-    /// Returns how many files of the log went. Raises `StoreError` where one cannot be deleted.
+    /// Returns the number of deleted log files. Raises `StoreError` if one cannot be deleted.
     fn delete_expired(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.opened()?;
         Ok(py.detach(|| store.delete_expired())?)
     }
 
-    /// Remove files of queues and index whose messages are no longer in the log; each queue keeps its newest.
+    /// Remove queue and index files whose messages were deleted from the log; each queue keeps its newest file.
     fn trim(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.opened()?;
         Ok(py.detach(|| store.trim())?)
     }
 
-    /// What happened since the last call and belongs into a log, oldest first: whether it warns, and the text.
+    /// Take the log lines since the last call, oldest first: whether it is a warning, and the text.
     fn events(&self) -> PyResult<Vec<(bool, String)>> {
         let events = self.opened()?.events();
         Ok(events.into_iter().map(|event| (event.is_warning(), event.to_string())).collect())
     }
 
-    /// Entries of a queue, 1,024 at most: position and size of the record, hash of its tag.
+    /// Return at most 1,024 entries of a queue: position and size of the record, hash of its tag.
     fn units(
         &self,
         py: Python<'_>,
@@ -264,18 +277,20 @@ impl PyStore {
         Ok(units.into_iter().map(|unit| (unit.physical, unit.size, unit.tags_code)).collect())
     }
 
-    /// Topic, queue id, type of message, messages and bytes of what became visible since the last call. One caller
-    /// keeps count; the first call counts what recovery found as well.
-    fn take_arrivals(&self) -> PyResult<Vec<Arrival>> {
+    /// Take the counts of messages that became visible since the last call. Only one caller may use it; the first
+    /// call includes recovered messages.
+    fn take_arrivals(&self) -> PyResult<Vec<ArrivalCounts>> {
         let arrivals = self.opened()?.take_arrivals().into_iter();
         Ok(arrivals
             .map(|QueueArrivals { key, message_type, messages, bytes }| {
-                (key.topic.to_string(), key.queue_id, message_type.name(), messages, bytes)
+                let (topic, message_type) = (key.topic.to_string(), message_type.name());
+                ArrivalCounts { topic, queue_id: key.queue_id, message_type, messages, bytes }
             })
             .collect())
     }
 
-    /// Messages stored since the start by bytes in the log: up to 1 KiB, 4 KiB, 512 KiB, 1, 2, 4 MiB, and larger.
+    /// Return how many messages were stored since the start, by size in the log: up to 1 KiB, 4 KiB, 512 KiB, 1,
+    /// 2, 4 MiB, and larger.
     fn message_sizes(&self) -> PyResult<Vec<u64>> {
         Ok(self.opened()?.message_sizes().to_vec())
     }
@@ -285,7 +300,7 @@ impl PyStore {
         Ok(self.opened()?.statistics())
     }
 
-    /// Why the store refuses writes, or None while it accepts them.
+    /// Why the store refuses writes, or None.
     #[getter]
     fn failure(&self) -> PyResult<Option<String>> {
         Ok(self.opened()?.failure().map(str::to_owned))
@@ -295,7 +310,7 @@ impl PyStore {
 impl From<StoreError> for PyErr {
     fn from(error: StoreError) -> Self {
         let raised = raise("StoreError", &error.to_string());
-        // What a full disk has refused is told from what is broken.
+        // A full disk raises a different class than a broken store.
         if let Some(errno) = error.errno() {
             Python::attach(|py| raised.set_cause(py, Some(io::Error::from_raw_os_error(errno).into())));
         }

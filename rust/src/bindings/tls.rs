@@ -1,4 +1,4 @@
-//! `ServerTls` and `ClientTls`: certificates as Python has read them; certificates made.
+//! `ServerTls` and `ClientTls`: TLS settings from PEM text, and generation of certificates.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::tls::{
     ClientCertificates, ClientTls, Identity, ServerTls, Suites, TlsError, Trust, authorities, expiry, make,
 };
 
-/// The TLS of a server's ports: a certificate with its key, as PEM, and what is asked of clients.
+/// TLS for a server's ports: a certificate and its key, as PEM, and the policy for client certificates.
 ///
-/// `client_auth` is none, optional or require; where it is not none, `trust` has the certificates of the authorities.
-/// Connections that are not encrypted are served too, unless `is_enforced`. `protocols` and `ciphers` are lists as
-/// `tls_suites` takes them. Raises `ConfigError`.
+/// `client_auth` is none, optional or require; the latter two need `trust`, the certificates of the authorities.
+/// Plain connections are served too, unless `is_enforced`. `protocols` and `ciphers` are lists as `tls_suites` takes
+/// them. Raises `ConfigError`.
 #[pyclass(name = "ServerTls", module = "rmqpy._native", frozen)]
 pub(super) struct PyServerTls {
     pub(super) tls: Arc<ServerTls>,
     suites: Suites,
 }
 
-/// What `ServerTls` is made of.
+/// The parts of a `ServerTls`.
 type Parts = (Identity, ClientCertificates);
 
 fn parts(
@@ -37,7 +37,11 @@ fn parts(
         "none" => ClientCertificates::Ignored,
         "optional" => ClientCertificates::Optional(trusted()?),
         "require" => ClientCertificates::Required(trusted()?),
-        other => return Err(PyValueError::new_err(format!("{other:?} is not none, optional or require"))),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "client_auth must be none, optional or require, not {other:?}"
+            )));
+        }
     };
     Ok((identity, clients))
 }
@@ -64,8 +68,8 @@ impl PyServerTls {
         Ok(Self { tls, suites })
     }
 
-    /// Take another certificate for the connections to come, with the same suites; those there keep theirs. Raises
-    /// `ConfigError`, and nothing has changed then.
+    /// Use another certificate for new connections, with the same suites. Raises `ConfigError` without any
+    /// change.
     #[pyo3(signature = (certificate, key, *, password=None, client_auth="none", trust=None))]
     fn replace(
         &self,
@@ -79,18 +83,18 @@ impl PyServerTls {
         Ok(self.tls.replace(identity, clients, &self.suites)?)
     }
 
-    /// Handshakes that failed since the last call: `ip:port` of who tried, and why; and how many more.
+    /// Take the handshake failures since the last call: `ip:port` and reason; and how many more there were.
     fn take_failures(&self) -> (Vec<(String, String)>, u64) {
         let failures = self.tls.take_failures();
         (failures.rows.into_iter().map(|(peer, why)| (peer.to_string(), why)).collect(), failures.more)
     }
 }
 
-/// The TLS of a client's connections: the authorities it trusts, as PEM, or any server without; and the certificate
-/// and key that it shows where it is asked for one.
+/// TLS for a client's connections: trusted authorities as PEM (without them any server is trusted), and an optional
+/// certificate and key.
 ///
-/// With `server_name` every server's certificate is for that name, whatever its address. `protocols` and `ciphers` are
-/// lists as `tls_suites` takes them. Raises `ConfigError`.
+/// With `server_name` every server's certificate must be for that name, whatever its address. `protocols` and
+/// `ciphers` are lists as `tls_suites` takes them. Raises `ConfigError`.
 #[pyclass(name = "ClientTls", module = "rmqpy._native", frozen)]
 pub(super) struct PyClientTls {
     pub(super) tls: Arc<ClientTls>,
@@ -124,28 +128,28 @@ impl PyClientTls {
         Ok(Self { tls: Arc::new(ClientTls::new(trust, identity, server_name, &suites)?) })
     }
 
-    /// Be as another one for the connections to come.
+    /// Use the settings of another `ClientTls` for new connections.
     fn replace(&self, other: &Self) {
         self.tls.replace(&other.tls);
     }
 }
 
-/// The suites of `tls.protocols` and `tls.ciphers`: protocol and OpenSSL's name of each. Names are those of rustls, Java or
-/// OpenSSL, separated by commas, colons or blanks; an empty list is all there are. Raises `ConfigError` naming what cannot be
-/// had.
+/// Return the suites of `tls.protocols` and `tls.ciphers`: protocol and OpenSSL name of each. Names may be those of
+/// rustls, Java or OpenSSL, separated by commas, colons or blanks; an empty list selects all. Raises `ConfigError`
+/// naming unavailable suites.
 #[pyfunction]
 pub(super) fn tls_suites(protocols: &str, ciphers: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
     Ok(Suites::named(protocols, ciphers)?.rows())
 }
 
-/// When the certificate that comes first in this PEM text ends to be valid, in seconds since 1970. Raises `ConfigError`.
+/// Return when the first certificate of a PEM text expires, in seconds since 1970. Raises `ConfigError`.
 #[pyfunction]
 pub(super) fn certificate_expiry(certificate: &[u8]) -> PyResult<u64> {
     Ok(expiry(certificate)?.as_secs())
 }
 
-/// A certificate and its key, as PEM: for these names and addresses, from now on for some days. Made by the `authority`,
-/// whose certificate and key `make_certificate` has made, or by itself. Raises `ConfigError`.
+/// Create a certificate and its key, as PEM, for these names and addresses, valid for some days from now. Signed by
+/// `authority`, a certificate and key from `make_certificate`, or self-signed. Raises `ConfigError`.
 #[pyfunction]
 #[pyo3(signature = (names, *, days, is_authority=false, authority=None))]
 pub(super) fn make_certificate(

@@ -1,14 +1,14 @@
-//! Waits from Python: in slices that look for signals, never holding the interpreter.
+//! Waiting: waits for Python callers in slices that check for signals, with the interpreter released.
 
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Longest sleep between two looks for Ctrl-C.
+/// Longest sleep between two checks for Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Calls `sleep` with slices of `timeout` (`None`: for ever) until it says that what was waited for is there.
-/// False when time is up. Raises what a signal handler raises.
+/// Calls `sleep` with slices of `timeout` (`None`: forever) until it returns true. Returns false on timeout. Raises
+/// what a signal handler raises.
 pub(super) fn wait(
     py: Python<'_>,
     timeout: Option<f64>,
@@ -27,10 +27,10 @@ pub(super) fn wait(
     }
 }
 
-/// Longest time there is: a century, which every clock can add.
+/// The longest timeout: a century, which every clock can add.
 const FOREVER_S: f64 = 100.0 * 365.0 * 86_400.0;
 
-/// Seconds as Python counts them; what is negative or no number is no time.
+/// Converts Python seconds to a duration; negative numbers and NaN become zero.
 pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(if seconds > FOREVER_S { FOREVER_S } else { seconds }).unwrap_or_default()
 }

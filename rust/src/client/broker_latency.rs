@@ -1,7 +1,7 @@
-//! Broker latency: brokers that were slow, or failed, and are left alone for a while.
+//! Broker latency: skips brokers that were slow or failed, for a while.
 //!
-//! Owns the rule, Java's: an answer within half a second is no reason, a slow one rests its broker for 2 to 30 s, and a
-//! failed attempt for 10 s. Any thread; a producer that does not ask for it has none.
+//! The rule is Java's: a reply within half a second has no effect, a slow one suspends its broker for 2 to 30 s, a
+//! failed attempt for 10 s. Any thread; a producer without this option has none.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
-/// From this time on for an answer, this rest: milliseconds, the longest first.
+/// Suspension by response time: thresholds and durations in milliseconds, the longest first.
 const RESTS_MS: [(u64, u64); 5] =
     [(15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000)];
-/// The rest after a failed attempt.
+/// Suspension after a failed attempt.
 const FAILED: Duration = Duration::from_secs(10);
 
-/// The brokers of one producer that rest, and until when.
+/// The suspended brokers of one producer, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerLatency(RwLock<HashMap<Arc<str>, Instant>>);
 
 impl BrokerLatency {
-    /// Whether `broker` takes sends now.
+    /// Returns whether `broker` may be used now.
     pub(crate) fn is_available(&self, broker: &str, now: Instant) -> bool {
         self.0.read().get(broker).is_none_or(|until| *until <= now)
     }
 
-    /// An attempt at `broker` has taken that long.
+    /// Records the duration of an attempt at `broker`.
     pub(crate) fn note(&self, broker: &Arc<str>, elapsed: Duration, is_failure: bool, now: Instant) {
         let slow = RESTS_MS.iter().find(|(from_ms, _)| elapsed >= Duration::from_millis(*from_ms));
         let rest = slow.map(|(_, rest_ms)| Duration::from_millis(*rest_ms));
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_broker_rests_the_longer_the_slower_it_was_until_it_is_quick() {
+    fn a_slower_broker_is_suspended_longer_until_it_is_quick() {
         let (latency, now) = (BrokerLatency::default(), Instant::now());
         let broker: Arc<str> = "broker-a".into();
         let is_available = |after_ms| latency.is_available(&broker, now + Duration::from_millis(after_ms));

@@ -1,6 +1,6 @@
-//! Broker regions: what replies say about traces, the broker's region and whether it wants any.
+//! Broker regions: the region of each broker, and whether it wants traces, as learnt from replies.
 //!
-//! Owns the last word of each broker. Any thread; a producer that traces nothing has none.
+//! The latest reply counts. Any thread; a producer without traces has none.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use parking_lot::RwLock;
 
 use crate::remoting::header::Header;
 
-/// The region of a broker that names none, as Java's clients have it.
+/// The region of a broker that names none, as in Java's clients.
 const DEFAULT_REGION: &str = "DefaultRegion";
 
-/// The brokers of one producer, and their regions; `None` where no traces are wanted.
+/// The regions of one producer's brokers; `None` for a broker that does not want traces.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerRegions(RwLock<HashMap<Arc<str>, Option<Arc<str>>>>);
 
 impl BrokerRegions {
-    /// The reply of a broker about a message.
+    /// Records a broker's reply to a send.
     pub(crate) fn note_reply(&self, broker: &Arc<str>, header: &Header) {
         let (region, trace_on) = (header.get("MSG_REGION"), header.get("TRACE_ON"));
-        // Refusals have neither.
+        // Refusals carry neither field.
         if region.is_some() || trace_on.is_some() {
             self.note(broker, region, trace_on != Some("false"));
         }
     }
 
-    /// What `broker` has said.
+    /// Records the region of `broker`.
     pub(crate) fn note(&self, broker: &Arc<str>, region: Option<&str>, wants_traces: bool) {
         let region = wants_traces.then_some(region.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_REGION));
         if self.0.read().get(broker).is_none_or(|known| known.as_deref() != region) {
@@ -34,7 +34,7 @@ impl BrokerRegions {
         }
     }
 
-    /// The region of `broker`, the default one where nothing is known; `None` where it wants no traces.
+    /// Returns the region of `broker`, by default for an unknown one; `None` if it does not want traces.
     pub(crate) fn of(&self, broker: &str) -> Option<Arc<str>> {
         self.0.read().get(broker).map_or_else(|| Some(DEFAULT_REGION.into()), Clone::clone)
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_of_a_broker_counts() {
+    fn the_latest_reply_of_a_broker_counts() {
         let (regions, broker): (_, Arc<str>) = (BrokerRegions::default(), "broker-a".into());
         let of = || regions.of(&broker);
         assert_eq!(of().as_deref(), Some(DEFAULT_REGION));

@@ -1,7 +1,7 @@
-//! One request that expects one reply, and the place where its outcome appears.
+//! Call: one request with one reply, and its outcome.
 //!
-//! Invariant: an outcome is set once and never changes. Set from the I/O thread of the connection, read and waited
-//! for from any thread.
+//! Invariant: an outcome is set once and never changes. The connection's I/O thread sets it; any thread may read or
+//! await it.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::columns::RowError;
 use crate::remoting::codes::response;
 use crate::remoting::{CallError, Reply};
 
-/// A reply of any code, kept: judging it is the caller's business.
+/// A reply with any code; the caller judges it.
 #[derive(Debug)]
 pub(crate) struct KeptReply {
     pub(crate) code: i32,
     pub(crate) remark: Option<String>,
-    /// Header fields, in the order of the wire.
+    /// Header fields in wire order.
     pub(crate) ext: Vec<(String, String)>,
-    /// A copy of its own; empty where it was read as it came.
+    /// A copy of the body; empty if the messages were read from the receive buffer.
     pub(crate) body: Bytes,
-    /// Messages that reading it as it came has given.
+    /// The number of messages read from the receive buffer.
     pub(crate) rows: Option<Result<usize, RowError>>,
 }
 
@@ -57,7 +57,7 @@ impl Call {
         self.set(outcome.map(|reply| KeptReply::whole(&reply)));
     }
 
-    /// Likewise, for a pull: `read` gets the messages while they still lie where they were received.
+    /// Sets the outcome of a pull; `read` decodes the messages in the receive buffer.
     pub(super) fn settle_read(
         &self,
         outcome: Result<Reply<'_>, CallError>,
@@ -83,7 +83,7 @@ impl Call {
         self.outcome.get()
     }
 
-    /// Sleeps until there is an outcome or `timeout` has passed; whether there is one.
+    /// Sleeps until there is an outcome or `timeout` has passed; returns whether there is one.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut gate = self.gate.lock();
         if self.outcome.get().is_none() {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_where_they_came_and_nothing_else_is() {
+    fn only_messages_are_read_from_the_receive_buffer() {
         let check = |code, expected: Option<usize>| {
             let call = Call::default();
             let mut header = Header::new();

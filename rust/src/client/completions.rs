@@ -1,8 +1,10 @@
-//! Completion queue: many outcomes, one wake-up.
+//! Completion queue: collects many outcomes behind one wake-up.
 //!
-//! Owns the way from the I/O threads up to one reader, which either sleeps in `wait` or polls a descriptor in its
-//! event loop. Invariant: the descriptor is readable whenever the queue is not empty. The queue is bounded by the
-//! requests in flight, each of which enters it once, and by the bounds of `listener` on requests of servers.
+//! It links the I/O threads to one reader, which sleeps in `wait` or polls a descriptor in its event loop. The queue
+//! is bounded by the requests in flight, each of which enters it once, and by the limits of `listener` on server
+//! requests.
+//!
+//! *Invariant*: the descriptor is readable whenever the queue is not empty.
 //! Threads: `push` from I/O threads, never blocking; `take` and `wait` from the reader's thread.
 
 use std::collections::VecDeque;
@@ -18,16 +20,16 @@ use super::call::Call;
 use super::pending_send::PendingSend;
 use super::server_request::ServerRequest;
 
-/// A request that has an outcome, or one that a server sent unasked.
+/// A finished request, or a request from a server.
 #[derive(Debug)]
 pub(crate) enum Completed {
-    /// Stored, or failed and waiting for a decision.
+    /// Stored, or failed with a decision due.
     Send(Arc<PendingSend>),
     Call(Arc<Call>),
     ServerRequest(Arc<ServerRequest>),
 }
 
-/// A wake-up pipe: the writing end, then the reading end.
+/// A wake-up pipe: write end, read end.
 type Wakeup = (UnixStream, UnixStream);
 
 #[derive(Debug, Default)]
@@ -40,16 +42,16 @@ pub(crate) struct Completions {
 #[derive(Debug, Default)]
 struct Queue {
     completed: VecDeque<(u64, Completed)>,
-    /// Requests of servers among them.
+    /// The server requests among them.
     server_requests: ServerRequests,
     is_closed: bool,
 }
 
-/// Requests of servers that wait for their reader.
+/// The server requests waiting for the reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ServerRequests {
     pub(super) count: usize,
-    /// Of their fields and bodies.
+    /// The size of their fields and bodies.
     pub(super) bytes: usize,
 }
 
@@ -62,7 +64,7 @@ impl Queue {
     }
 }
 
-/// Where the outcome of a request is announced, and under which number of the reader's.
+/// The queue that receives an outcome, and the reader's token for it.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionTarget {
     pub(crate) to: Arc<Completions>,
@@ -76,7 +78,7 @@ impl CompletionTarget {
 }
 
 impl Completions {
-    /// Adds one; wakes a reader that may be asleep. False after `close`: there is no reader any more.
+    /// Adds an entry and wakes a sleeping reader. False after `close`.
     pub(super) fn push(&self, token: u64, completed: Completed) -> bool {
         let mut queue = self.queue.lock();
         if queue.is_closed {
@@ -93,14 +95,15 @@ impl Completions {
         true
     }
 
-    /// Adds a send whose attempt has an outcome. A failed one has no decision to wait for where the reader is gone.
+    /// Adds a send whose attempt has an outcome. After `close` a failed send is given up, because no decision will
+    /// come.
     pub(super) fn announce(&self, token: u64, send: &Arc<PendingSend>) {
         if !self.push(token, Completed::Send(Arc::clone(send))) {
             send.give_up();
         }
     }
 
-    /// Up to `limit` of them, oldest first, without waiting.
+    /// Takes up to `limit` entries, oldest first, without waiting.
     pub(crate) fn take(&self, limit: usize) -> Vec<(u64, Completed)> {
         let mut queue = self.queue.lock();
         let count = limit.min(queue.completed.len());
@@ -121,7 +124,7 @@ impl Completions {
         self.queue.lock().server_requests
     }
 
-    /// Sleeps until something is there, `close` was called, or `timeout` has passed. False for the last.
+    /// Sleeps until there is an entry or the queue is closed; false when `timeout` passed first.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut queue = self.queue.lock();
         if queue.completed.is_empty() && !queue.is_closed {
@@ -130,7 +133,7 @@ impl Completions {
         !queue.completed.is_empty() || queue.is_closed
     }
 
-    /// Wakes the reader for good; what completes later is dropped.
+    /// Closes the queue and wakes its reader; later completions are dropped.
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.is_closed = true;
@@ -143,9 +146,9 @@ impl Completions {
         self.queue.lock().is_closed
     }
 
-    /// A descriptor that is readable while something waits here.
+    /// Returns a descriptor that is readable while the queue has entries.
     pub(crate) fn descriptor(&self) -> io::Result<RawFd> {
-        // Under the lock, so that no push falls between looking at the queue and having a pipe.
+        // Under the lock, so that no push comes between checking the queue and creating the pipe.
         let queue = self.queue.lock();
         if self.wakeup.get().is_none() {
             let (writing, reading) = UnixStream::pair()?;
@@ -161,7 +164,7 @@ impl Completions {
 
     fn wake(&self) {
         if let Some((writing, _)) = self.wakeup.get() {
-            // A full pipe wakes as well.
+            // A full pipe wakes the reader as well.
             let _ = (&*writing).write(&[1]);
         }
     }
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_made_late_is_readable_for_what_is_already_there() {
+    fn a_descriptor_made_late_is_readable_for_existing_entries() {
         let completions = Completions::default();
         completions.push(1, completed());
         assert!(is_readable(&completions));

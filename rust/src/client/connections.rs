@@ -1,7 +1,7 @@
-//! Requests onto the wire, replies to the calls and sends they belong to.
+//! Connections: sends requests, and delivers replies to their calls and sends.
 //!
-//! Owns the connections of one client, one per address, made when first used. Invariant: whatever was started here
-//! gets an outcome within its timeout. Any thread; nothing here waits for the network.
+//! It owns the connections of one client, one per address, made on first use. Invariant: every call or send started
+//! here gets an outcome within its timeout. Any thread; nothing here waits for the network.
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(crate) struct Connections {
     net: Client,
     listener: Arc<Listener>,
     encoding: Encoding,
-    /// What every request is signed with.
+    /// The key that signs every request.
     credentials: Option<Credentials>,
 }
 
-/// A request of any code, as its caller gives it.
+/// A request with any code, fields and body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRequest<'a> {
     pub(crate) code: i32,
@@ -64,7 +64,7 @@ impl RawRequest<'_> {
 }
 
 impl Connections {
-    /// Starts the I/O thread; connects to nothing yet. Fails when the system gives no thread.
+    /// Starts the I/O thread, without connecting. Fails when the system cannot create a thread.
     pub(crate) fn start(
         connect: Duration,
         encoding: Encoding,
@@ -76,13 +76,13 @@ impl Connections {
         Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding, credentials })
     }
 
-    /// From now on, what servers send without being asked goes to `reader`: requests of these codes, or, without any,
-    /// those that no other reader has.
+    /// Directs requests from servers to `reader`: those with these codes, or, without codes, all that no other reader
+    /// takes.
     pub(crate) fn listen(&self, reader: &CompletionTarget, codes: &[i32]) {
         self.listener.set(reader, codes);
     }
 
-    /// Sends a request; the call gets its outcome, and is announced to `reader`.
+    /// Sends a request whose outcome is set on the call and posted to `reader`.
     pub(crate) fn call(
         &self,
         address: &str,
@@ -105,7 +105,7 @@ impl Connections {
         call
     }
 
-    /// Likewise, a pull: `read` gets the messages of its reply on the I/O thread, the call all the rest.
+    /// Sends a pull: `read` receives the messages of the reply on the I/O thread, the call everything else.
     pub(crate) fn pull(
         &self,
         address: &str,
@@ -127,20 +127,20 @@ impl Connections {
         call
     }
 
-    /// Sends a request without a reply. Fails when it cannot even be queued.
+    /// Sends a request that has no reply. Fails if it cannot be queued.
     pub(crate) fn call_oneway(&self, address: &str, request: &RawRequest<'_>) -> Result<(), CallError> {
         self.net.peer(address).send(|opaque, out| {
             request.frame(out, self.encoding, opaque, flag::ONEWAY, self.credentials.as_ref())
         })
     }
 
-    /// Makes the attempt that is due of a send; its time is what is left of the send's at `now`. Announced to `reader`, where
-    /// it is announced at all.
+    /// Makes the next attempt of a send, within its remaining time at `now`. The outcome is posted to `reader`, if
+    /// the send is to be posted.
     pub(crate) fn send(&self, send: &Arc<PendingSend>, reader: &Arc<Completions>, now: Instant) {
         let target = send.target();
         let left = send.deadline.saturating_duration_since(now);
         let reader = send.is_announced().then(|| Arc::clone(reader));
-        // A caller that waits for an answer is not kept waiting for others' messages to travel with.
+        // A caller that blocks on the reply must not wait for other messages to share a write.
         let linger = if reader.is_some() { Linger::Coalesce } else { Linger::Immediate };
         let completed = Arc::clone(send);
         self.net.peer(&target.address).call_with(
@@ -155,12 +155,12 @@ impl Connections {
         );
     }
 
-    /// Sends a message without a reply. Fails when it cannot even be queued.
+    /// Sends a message that has no reply. Fails if it cannot be queued.
     pub(crate) fn send_oneway(&self, encoded: &EncodedSend, target: &Target) -> Result<(), CallError> {
         self.net.peer(&target.address).send(|opaque, out| self.frame(encoded, out, opaque, true, target))
     }
 
-    /// Lets what is queued leave within `grace`, then ends everything. Idempotent.
+    /// Lets queued bytes leave within `grace`, then closes every connection. Idempotent.
     pub(crate) fn stop(&self, grace: Duration) {
         self.net.stop(grace);
     }

@@ -1,7 +1,6 @@
-//! Encoded send: properties written, body compressed, ready to be framed for one broker after another.
+//! Encoded send: a message or batch with written properties and a compressed body, ready to be framed for any broker.
 //!
-//! Invariant: what was made here is the same bytes in every attempt; only opaque, broker and queue differ. Any
-//! thread.
+//! Invariant: every attempt sends the same bytes; only opaque, broker and queue differ. Any thread.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -16,33 +15,35 @@ use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
 use crate::message::namespace::Namespace;
 use crate::message::properties::name;
-use crate::message::sysflag::{COMPRESSED, Compression};
+use crate::message::sysflag::{COMPRESSED, Compression, PREPARED};
 use crate::remoting::FrameError;
-use crate::remoting::codes::{flag, language};
+use crate::remoting::codes::{flag, language, request};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
 use crate::requests::credentials::Credentials;
 use crate::requests::send::{SendHeader, SendOrigin};
 
-/// The part that is the same for all messages of a producer.
+/// The settings common to all messages of a producer.
 #[derive(Debug)]
 pub(crate) struct ProducerContext {
     pub(crate) group: String,
-    /// Bodies of at least this size are compressed.
+    /// Minimum size of bodies that are compressed.
     pub(crate) compress_from_bytes: Option<usize>,
     pub(crate) compression: Compression,
-    /// Queues of a topic made by its first message.
+    /// Queue count of a topic created by its first message.
     pub(crate) template_queues: i32,
     pub(crate) ids: UniqueIds,
-    /// Topics are inside of it on the wire; the group is given as it is there.
+    /// The namespace of topics on the wire; the group already includes it.
     pub(crate) namespace: Option<Namespace>,
+    /// Whether messages are replies, which brokers forward to their requesters.
+    pub(crate) sends_replies: bool,
 }
 
-/// One message or one batch, as it travels.
+/// One encoded message or batch.
 #[derive(Debug)]
 pub(crate) struct EncodedSend {
     context: Arc<ProducerContext>,
-    /// As users write it.
+    /// The topic as users write it.
     pub(crate) topic: Arc<str>,
     properties: String,
     pub(super) body: Bytes,
@@ -52,26 +53,26 @@ pub(crate) struct EncodedSend {
     ids: Ids,
 }
 
-/// The ids under which messages travel.
+/// The ids of the messages.
 #[derive(Debug)]
 enum Ids {
-    /// A message alone: in its properties, there.
+    /// The position of a single message's id in its properties.
     Alone(Range<usize>),
-    /// The members of a batch, in order.
+    /// The ids of a batch's members, in order.
     Members(Vec<String>),
 }
 
-/// A batch in the making: messages end to end, and the ids they travel under.
+/// A batch being built: encoded messages and their ids.
 #[derive(Debug, Default)]
 pub(crate) struct BatchBuilder {
     body: Vec<u8>,
     unique_ids: Vec<String>,
-    /// Of the message that is put in: a buffer to be used again.
+    /// A reusable buffer for the properties of one message.
     properties: Vec<u8>,
 }
 
 impl BatchBuilder {
-    /// Room for so many messages of so many bytes together, roughly.
+    /// Reserves capacity for about this many messages of this total size.
     pub(crate) fn with_capacity(messages: usize, bytes: usize) -> Self {
         Self {
             body: Vec::with_capacity(bytes),
@@ -90,17 +91,17 @@ impl BatchBuilder {
 }
 
 impl ProducerContext {
-    /// A source of ids no other client uses: machine, process and `salt`.
+    /// Creates a source of unique ids from machine, process and `salt`.
     pub(crate) fn unique_ids(salt: u32) -> UniqueIds {
         UniqueIds::new(own_address(), std::process::id(), salt)
     }
 
-    /// One message, made at `now_ms`.
+    /// Encodes one message created at `now_ms`.
     pub(crate) fn message(self: &Arc<Self>, fields: &MessageFields, body: &[u8], now_ms: u64) -> EncodedSend {
         self.message_as(fields, body, &self.ids.next(now_ms), now_ms)
     }
 
-    /// Likewise, under an id of the caller's.
+    /// Encodes one message with the caller's id.
     pub(crate) fn message_as(
         self: &Arc<Self>,
         fields: &MessageFields,
@@ -115,7 +116,15 @@ impl ProducerContext {
         EncodedSend { sys_flag, flag: fields.flag, ..encoded }
     }
 
-    /// One message that is nothing but a body.
+    /// Encodes a half message, which waits at the broker for the end of its transaction.
+    pub(crate) fn half(self: &Arc<Self>, fields: &MessageFields, body: &[u8], now_ms: u64) -> EncodedSend {
+        let mut half = self.message(fields, body, now_ms);
+        half.sys_flag |= PREPARED;
+        half.properties.extend(["TRAN_MSG\u{1}true\u{2}PGROUP\u{1}", &self.group, "\u{2}"]);
+        half
+    }
+
+    /// Encodes a message without any fields.
     pub(crate) fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> EncodedSend {
         let unique_id = self.ids.next(now_ms);
         let (body, sys_flag) = self.compressed(body);
@@ -125,7 +134,7 @@ impl ProducerContext {
         EncodedSend { sys_flag, ..encoded }
     }
 
-    /// Messages of one topic, stored side by side in one queue. A batch is never compressed.
+    /// Encodes messages of one topic as a batch for one queue. A batch is never compressed.
     pub(crate) fn batch<'a>(
         self: &Arc<Self>,
         topic: &str,
@@ -144,7 +153,7 @@ impl ProducerContext {
         self.encoded(topic.into(), properties, builder.body.into(), Ids::Members(builder.unique_ids), now_ms)
     }
 
-    /// One message or batch without flags.
+    /// Assembles one message or batch without flags.
     fn encoded(
         self: &Arc<Self>,
         topic: Arc<str>,
@@ -154,7 +163,7 @@ impl ProducerContext {
         now_ms: u64,
     ) -> EncodedSend {
         if let Some(namespace) = &self.namespace {
-            // As Java's producers: of a batch the whole says it.
+            // As in Java's producers: only the batch as a whole has this property.
             properties.extend([name::INSTANCE_ID, "\u{1}", namespace.name(), "\u{2}"]);
         }
         EncodedSend {
@@ -181,7 +190,7 @@ impl ProducerContext {
 }
 
 impl Ids {
-    /// A message alone, whose properties end with its id and the end of an entry.
+    /// Returns a single message, whose properties end with its id and a separator.
     fn last_of(properties: &str, unique_id: &str) -> Self {
         let end = properties.len() - 1;
         Self::Alone(end - unique_id.len()..end)
@@ -189,12 +198,17 @@ impl Ids {
 }
 
 impl EncodedSend {
-    /// Whether it was made as a batch, be it of one message.
+    /// Returns whether it was made as a batch, even of one message.
     pub(crate) fn is_batch(&self) -> bool {
         matches!(self.ids, Ids::Members(_))
     }
 
-    /// The ids under which its messages travel: one, or one per member of a batch.
+    /// Returns whether it is a half message.
+    pub(crate) fn is_half(&self) -> bool {
+        self.sys_flag & PREPARED != 0
+    }
+
+    /// Returns the ids of its messages, one per member of a batch.
     pub(crate) fn unique_ids(&self) -> impl Iterator<Item = &str> {
         let (alone, members) = match &self.ids {
             Ids::Alone(place) => (self.properties.get(place.clone()), [].as_slice()),
@@ -203,13 +217,13 @@ impl EncodedSend {
         alone.into_iter().chain(members.iter().map(String::as_str))
     }
 
-    /// Size of body and properties as they travel.
+    /// Returns the encoded size of body and properties.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()
     }
 
-    /// Appends prefix and header of a frame for one attempt; `body` comes after it.
-    /// Fails when the frame is longer than its length field can say.
+    /// Appends the prefix and header of a frame for one attempt; `body` follows. Fails when the frame exceeds its
+    /// length field.
     pub(crate) fn head(
         &self,
         out: &mut Vec<u8>,
@@ -220,7 +234,7 @@ impl EncodedSend {
         credentials: Option<&Credentials>,
     ) -> Result<(), FrameError> {
         let start = out.len();
-        let ProducerContext { group, template_queues, namespace, .. } = &*self.context;
+        let ProducerContext { group, template_queues, namespace, sends_replies, .. } = &*self.context;
         let wrapped = namespace.as_ref().map(|namespace| namespace.wrap(&self.topic));
         let fields = SendHeader {
             topic: wrapped.as_deref().unwrap_or(&self.topic),
@@ -235,8 +249,8 @@ impl EncodedSend {
         };
         let origin = SendOrigin { group, template_queues: *template_queues, broker: &target.broker };
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
-        let mut header =
-            HeaderWriter::begin_as(language::PYTHON, out, encoding, fields.code(), opaque, flags, None);
+        let code = if *sends_replies { request::SEND_REPLY_MESSAGE_V2 } else { fields.code() };
+        let mut header = HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
         fields.encode(&origin, &mut header);
         if let Some(credentials) = credentials {
             credentials.announce(&mut header);
@@ -246,12 +260,13 @@ impl EncodedSend {
     }
 }
 
-/// Properties that every message has: that its sender waits, and its id.
+/// Properties of every message: the sender waits for storage, and the id.
 fn own_properties(unique_id: &str) -> String {
     ["WAIT\u{1}true\u{2}UNIQ_KEY\u{1}", unique_id, "\u{2}"].concat()
 }
 
-/// An address of this machine for message ids. No packet is sent: connecting a datagram socket only picks a route.
+/// Returns an address of this machine for message ids. Connecting a datagram socket only selects a route; it sends
+/// nothing.
 fn own_address() -> Ipv4Addr {
     let routed = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| socket.connect(("192.0.2.1", 9)).and_then(|()| socket.local_addr()));
@@ -279,6 +294,7 @@ pub(super) mod tests {
             template_queues: 4,
             ids: ProducerContext::unique_ids(1),
             namespace: None,
+            sends_replies: false,
         })
     }
 
@@ -347,13 +363,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_large_body_is_compressed_and_says_so() {
+    fn a_large_body_is_compressed_and_flagged() {
         let body = vec![b'x'; 10_000];
         let packed = context(Some(4096)).message(&fields(), &body, NOW_MS);
         assert_eq!(packed.sys_flag, 0x301);
         assert_eq!(decompress(packed.sys_flag, &packed.body, 1 << 20).unwrap().as_ref(), body);
         let small = context(Some(4096)).message(&fields(), &body[..4095], NOW_MS);
         assert_eq!((small.sys_flag, small.body.len()), (0, 4095));
+    }
+
+    #[test]
+    fn a_half_says_so_and_names_its_group() {
+        let half = context(None).half(&fields(), b"hello", NOW_MS);
+        assert!(half.is_half());
+        let id = half.unique_ids().next().unwrap();
+        let end = format!("UNIQ_KEY\u{1}{id}\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}pg\u{2}");
+        assert!(half.properties.ends_with(&end), "{:?}", half.properties);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Listener of a client: the readers of what servers send without being asked.
+//! Listener of a client: directs requests from servers to their readers.
 //!
-//! A code has one reader, the last that asked for it; the others are one reader's together. All are told of the end of
+//! A code has one reader, the last one set; one reader takes all other codes. Every reader is notified of the end of
 //! a connection.
 //!
-//! Invariant: a request enters its reader's queue while fewer than `SERVER_REQUESTS_MAX` wait there, with less than
-//! `SERVER_REQUESTS_BYTES_MAX`. Beyond, a server that waits for an answer is told so, and a notice is dropped: a reader
-//! that slow looks at the whole state anyway.
-//! Threads: `set` from any; requests come in on the I/O thread, which never waits here.
+//! Invariant: a reader has at most `SERVER_REQUESTS_MAX` pending requests, with less than
+//! `SERVER_REQUESTS_BYTES_MAX`. Beyond that, a server that waits for a response gets an error, and a notice is
+//! dropped: a reader that slow checks the whole state anyway.
+//! Threads: any may call `set`; requests arrive on the I/O thread, which does not block here.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::remoting::codes::response;
 use crate::remoting::header::Header;
 use crate::remoting::{CallError, Encoding, Peer, Requests};
 
-/// Requests of servers that may wait for their reader.
+/// Maximum number of server requests pending for one reader.
 const SERVER_REQUESTS_MAX: usize = 1024;
-/// Bytes of theirs; a request larger than that waits alone.
+/// Maximum size of these requests; a larger one is accepted alone.
 const SERVER_REQUESTS_BYTES_MAX: usize = 16 << 20;
-/// The answer to those beyond.
+/// The response to requests beyond the limits.
 const BUSY: Response<'static> = Response {
     code: response::SYSTEM_BUSY,
     remark: Some("[OVERLOAD]the client has too many requests to answer"),
@@ -34,25 +34,24 @@ const BUSY: Response<'static> = Response {
 #[derive(Debug, Default)]
 struct Readers {
     by_code: HashMap<i32, CompletionTarget>,
-    /// Of every other code.
+    /// The reader of all other codes.
     others: Option<CompletionTarget>,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
     readers: RwLock<Readers>,
-    /// How responses are written.
+    /// The encoding of responses.
     encoding: Encoding,
 }
 
 impl Listener {
-    /// Without a reader: what comes is dropped.
+    /// Starts without readers: requests are dropped.
     pub(super) fn new(encoding: Encoding) -> Self {
         Self { readers: RwLock::default(), encoding }
     }
 
-    /// From now on requests of these codes go to `reader`, or, without any, those that no other reader has; those to
-    /// come only.
+    /// Directs future requests with these codes to `reader`, or, without codes, all that no other reader takes.
     pub(super) fn set(&self, reader: &CompletionTarget, codes: &[i32]) {
         let mut readers = self.readers.write();
         if codes.is_empty() {
@@ -69,11 +68,11 @@ impl Listener {
                 Self::push_to(reader, request);
             }
         } else {
-            // One that reads several codes would hear of it several times.
-            let mut told: Vec<&CompletionTarget> = Vec::new();
+            // A reader of several codes is notified once.
+            let mut notified: Vec<&CompletionTarget> = Vec::new();
             for reader in readers.by_code.values().chain(&readers.others) {
-                if !told.iter().any(|other| Arc::ptr_eq(&other.to, &reader.to)) {
-                    told.push(reader);
+                if !notified.iter().any(|other| Arc::ptr_eq(&other.to, &reader.to)) {
+                    notified.push(reader);
                     Self::push_to(reader, Arc::clone(&request));
                 }
             }
@@ -86,7 +85,7 @@ impl Listener {
         if fits && waiting.count < SERVER_REQUESTS_MAX {
             reader.push(Completed::ServerRequest(request));
         } else {
-            // Where it cannot be sent, the connection has ended, or its server does not read either.
+            // If the response cannot be sent, the connection has ended or the server does not read.
             drop(request.answer(BUSY));
         }
     }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_sleeps_costs_a_bounded_number_of_requests() {
+    fn pending_requests_of_a_sleeping_reader_are_bounded() {
         let (listener, completions) = (Listener::new(Encoding::Json), Arc::new(Completions::default()));
         let closed = || ServerRequest::closed("a:1".into());
         let waiting = || completions.server_requests().count;
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_goes_to_its_own_reader_and_all_readers_hear_of_the_end_of_a_connection() {
+    fn a_code_has_its_reader_and_all_readers_learn_of_a_lost_connection() {
         let listener = Listener::new(Encoding::Json);
         let [some, others] = [(); 2].map(|()| Arc::new(Completions::default()));
         let target = |to: &Arc<Completions>| CompletionTarget { to: Arc::clone(to), token: 0 };
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_sleeps_costs_a_bounded_number_of_bytes() {
+    fn pending_bytes_of_a_sleeping_reader_are_bounded() {
         let (listener, completions) = (Listener::new(Encoding::Json), Arc::new(Completions::default()));
         listener.set(&CompletionTarget { to: Arc::clone(&completions), token: 7 }, &[]);
         let large = |bytes: usize| {

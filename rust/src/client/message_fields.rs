@@ -1,91 +1,82 @@
-//! Message fields: all that a user gives beside the body, checked before any network call, and written as the
-//! properties string.
+//! Message fields: everything a user sets except the body, validated before any network call.
 //!
-//! Owns the rules of names and the order of properties. Invariant: fields that passed `check` can be carried by
-//! every RocketMQ broker and read back by every client. Any thread.
+//! It defines the rules for names and the order of properties. Invariant: fields that passed `check` can be carried
+//! by every RocketMQ broker and read by every client. Any thread.
 
-use std::collections::HashSet;
-use std::sync::LazyLock;
-
-use crate::message::properties::{ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
+use crate::message::properties::{self, ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
 use crate::message::topic::{self, BROKER_TOPICS, GROUP_BYTES_MAX};
 
-/// Property names that carry meaning for brokers and clients: the original refuses them from users as well.
-static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    [
-        "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID",
-        "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY",
-        "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME ORIGIN_GROUP",
-        "TRAN_PREPARED_QUEUE_OFFSET DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME",
-        "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
-        "TIMER_DELAY_LEVEL TIMER_ROLL_LABEL __SHARDINGKEY _SYS_MSG_PRIORITY_ __BORNHOST BORN_TIMESTAMP __CRC32#",
-        "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID CHECK_IMMUNITY_TIME_IN_SECONDS __transactionId__ __LITE_TOPIC",
-        "TIMER_DEL_MS TRANS_OFFSET INNER_BASE",
-    ]
-    .into_iter()
-    .flat_map(str::split_whitespace)
-    .collect()
-});
+/// Property names that RocketMQ's list lacks, though brokers or clients give them a meaning.
+const UNLISTED: [&str; 10] = [
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "INNER_BASE",
+    "ORIGIN_GROUP",
+    "TIMER_DEL_MS",
+    "TIMER_ROLL_LABEL",
+    "TRANS_OFFSET",
+    "_SYS_MSG_PRIORITY_",
+    "__LITE_TOPIC",
+    "__SHARDINGKEY",
+    "__transactionId__",
+];
 
-/// Beginning of the names that clients attach to what they received: nobody stores them.
+/// Prefix of the names that clients attach to received messages; they are never stored.
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 
-/// The highest delay level that a message may ask for. Brokers have 18 levels unless configured otherwise, and take a
-/// higher one for the longest of theirs.
+/// Maximum delay level of a message. Brokers have 18 levels by default, and use their longest for a higher one.
 const DELAY_LEVEL_MAX: i32 = 64;
 
-/// Whether a property of this name is RocketMQ's own, so that no user may set it.
+/// Returns whether RocketMQ reserves this property name.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(name) || name.starts_with(TRANSIENT_PREFIX)
+    properties::is_reserved(name) || UNLISTED.contains(&name) || name.starts_with(TRANSIENT_PREFIX)
 }
 
-/// The time at which a message becomes visible to consumers.
+/// When a message becomes visible to consumers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Delivery {
     /// At this wall-clock time, in milliseconds since the epoch.
     At(i64),
-    /// This many milliseconds after the broker got it.
+    /// This many milliseconds after the broker's receipt.
     After(i64),
-    /// After the delay the broker's configuration gives this level, counted from 1.
+    /// After the delay that the broker's configuration assigns to this level, counted from 1.
     Level(i32),
 }
 
-/// Everything about a message but its body.
+/// All fields of a message except its body.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MessageFields {
     pub(crate) topic: String,
-    /// One word for filters.
+    /// A word for filters.
     pub(crate) tag: Option<String>,
-    /// Words it can be found by.
+    /// Words that can be queried to find it.
     pub(crate) keys: Vec<String>,
-    /// The user's own names and values, in the order given.
+    /// The user's names and values, in the given order.
     pub(crate) properties: Vec<(String, String)>,
-    /// Messages of equal sharding keys go to one queue.
+    /// Messages with equal sharding keys go to one queue.
     pub(crate) sharding_key: Option<String>,
     pub(crate) delivery: Option<Delivery>,
     /// Priority, for topics of that type.
     pub(crate) priority: Option<i32>,
-    /// The application's flag, carried untouched.
+    /// The application's flag, passed through.
     pub(crate) flag: i32,
 }
 
-/// Fields that cannot make a message. The text says what to do instead.
+/// Invalid fields. The text describes the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FieldError {
-    /// Empty, too long or with a forbidden character.
+    /// Empty, too long or with an invalid character.
     #[error(
         "{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |"
     )]
     Name { what: &'static str, name: String, chars_max: usize },
     #[error("topic {0:?} is written by brokers only")]
     BrokerTopic(String),
-    /// A property name that the protocol uses itself.
+    /// A property name reserved by the protocol.
     #[error(
         "property {0:?} is reserved; use the argument of Message that sets it (tag, keys, sharding_key, deliver_at, ...)"
     )]
     Reserved(String),
-    /// Names and values end at these control characters on the wire.
+    /// On the wire these control characters end names and values.
     #[error("{what} {text:?} is empty, or has a character that the wire format cannot carry")]
     Text { what: &'static str, text: String },
     #[error("key {0:?} has white space inside; give several keys as a list")]
@@ -98,12 +89,12 @@ pub(crate) enum FieldError {
     PropertiesTooLong(usize),
 }
 
-/// Whether `name` can be a topic's.
+/// Checks that `name` is a valid topic.
 fn check_topic(name: &str) -> Result<(), FieldError> {
     check_name("topic", name, topic::bytes_max(name))
 }
 
-/// Whether `name` can be a group's.
+/// Checks that `name` is a valid group.
 pub(crate) fn check_group(name: &str) -> Result<(), FieldError> {
     check_name("group", name, GROUP_BYTES_MAX)
 }
@@ -116,7 +107,7 @@ fn check_name(what: &'static str, name: &str, chars_max: usize) -> Result<(), Fi
     }
 }
 
-/// Whether a property can carry `text`.
+/// Checks that a property can carry `text`.
 pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
     if text.trim().is_empty() || text.bytes().any(|c| c == NAME_VALUE_SEPARATOR || c == ENTRY_SEPARATOR) {
         Err(FieldError::Text { what, text: text.to_owned() })
@@ -126,13 +117,13 @@ pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), FieldErro
 }
 
 impl MessageFields {
-    /// Refuses what a broker would refuse, or what readers would lose without a word.
+    /// Refuses fields that a broker would refuse, or that readers would silently lose.
     pub(crate) fn check(&self) -> Result<(), FieldError> {
         self.check_topic()?;
         self.check_content()
     }
 
-    /// The part of `check` that looks at the topic alone.
+    /// Checks the topic, as a part of `check`.
     pub(crate) fn check_topic(&self) -> Result<(), FieldError> {
         check_topic(&self.topic)?;
         if BROKER_TOPICS.contains(&self.topic.as_str()) {
@@ -141,7 +132,7 @@ impl MessageFields {
         Ok(())
     }
 
-    /// The part of `check` that looks at everything else.
+    /// Checks everything else, as a part of `check`.
     pub(crate) fn check_content(&self) -> Result<(), FieldError> {
         if let Some(tag) = &self.tag {
             check_text("tag", tag)?;
@@ -176,7 +167,12 @@ impl MessageFields {
         self.check_size()
     }
 
-    /// The part of `check_content` that looks at the size of all properties together.
+    /// Returns whether the message has no key, time or priority.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self { sharding_key: None, delivery: None, priority: None, .. })
+    }
+
+    /// Checks the total size of the properties, as a part of `check_content`.
     pub(crate) fn check_size(&self) -> Result<(), FieldError> {
         let bytes = self.properties_bytes();
         if bytes > PROPERTIES_BYTES_MAX - BROKER_PROPERTIES_BYTES {
@@ -185,26 +181,26 @@ impl MessageFields {
         Ok(())
     }
 
-    /// The properties string of this message under the id `unique_id`.
+    /// Returns the properties string of this message with the id `unique_id`.
     pub(crate) fn properties_text(&self, unique_id: &str) -> String {
         let mut text = String::with_capacity(96);
         self.each_property(unique_id, |part| text.push_str(part));
         text
     }
 
-    /// Appends the properties string of this message under the id `unique_id`.
+    /// Appends the properties string of this message with the id `unique_id`.
     pub(crate) fn put_properties(&self, unique_id: &str, out: &mut Vec<u8>) {
         self.each_property(unique_id, |part| out.extend_from_slice(part.as_bytes()));
     }
 
-    /// Size of the properties string, but for the id.
+    /// Returns the size of the properties string without the id.
     pub(crate) fn properties_bytes(&self) -> usize {
         let mut bytes = 0;
         self.each_property("", |part| bytes += part.len());
         bytes
     }
 
-    /// The properties string, piece by piece.
+    /// Passes the properties string to `out`, piece by piece.
     fn each_property(&self, unique_id: &str, mut out: impl FnMut(&str)) {
         let mut put = |name: &str, value: &str| {
             [name, NAME_ENDS, value, ENTRY_ENDS].into_iter().for_each(&mut out);
@@ -241,7 +237,7 @@ impl MessageFields {
 const NAME_ENDS: &str = "\u{1}";
 const ENTRY_ENDS: &str = "\u{2}";
 
-/// Room left for what is added on the way: the id here, then region, trace switch and cluster by the broker.
+/// Size reserved for properties added later: the id here; region, trace switch and cluster by the broker.
 const BROKER_PROPERTIES_BYTES: usize = 512;
 
 #[cfg(test)]
@@ -268,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broker_refuses_or_a_reader_loses_is_refused_here() {
+    fn fields_that_brokers_refuse_or_readers_lose_are_refused() {
         let property = |name: &str, value: &str| MessageFields {
             properties: vec![(name.to_owned(), value.to_owned())],
             ..fields("t")

@@ -1,13 +1,13 @@
-//! The native half of every client: what goes out, what is in flight, what came back.
+//! Client core: the native part of every client, from encoding to outcome.
 //!
-//! From the ground up: `route_cache` holds queues in rotation, `broker_latency` passes slow ones over, `broker_regions`
-//! knows which want traces, `message_fields` and `encoded_send` make requests of messages, `rows` (on `row_columns`) of tables, `send_budget` bounds what may be
-//! outstanding, `unasked_failures` counts failures that nobody looks at. `pending_send` (whose outcome is a `receipt`),
-//! `call` and `server_request` are requests in flight, `completions` hands their outcomes to one reader, `listener` what
-//! servers send unasked. `connections` carries them all, signed with `credentials` where there are some.
+//! From the bottom: `route_cache` rotates queues, `broker_latency` skips slow brokers, `broker_regions` records which
+//! ones want traces, `message_fields` and `encoded_send` encode messages, `rows` (on `row_columns`) encodes tables,
+//! `send_budget` bounds outstanding sends, `unasked_failures` counts unread failures. `pending_send` (whose result is
+//! a `receipt`), `call` and `server_request` are requests in flight; `completions` delivers outcomes to one reader,
+//! `listener` requests from servers. `connections` carries them all, signed with `credentials` if given.
 //!
-//! Policy is not here: the broker, the queue, another attempt are chosen above, in Python. No thread of this module
-//! ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
+//! Policy belongs to Python, which chooses brokers, queues and retries. No thread of this module enters Python, and
+//! nothing here waits while holding a lock that an I/O thread takes.
 
 pub(crate) mod broker_latency;
 pub(crate) mod broker_regions;
@@ -18,6 +18,7 @@ pub(crate) mod encoded_send;
 mod listener;
 pub(crate) mod message_fields;
 pub(crate) mod pending_send;
+pub(crate) mod popped;
 pub(crate) mod receipt;
 pub(crate) mod route_cache;
 pub(crate) mod row_columns;

@@ -1,7 +1,9 @@
-//! Pending send: tried on one broker after the other until it is stored or given up.
+//! Pending send: attempts at one broker after another until the message is stored or given up.
 //!
-//! Owns the outcome of each attempt. What follows a failed attempt is decided above, by the producer's retry rule:
-//! `again` or `give_up`. Invariant: a send is over exactly once, and gives its room in the budget back then.
+//! It records the outcome of each attempt. The producer's retry rule decides what follows a failure: `again` or
+//! `give_up`.
+//!
+//! *Invariant*: a send ends exactly once, and then releases its budget.
 //! Threads: `complete` from the connection's I/O thread, the rest from any.
 
 use std::sync::Arc;
@@ -20,11 +22,11 @@ use crate::remoting::{CallError, Reply};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// An attempt is on its way.
+    /// An attempt is in flight.
     InFlight,
     /// The last attempt failed; a decision is due.
     Failed,
-    /// The broker has it. Final.
+    /// A broker has stored it. Final.
     Stored(Arc<Receipt>),
     /// No further attempt will be made. Final.
     GivenUp,
@@ -36,14 +38,14 @@ impl Phase {
     }
 }
 
-/// A message on its way, with everything needed to try once more.
+/// A send in flight, with everything needed to retry it.
 #[derive(Debug)]
 pub(crate) struct PendingSend {
     pub(crate) encoded: EncodedSend,
     state: Mutex<SendState>,
     changed: Condvar,
     options: SendOptions,
-    /// Of all attempts together.
+    /// The deadline of all attempts together.
     pub(crate) deadline: Instant,
 }
 
@@ -53,35 +55,35 @@ struct SendState {
     target: Target,
     started: Instant,
     attempts: Vec<Attempt>,
-    /// The reader's number for it where its end is announced, stored or not.
+    /// The reader's token, if the end is posted.
     end_token: Option<u64>,
-    /// Of the failure, as long as nobody has asked about it.
+    /// The number of the failure while it is unread.
     unasked: Option<FailureNumber>,
 }
 
-/// What is the same for all sends of a producer.
+/// The options common to all sends of a producer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendOptions {
-    /// Room taken for it before, given back when it is over.
+    /// The budget reserved for it, released when it ends.
     pub(crate) budget: Option<Arc<SendBudget>>,
-    /// The reader's number for it where outcomes are announced; `None`: the caller waits for them.
+    /// The reader's token, if outcomes are posted; `None` if the caller waits for them.
     pub(crate) token: Option<u64>,
-    /// Announce failed attempts only: a success needs no decision.
+    /// Post only failed attempts: a success needs no decision.
     pub(crate) failures_only: bool,
-    /// Treat `stored, but not as safely as asked` as a failed attempt.
+    /// Treat a message stored less safely than requested as a failed attempt.
     pub(crate) retry_not_safe: bool,
-    /// The user or a sharding key chose the queue: no other will do.
+    /// The user or a sharding key chose the queue; no other may be used.
     pub(crate) is_pinned: bool,
-    /// Where slow brokers are noted, for producers that avoid them.
+    /// Records slow brokers, for producers that avoid them.
     pub(crate) latency: Option<Arc<BrokerLatency>>,
-    /// Where regions of brokers are noted, for producers that trace.
+    /// Records the regions of brokers, for producers with traces.
     pub(crate) regions: Option<Arc<BrokerRegions>>,
-    /// Where its failure is noted until somebody asks, unless its end is announced.
+    /// Records the failure until it is read, unless the end is posted.
     pub(crate) unasked_failures: Option<Arc<UnaskedFailures>>,
 }
 
 impl PendingSend {
-    /// A send whose first attempt goes to `target` at `now`, and whose attempts together get `timeout`.
+    /// Creates a send whose first attempt goes to `target` at `now`, with `timeout` for all attempts.
     pub(crate) fn new(
         encoded: EncodedSend,
         target: Target,
@@ -101,7 +103,7 @@ impl PendingSend {
         Self { encoded, state: Mutex::new(state), changed: Condvar::new(), options, deadline }
     }
 
-    /// Whether only the queue of the first attempt will do.
+    /// Returns whether retries may only use the queue of the first attempt.
     pub(crate) fn is_pinned(&self) -> bool {
         self.options.is_pinned
     }
@@ -110,33 +112,33 @@ impl PendingSend {
         self.state.lock().phase.clone()
     }
 
-    /// Looks at the phase without a copy. `look` must not wait.
+    /// Reads the phase without a copy. `look` must not block.
     pub(crate) fn with_phase<R>(&self, look: impl FnOnce(&Phase) -> R) -> R {
         look(&self.state.lock().phase)
     }
 
-    /// Whether it is over: stored, or given up.
+    /// Returns whether it has ended: stored, or given up.
     pub(crate) fn is_over(&self) -> bool {
         self.with_phase(Phase::is_final)
     }
 
-    /// Whether its outcome is announced, rather than waited for.
+    /// Returns whether its outcome is posted instead of awaited.
     pub(crate) fn is_announced(&self) -> bool {
         self.options.token.is_some()
     }
 
-    /// Has its end announced under `token`, unless it is under another one already. Returns which; `None` when it is over.
+    /// Posts its end under `token`, unless it already has one. Returns the token in use; `None` when it has ended.
     pub(crate) fn announce_end(&self, token: u64) -> Option<u64> {
         let mut state = self.state.lock();
         (!state.phase.is_final()).then(|| *state.end_token.get_or_insert(token))
     }
 
-    /// The token its end is announced under.
+    /// Returns the token under which its end is posted.
     pub(crate) fn end_token(&self) -> Option<u64> {
         self.state.lock().end_token
     }
 
-    /// Attempts before the current one.
+    /// Returns the number of attempts before the current one.
     pub(crate) fn attempts_failed(&self) -> usize {
         self.state.lock().attempts.len()
     }
@@ -145,12 +147,12 @@ impl PendingSend {
         self.state.lock().attempts.clone()
     }
 
-    /// Where the current or last attempt went.
+    /// Returns the target of the current or last attempt.
     pub(crate) fn target(&self) -> Target {
         self.state.lock().target.clone()
     }
 
-    /// The outcome of the attempt in flight, once per attempt. Returns the token to announce it under, where it is to be.
+    /// Sets the outcome of the attempt in flight, once per attempt. Returns the token to post it under, if any.
     pub(crate) fn complete(&self, outcome: Result<Reply<'_>, CallError>) -> Option<u64> {
         let mut state = self.state.lock();
         if state.phase != Phase::InFlight {
@@ -186,7 +188,7 @@ impl PendingSend {
         if is_over { end_token } else { self.options.token.map(|token| end_token.unwrap_or(token)) }
     }
 
-    /// After a failed attempt: the next one goes to `target`. False when there is nothing to repeat.
+    /// Retries a failed send at `target`. False if it is not in the failed phase.
     pub(crate) fn again(&self, target: Target) -> bool {
         let mut state = self.state.lock();
         if state.phase != Phase::Failed {
@@ -198,12 +200,12 @@ impl PendingSend {
         true
     }
 
-    /// After a failed attempt: that was the last one. A message that some broker holds counts as stored.
+    /// Makes the failed attempt the last one. A message that some broker stored counts as stored.
     pub(crate) fn give_up(&self) {
         self.end(self.state.lock());
     }
 
-    /// That was the last attempt, even the one that is on its way.
+    /// Makes the current attempt the last one, even while it is in flight.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::InFlight {
@@ -215,7 +217,7 @@ impl PendingSend {
         self.end(state);
     }
 
-    /// Somebody asked for the outcome.
+    /// Records that the outcome was read.
     pub(crate) fn note_asked(&self) {
         let unasked = self.state.lock().unasked.take();
         if let (Some(number), Some(failures)) = (unasked, &self.options.unasked_failures) {
@@ -249,12 +251,12 @@ impl PendingSend {
         }
     }
 
-    /// Sleeps until the attempt under way has an outcome, or `timeout` has passed; whether it has one.
+    /// Sleeps until the attempt in flight has an outcome or `timeout` has passed; returns whether it has one.
     pub(crate) fn wait_attempt(&self, timeout: Duration) -> bool {
         self.wait(timeout, |phase| *phase != Phase::InFlight)
     }
 
-    /// Sleeps until the send is over, or `timeout` has passed; whether it is over.
+    /// Sleeps until the send has ended or `timeout` has passed; returns whether it has ended.
     pub(crate) fn wait_over(&self, timeout: Duration) -> bool {
         self.wait(timeout, Phase::is_final)
     }
@@ -293,7 +295,7 @@ pub(super) mod tests {
         PendingSend::new(message, target("broker-a"), Instant::now(), Duration::from_secs(3), options)
     }
 
-    /// Completes the attempt by a reply of this code; with `ext`, one that has what a receipt needs.
+    /// Completes the attempt with a reply of this code; `ext` adds the fields of a receipt.
     fn complete(send: &PendingSend, code: i32, has_ext: bool) -> Option<u64> {
         let mut bytes = Vec::new();
         let mut writer = HeaderWriter::begin(&mut bytes, Encoding::Json, code, 1, 1, Some("why"));
@@ -308,7 +310,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stored_message_gives_its_room_back_and_is_announced_as_asked() {
+    fn a_stored_message_releases_its_budget_and_is_posted() {
         for (failures_only, announced) in [(true, None), (false, Some(7))] {
             let budget = Arc::new(SendBudget::new(1, 1000));
             let sent = send(SendOptions {
@@ -327,7 +329,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_end_is_announced_to_whoever_asked_while_it_was_on_its_way() {
+    fn an_end_is_posted_to_a_reader_that_asked_while_in_flight() {
         let sent = send(SendOptions { token: Some(0), failures_only: true, ..Default::default() });
         assert_eq!((sent.end_token(), sent.announce_end(7), sent.announce_end(8)), (None, Some(7), Some(7)));
         assert_eq!(complete(&sent, 2, false), Some(7), "a decision is due");
@@ -348,7 +350,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_failure_is_noted_until_somebody_asks_or_where_somebody_is_told() {
+    fn a_failure_is_recorded_until_read_or_posted() {
         let failures = Arc::new(UnaskedFailures::default());
         let options = SendOptions {
             token: Some(0),
@@ -356,9 +358,9 @@ pub(super) mod tests {
             unasked_failures: Some(Arc::clone(&failures)),
             ..Default::default()
         };
-        let (asked, told, dropped) = (send(options.clone()), send(options.clone()), send(options));
-        told.announce_end(1);
-        for sent in [&asked, &told, &dropped] {
+        let (asked, posted, dropped) = (send(options.clone()), send(options.clone()), send(options));
+        posted.announce_end(1);
+        for sent in [&asked, &posted, &dropped] {
             complete(sent, 13, false);
             sent.give_up();
         }
@@ -394,7 +396,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_message_stored_less_safely_than_asked_is_stored_when_no_better_place_is_found() {
+    fn a_less_safely_stored_message_counts_as_stored_without_a_better_place() {
         let sent = send(SendOptions { retry_not_safe: true, ..Default::default() });
         complete(&sent, response::FLUSH_DISK_TIMEOUT, true);
         assert_eq!(sent.phase(), Phase::Failed);

@@ -1,4 +1,4 @@
-//! Receipt of a send: what a broker's reply says about the attempt.
+//! Receipt: interprets a broker's reply to a send attempt.
 //!
 //! Pure functions; any thread.
 
@@ -9,38 +9,38 @@ use super::route_cache::Target;
 use crate::remoting::codes::response;
 use crate::remoting::{CallError, Reply};
 
-/// The broker's reply about a stored message, or a batch of them.
+/// The broker's reply for a stored message or batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Receipt {
-    /// 0, or one of the codes that mean stored, but not as safely as asked.
+    /// 0, or a code for a message stored less safely than requested.
     pub(crate) code: i32,
     pub(crate) broker: Arc<str>,
     pub(crate) queue_id: i32,
-    /// Its position there; of the first one for a batch.
+    /// Its offset in the queue; for a batch, that of the first message.
     pub(crate) queue_offset: i64,
-    /// The broker's id of the message; joined by commas for a batch.
+    /// The broker's message id; comma-separated for a batch.
     pub(crate) offset_message_id: String,
     pub(crate) transaction_id: Option<String>,
-    /// Takes back a timed message.
+    /// Handle for recalling a timed message before delivery.
     pub(crate) recall_handle: Option<String>,
 }
 
-/// Why one attempt did not store the message as asked.
+/// The reason an attempt failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SendFailure {
     Broker {
         code: i32,
         remark: String,
     },
-    /// It was stored, but not as safely as asked, and the producer wants it tried elsewhere.
+    /// Stored less safely than requested, and the producer wants a retry elsewhere.
     NotSafe(Receipt),
     /// No reply.
     Call(CallError),
-    /// The reply lacks what a receipt needs.
+    /// The reply lacks a field of the receipt.
     Malformed(String),
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     pub(crate) target: Target,
@@ -48,7 +48,7 @@ pub(crate) struct Attempt {
     pub(crate) elapsed: Duration,
 }
 
-/// The outcome of an attempt that was answered.
+/// Interprets the reply to an attempt.
 pub(crate) fn judge(
     reply: &Reply<'_>,
     target: &Target,

@@ -1,7 +1,7 @@
-//! Routes of a producer: the queues that take a topic's messages, as Python last told.
+//! Route cache: the queues of each topic, as Python last published them.
 //!
-//! Owns a snapshot for each topic, valid for so long. Which queues there are, and for how long that is valid, is decided
-//! above; here are only rotation and the rule of sharding keys, which are needed with every message.
+//! Python decides which queues there are and how long a snapshot is valid. Rotation and the sharding-key rule live
+//! here, because every message needs them.
 //!
 //! Invariant: a rotation is never empty. Any thread.
 
@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::message::tag::java_hash;
 
-/// Where one attempt of a send goes.
+/// The target of one attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
     /// `host:port` to connect to.
@@ -43,14 +43,14 @@ impl QueueRotation {
         self.queues.get(turn % self.queues.len())
     }
 
-    /// The next queue of a broker that is available; where none is, the next one.
+    /// Returns the next queue of an available broker, or simply the next one if none is available.
     pub(crate) fn next_at(&self, is_available: impl Fn(&str) -> bool) -> Option<&Target> {
         let first = self.next()?;
         let others = (1..self.queues.len()).filter_map(|_| self.next());
         std::iter::once(first).chain(others).find(|target| is_available(&target.broker)).or(Some(first))
     }
 
-    /// The queue of a sharding key: the one Java's clients take.
+    /// Returns the queue of a sharding key, the same as in Java's clients.
     pub(crate) fn of_key(&self, key: &str) -> Option<&Target> {
         let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
         self.queues.get(hash % self.queues.len())
@@ -62,8 +62,7 @@ impl QueueRotation {
 pub(crate) struct RouteCache(RwLock<HashMap<Box<str>, Arc<QueueRotation>>>);
 
 impl RouteCache {
-    /// These are the queues of `topic`, sorted, until then. `first` is the queue to begin with where nothing was known
-    /// before.
+    /// Stores the sorted queues of `topic`. `first` is the queue to begin with if the topic was unknown.
     pub(crate) fn learn(&self, topic: &str, queues: Vec<Target>, first: usize, valid_until: Instant) {
         let mut table = self.0.write();
         if queues.is_empty() {
@@ -81,14 +80,14 @@ impl RouteCache {
         table.insert(topic.into(), Arc::new(rotation));
     }
 
-    /// What was learnt of `topic` is not valid any more; the rotation goes on where it is.
+    /// Marks the queues of `topic` as stale; the rotation keeps its position.
     pub(crate) fn doubt(&self, topic: &str) {
         if let Some(rotation) = self.0.read().get(topic) {
             rotation.is_doubted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The rotation of `topic`, if there is one that is still valid.
+    /// Returns the rotation of `topic`, if it is valid.
     pub(crate) fn get(&self, topic: &str, now: Instant) -> Option<Arc<QueueRotation>> {
         let is_valid = |rotation: &&Arc<QueueRotation>| {
             now < rotation.valid_until && !rotation.is_doubted.load(Ordering::Relaxed)
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_queue_has_its_turn_and_a_new_rotation_goes_on_where_the_old_one_was() {
+    fn queues_rotate_and_a_new_rotation_continues_the_old_one() {
         let (routes, now) = (RouteCache::default(), Instant::now());
         let soon = now + Duration::from_secs(1);
         routes.learn("orders", queues(3), 5, soon);
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_is_not_available_is_passed_over_where_there_is_another() {
+    fn an_unavailable_broker_is_skipped_if_there_is_another() {
         let (routes, now) = (RouteCache::default(), Instant::now());
         let of = |queue: Target| {
             ["broker-a", "broker-b"].map(|broker| Target { broker: broker.into(), ..queue.clone() })

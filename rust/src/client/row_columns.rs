@@ -1,6 +1,6 @@
-//! Columns of a batch of rows to send: a typed view, checked once.
+//! Row columns: a typed view of the rows to send, validated once.
 //!
-//! Invariant: a cell that is null reads as nothing. Pure; any thread.
+//! Invariant: a null cell reads as absent. Pure; any thread.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use super::message_fields::Delivery;
 /// Rows that cannot become messages.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RowsError {
-    #[error("column {name} has to be {wanted}, not {given}")]
+    #[error("column {name} must be {wanted}, not {given}")]
     Type { name: &'static str, wanted: &'static str, given: String },
-    /// There is no such column, and no message without it.
-    #[error("there is no column {0}")]
+    /// A required column is missing.
+    #[error("column {0} is missing")]
     Missing(&'static str),
     #[error("row {row}: {reason}")]
     Row { row: usize, reason: String },
@@ -42,8 +42,8 @@ pub(super) struct RowColumns {
 }
 
 impl RowColumns {
-    /// Without `has_topic`, a topic column is like any other that is not looked at.
-    /// Fails when a column has another type than it must have, or there is no body.
+    /// Finds the columns of a batch. Without `has_topic`, a topic column is ignored. Fails when a column has the wrong
+    /// type, or the body column is missing.
     pub(super) fn new(batch: &RecordBatch, has_topic: bool) -> Result<Self, RowsError> {
         let text = |name| column(batch, name, "string").map(Text);
         let int = |name| column(batch, name, "int").map(Int);
@@ -65,7 +65,7 @@ impl RowColumns {
         })
     }
 
-    /// The time at which a row is delivered. Fails where the row names both a level and a time.
+    /// Returns the delivery time of a row. Fails when the row has both a level and a time.
     pub(super) fn delivery(&self, row: usize) -> Result<Option<Delivery>, RowsError> {
         let level = self.delay_level.get(row).map(Delivery::Level);
         let at = self.deliver_at.as_ref().filter(|each| each.is_valid(row));
@@ -77,7 +77,7 @@ impl RowColumns {
         }
     }
 
-    /// Bytes of all cells that travel.
+    /// Returns the size of all cells that are sent.
     pub(super) fn bytes(&self, row: usize) -> usize {
         let texts = [&self.tags, &self.sharding_key];
         let texts: usize = texts.into_iter().filter_map(|each| each.get(row)).map(str::len).sum();
@@ -87,7 +87,7 @@ impl RowColumns {
     }
 }
 
-/// A column of text, which need not be there.
+/// An optional text column.
 #[derive(Debug)]
 pub(super) struct Text(Option<StringArray>);
 
@@ -97,7 +97,7 @@ impl Text {
     }
 }
 
-/// A column of keys: one text that separates them by spaces, or a list whose elements are keys as they stand.
+/// A column of keys: a text separated by spaces, or a list of keys.
 #[derive(Debug)]
 pub(super) enum Keys {
     Text(Text),
@@ -121,7 +121,7 @@ impl Keys {
         }
     }
 
-    /// Appends the keys of a row; an element that is null is none.
+    /// Appends the keys of a row; null elements are skipped.
     pub(super) fn fill(&self, keys: &mut Vec<String>, row: usize) {
         match self {
             Self::Text(text) => {
@@ -131,7 +131,7 @@ impl Keys {
         }
     }
 
-    /// All keys of a row as one text, to hash; none where the row has no key.
+    /// Returns all keys of a row as one text, for hashing; `None` without keys.
     pub(super) fn joined(&self, row: usize) -> Option<Cow<'_, str>> {
         match self {
             Self::Text(text) => text.get(row).map(Cow::Borrowed),
@@ -150,7 +150,7 @@ impl Keys {
     }
 }
 
-/// The elements of a list that are not null.
+/// Iterates over the non-null elements of a list.
 fn elements<'a>(
     list: &'a ListArray,
     texts: &'a StringArray,
@@ -160,13 +160,13 @@ fn elements<'a>(
     range.filter(|at| texts.is_valid(*at)).map(|at| texts.value(at))
 }
 
-/// Where the elements of a row lie among those of all rows.
+/// Returns the range of a row's elements among those of all rows.
 fn span(offsets: &[i32], row: usize) -> Range<usize> {
     let at = |index: usize| offsets.get(index).and_then(|at| usize::try_from(*at).ok()).unwrap_or_default();
     at(row)..at(row + 1)
 }
 
-/// A column of 32-bit numbers, which need not be there.
+/// An optional column of 32-bit numbers.
 #[derive(Debug)]
 pub(super) struct Int(Option<Int32Array>);
 
@@ -210,7 +210,7 @@ impl Pairs {
         lengths.map(|length| usize::try_from(length).unwrap_or_default()).sum()
     }
 
-    /// Names with values; a name whose value is null is left out.
+    /// Appends names with values; a name with a null value is skipped.
     pub(super) fn fill(&self, properties: &mut Vec<(String, String)>, row: usize) {
         let valid = self.range(row).filter(|at| self.values.is_valid(*at));
         properties

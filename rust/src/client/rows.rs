@@ -1,8 +1,7 @@
-//! Rows of an Arrow batch as messages to send: the way out of a table.
+//! Rows: groups the rows of an Arrow batch into sends.
 //!
-//! Decides which rows travel together. A row becomes bytes when its send batch goes out, so that what is in flight is
-//! bounded by the budget and not by the rows. Invariant: every row is in exactly one send batch, those of one queue in
-//! their order. Pure; any thread.
+//! A row is encoded when its send batch leaves, so memory in flight is bounded by the budget, not by the number of
+//! rows. Invariant: every row is in exactly one send batch, and rows of one queue keep their order. Pure; any thread.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,43 +19,43 @@ use crate::message::tag::java_hash;
 /// The source of the rows' ids.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Tells these rows from all others: a row that is sent again under the same seed has the same id.
+    /// Identifies this set of rows: a row sent again under the same seed has the same id.
     pub(crate) seed: Vec<u8>,
-    /// Number of the first row, for rows that have nothing better to tell them apart.
+    /// Number of the first row, for rows without an identity.
     pub(crate) first: u64,
 }
 
-/// The rule for a row that names neither queue nor sharding key.
+/// The placement of a row with neither queue nor sharding key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Placement {
-    /// It goes where there is room.
+    /// Any queue.
     Turn,
-    /// Its keys are hashed.
+    /// By the hash of its keys.
     Hash,
-    /// It is refused.
+    /// The row is refused.
     Column,
 }
 
-/// Where the rows of a send batch go.
+/// The target of a send batch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum QueueChoice {
     Any,
-    /// The one at this place among the topic's queues.
+    /// An index into the topic's queues.
     Index(usize),
-    /// This one, of that broker, or of any that has it.
+    /// A queue id, of one broker or of any that has it.
     Queue(Option<String>, i32),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) rows_max: usize,
-    /// Bodies and properties together; a larger row goes alone.
+    /// Maximum size of bodies and properties; a larger row is sent alone.
     pub(crate) bytes_max: usize,
-    /// Bodies of at least so many bytes go alone: a batch is never compressed.
+    /// Bodies of at least this size are sent alone: a batch is never compressed.
     pub(crate) alone_from_bytes: Option<usize>,
 }
 
-/// Rows that travel together.
+/// Rows that are sent together.
 #[derive(Debug)]
 pub(crate) struct SendBatch {
     pub(crate) place: QueueChoice,
@@ -79,12 +78,12 @@ pub(crate) struct Rows {
     extra: Vec<(String, String)>,
 }
 
-/// Frame, id, and the switch of each message inside a batch.
+/// Frame, id, and the trace switch of each message in a batch.
 const ROW_FIXED_BYTES: usize = 80;
 
 impl Rows {
-    /// A view of a batch. `topic` is that of all rows; without one there has to be a column. `extra` are properties
-    /// every message gets. Fails when a column has another type than it must have.
+    /// Creates a view of a batch. `topic` applies to all rows; without it there must be a column. `extra` properties
+    /// are added to every message. Fails when a column has the wrong type.
     pub(crate) fn new(
         batch: &RecordBatch,
         topic: Option<String>,
@@ -101,13 +100,13 @@ impl Rows {
         self.columns.count
     }
 
-    /// Every topic that rows go to. Fails when a row has none.
+    /// Returns the topics of all rows. Fails when a row has none.
     pub(crate) fn topics(&self) -> Result<BTreeSet<&str>, RowsError> {
         (0..self.columns.count).map(|row| self.topic(row)).collect()
     }
 
-    /// The rows of one topic, put together: those that name a queue or a key with those of the same queue, others
-    /// with their neighbours. `queues` is how many the topic has. Fails at the first row that cannot be placed.
+    /// Groups the rows of one topic: rows with a queue or key join those of the same queue, others their neighbours.
+    /// `queues` is the number of queues of the topic. Fails at the first row without a place.
     pub(crate) fn send_batches(
         &self,
         topic: &str,
@@ -132,7 +131,7 @@ impl Rows {
                 let (rows, bytes) = (std::mem::take(rows), std::mem::take(size));
                 done.push(SendBatch { place: place.clone(), rows, bytes, is_alone: false });
             }
-            // Record batches of more rows than this do not come out of anything.
+            // Longer record batches do not occur.
             let index = u32::try_from(row).map_err(|_| refused(row, "the batch is too long"))?;
             if is_alone {
                 done.push(SendBatch { place, rows: vec![index], bytes, is_alone: true });
@@ -146,7 +145,7 @@ impl Rows {
         Ok(done)
     }
 
-    /// A send batch as it travels. Fails at the first row that no broker takes.
+    /// Encodes a send batch. Fails at the first row that brokers refuse.
     pub(crate) fn encode(
         &self,
         context: &Arc<ProducerContext>,
@@ -195,21 +194,21 @@ impl Rows {
         }
     }
 
-    /// Roughly what a row takes on its way.
+    /// Returns the approximate encoded size of a row.
     fn bytes(&self, row: usize) -> usize {
         let extra: usize = self.extra.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         self.columns.bytes(row) + extra + ROW_FIXED_BYTES
     }
 
-    /// Everything of a row but its body. `fields` begins with the properties that every row has, and is used again for
-    /// row after row: what does not change costs nothing then.
+    /// Sets all fields of a row except its body. `fields` starts with the properties common to all rows and is reused
+    /// from row to row, so unchanged fields are free.
     fn fill(&self, fields: &mut MessageFields, row: usize) -> Result<(), RowsError> {
         if self.columns.body.is_null(row) || self.columns.body.value(row).is_empty() {
-            return Err(refused(row, "its body is null or empty, which no broker takes"));
+            return Err(refused(row, "its body is null or empty, which brokers refuse"));
         }
         let topic = self.topic(row)?;
         let wrong = |error: FieldError| refused(row, &error.to_string());
-        // The first row's is always looked at: an empty topic is what there was before.
+        // The first row is always checked: `fields` starts with an empty topic.
         if fields.topic.is_empty() || fields.topic != topic {
             topic.clone_into(&mut fields.topic);
             fields.check_topic().map_err(wrong)?;
@@ -231,7 +230,7 @@ impl Rows {
         fields.check_content().map_err(wrong)
     }
 
-    /// The id of a row. `hashed` is a buffer to be used again.
+    /// Returns the id of a row. `hashed` is a reusable buffer.
     fn id(&self, context: &ProducerContext, row: usize, now_ms: u64, hashed: &mut Vec<u8>) -> String {
         if let Some(id) = self.columns.message_id.get(row) {
             return id.to_owned();
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_same_id_whatever_it_travels_with() {
+    fn the_id_of_a_row_does_not_depend_on_its_batch() {
         let rows = rows(&["a", "b"], &[None, None]);
         let ids = |rows_max| {
             let limits = Limits { rows_max, ..LIMITS };
@@ -303,7 +302,7 @@ mod tests {
         };
         assert_eq!(ids(1), ids(2));
         assert_eq!(ids(1).len(), 2);
-        // Ids are promised for good: a change of the hash would let a restart repeat rows under new ones.
+        // Ids are permanent: with another hash, a restart would repeat rows under new ids.
         assert_eq!(ids(2)[0], "90D9DF0F76AB51999601965520CF7002", "XXH3-128 of query|7| and 10");
     }
 
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_no_broker_takes_is_refused_with_its_row() {
+    fn an_invalid_topic_is_refused_with_its_row() {
         for topic in ["", "has space", "SCHEDULE_TOPIC_XXXX"] {
             let rows = Rows { fixed_topic: Some(topic.into()), ..rows(&["one"], &[None]) };
             let send_batches = rows.send_batches(topic, 4, Placement::Turn, LIMITS).unwrap();

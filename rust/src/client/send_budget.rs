@@ -1,7 +1,7 @@
-//! Budget of outstanding sends: messages and bytes, shared by the sends of one producer.
+//! Send budget: bounds the outstanding messages and bytes of one producer.
 //!
-//! Invariant: what is taken is given back exactly once, when the send is over for good. Any thread; `take_within`
-//! and `drained` may sleep, the others never do.
+//! Invariant: a reservation is released exactly once, when the send has ended. Any thread; only `take_within` and
+//! `drained` may sleep.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,7 @@ impl SendBudget {
         Self { messages_max, bytes_max, used: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes room for one message, if there is some now. A message larger than the whole budget gets through when it
-    /// is alone.
+    /// Reserves room for one message, if available. A message larger than the whole budget is admitted alone.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         let mut used = self.used.lock();
         let fits = self.fits(*used, bytes);
@@ -44,7 +43,7 @@ impl SendBudget {
         fits
     }
 
-    /// Likewise, waiting up to `timeout` for it.
+    /// Reserves room like `take`, waiting up to `timeout`.
     pub(crate) fn take_within(&self, bytes: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut used = self.used.lock();
@@ -57,7 +56,7 @@ impl SendBudget {
         true
     }
 
-    /// Whether `take` would get room now.
+    /// Returns whether `take` would succeed now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.fits(*self.used.lock(), bytes)
     }
@@ -68,7 +67,7 @@ impl SendBudget {
 
     pub(crate) fn give(&self, bytes: usize) {
         let mut used = self.used.lock();
-        debug_assert!(used.messages > 0 && used.bytes >= bytes, "given back more than was taken");
+        debug_assert!(used.messages > 0 && used.bytes >= bytes, "released more than was reserved");
         used.messages = used.messages.saturating_sub(1);
         used.bytes = used.bytes.saturating_sub(bytes);
         drop(used);
@@ -98,7 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_full_budget_refuses_until_room_is_given_back() {
+    fn a_full_budget_refuses_until_room_is_released() {
         let budget = Arc::new(SendBudget::new(2, 100));
         assert!(budget.take(60));
         assert!(!budget.take(60), "too many bytes");

@@ -1,6 +1,6 @@
-//! Server-initiated requests: a group has changed, a question to this client; and the end of a connection.
+//! Server request: a notice or question from a server, or the end of its connection.
 //!
-//! Invariant: a server that waits gets one response at most. Any thread; nothing here waits for the network.
+//! Invariant: a request gets at most one response. Any thread; nothing here waits for the network.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::remoting::codes::{flag, language};
 use crate::remoting::header::{Header, HeaderWriter};
 use crate::remoting::{CallError, Encoding, Peer};
 
-/// A request of a server's, or the end of its connection.
+/// A request from a server, or the end of its connection.
 #[derive(Debug)]
 pub(crate) struct ServerRequest {
-    /// The server, as it was called.
+    /// The server's address, as connected to.
     pub(crate) address: Arc<str>,
     /// Request code; `None`: the connection ended.
     pub(crate) code: Option<i32>,
     pub(crate) ext: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// Nothing where the request was one-way or has been answered.
+    /// `None` for a one-way or answered request.
     reply_to: Mutex<Option<ReplyTo>>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for ReplyTo {
     }
 }
 
-/// The answer of this client to a server.
+/// This client's response to a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Response<'a> {
     pub(crate) code: i32,
@@ -47,7 +47,7 @@ pub(crate) struct Response<'a> {
 }
 
 impl ServerRequest {
-    /// A request that came in; its response is written in `encoding`.
+    /// Wraps a received request; its response is written in `encoding`.
     pub(super) fn new(peer: &Arc<Peer>, header: &Header, body: &[u8], encoding: Encoding) -> Self {
         let reply_to = || ReplyTo { peer: Arc::clone(peer), opaque: header.opaque, encoding };
         Self {
@@ -63,13 +63,13 @@ impl ServerRequest {
         Self { address, code: None, ext: Vec::new(), body: Bytes::new(), reply_to: Mutex::new(None) }
     }
 
-    /// Bytes of fields and body.
+    /// Returns the size of fields and body.
     pub(super) fn size(&self) -> usize {
         self.body.len() + self.ext.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
     }
 
-    /// Answers a server that waits for it; does nothing for a one-way request, or a second time.
-    /// Fails when the connection has ended, or the response does not fit a frame.
+    /// Sends the response; no-op for a one-way or already answered request. Fails when the connection has ended, or
+    /// the response does not fit a frame.
     pub(crate) fn answer(&self, response: Response<'_>) -> Result<(), CallError> {
         let Some(ReplyTo { peer, opaque, encoding }) = self.reply_to.lock().take() else { return Ok(()) };
         let Response { code, remark, ext, body } = response;

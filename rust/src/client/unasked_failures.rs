@@ -1,7 +1,7 @@
-//! Unasked failures: sends of one producer that failed, and whose outcome nobody has asked for.
+//! Unasked failures: failed sends of one producer whose outcome was never read.
 //!
-//! Counts them all and keeps the attempts that ended the oldest few, so that the producer can tell of them when it is
-//! closed. Any thread; nothing waits.
+//! It counts all of them and keeps the last attempt of the oldest few, so that the producer can report them when it
+//! is closed. Any thread; nothing waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 
 use super::receipt::Attempt;
 
-/// Failures of which more than the number is kept.
+/// The number of failures kept in detail.
 const KEPT_MAX: usize = 8;
 
-/// Number of a failure, in the order in which they happened.
+/// The sequence number of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct FailureNumber(u64);
 
-/// A topic, and the attempt after which there was no other.
+/// A topic, and the last attempt of a send.
 pub(crate) type LastAttempt = (Arc<str>, Attempt);
 
 #[derive(Debug, Default)]
@@ -44,14 +44,14 @@ impl UnaskedFailures {
         number
     }
 
-    /// Somebody asked, once for each number.
+    /// Removes a failure whose outcome was read; called once for each number.
     pub(super) fn forget(&self, number: FailureNumber) {
         let mut state = self.state.lock();
         state.count -= 1;
         state.oldest.remove(&number);
     }
 
-    /// How many there are, and the first of those that are kept.
+    /// Returns the number of failures, and the first one kept.
     pub(crate) fn look(&self) -> (usize, Option<LastAttempt>) {
         let state = self.state.lock();
         (state.count, state.oldest.values().next().cloned())
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_and_the_first_that_nobody_asked_about_is_told() {
+    fn all_failures_are_counted_and_the_first_unread_one_is_reported() {
         let failures = UnaskedFailures::default();
         let topic: Arc<str> = "orders".into();
         assert_eq!(failures.look(), (0, None));

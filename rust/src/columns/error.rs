@@ -1,5 +1,5 @@
-//! Messages that cannot be read. Each variant names the place, so that the message can be found and skipped.
-//! A queue offset is the position in the queue.
+//! Decode errors of pulled messages. Each variant names the queue offset, so that the message can be found and
+//! skipped.
 
 use thiserror::Error;
 
@@ -8,9 +8,9 @@ use crate::message::{BatchError, CompressionError, RecordError};
 #[derive(Debug, Error)]
 pub(crate) enum RowError {
     /// The pulled bytes are not records from here on.
-    #[error("no record at byte {at} of the pulled bytes: {error}")]
+    #[error("invalid record at byte {at} of the pulled bytes: {error}")]
     Record { at: usize, error: RecordError },
-    /// The record says it is a batch, and its body is none.
+    /// The record is flagged as a batch, but its body is not one.
     #[error("the batch at offset {queue_offset} cannot be read: {error}")]
     Batch { queue_offset: u64, error: BatchError },
     /// The batch has fewer members.
@@ -19,10 +19,10 @@ pub(crate) enum RowError {
     /// The body cannot be decompressed.
     #[error("the body at offset {queue_offset} cannot be decompressed: {error}")]
     Body { queue_offset: u64, error: CompressionError },
-    /// The body was asked for as text and is none.
+    /// The body was requested as text and is not UTF-8.
     #[error("the body at offset {queue_offset} is not UTF-8")]
     Text { queue_offset: u64 },
-    /// More rows than Arrow can count in one column.
+    /// The batch is full: Arrow cannot count more in one column.
     #[error("a batch cannot take the message at offset {queue_offset}: {reason}")]
     Full { queue_offset: u64, reason: String },
 }

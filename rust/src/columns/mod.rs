@@ -1,7 +1,7 @@
-//! One decoder of pulled records, for single messages and for tables.
+//! Columns: the decoder of pulled records, for single messages and for tables.
 //!
-//! `row` is a message wherever it lies, `schema` names the columns a table can have, `table` fills them. Bodies are
-//! decompressed here and nowhere else. Pure functions of bytes; any thread.
+//! `row` is a message in its record or batch, `schema` defines the available columns, `table` fills them. Only this
+//! module decompresses bodies. Pure functions of bytes; any thread.
 
 mod error;
 mod row;

@@ -1,7 +1,7 @@
-//! One message of a pulled body, whether it has a record of its own or is a member of an inner batch.
+//! Row: one message of a pulled body, in its own record or in a batch.
 //!
-//! Invariant: every message has a queue offset of its own; the members of a batch count up from the record's. Pure;
-//! any thread.
+//! Invariant: every message has its own queue offset; the members of a batch count up from the record's. Pure; any
+//! thread.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::message::sysflag::{INNER_BATCH, NEEDS_UNWRAP};
 
 use super::error::RowError;
 
-/// Largest body taken apart. Brokers take 4 MiB unless configured otherwise; compressed bodies may announce any size.
+/// Maximum decompressed body size. Brokers accept 4 MiB by default; a compressed body may announce any size.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct Row<'a> {
     inner: Option<(u32, InnerMessage<'a>)>,
 }
 
-/// Calls `visit` with every message of a pulled body, in order, and where its record begins.
-/// Fails when the bytes are not records, or what `visit` fails with.
+/// Calls `visit` with every message of a pulled body, in order, and the position of its record. Fails when the bytes
+/// are not records, or when `visit` fails.
 pub(crate) fn each_row<'a, E: From<RowError>>(
     body: &'a [u8],
     mut visit: impl FnMut(usize, Row<'a>) -> Result<(), E>,
@@ -48,7 +48,7 @@ pub(crate) fn each_row<'a, E: From<RowError>>(
 }
 
 impl<'a> Row<'a> {
-    /// The message at `index` of the record at the start of `bytes`; `None` for a record that is no batch.
+    /// Reads the message at `index` of the record at the start of `bytes`; `None` for a record that is not a batch.
     /// Fails when the bytes are not such a record.
     pub(crate) fn reread(bytes: &'a [u8], index: Option<u32>) -> Result<Self, RowError> {
         let record = RecordView::parse(bytes).map_err(|error| RowError::Record { at: 0, error })?;
@@ -70,7 +70,7 @@ impl<'a> Row<'a> {
         &self.record
     }
 
-    /// Place among the members of a batch.
+    /// Returns the index in its batch.
     pub(crate) fn index(&self) -> Option<u32> {
         self.inner.map(|(index, _)| index)
     }
@@ -91,7 +91,7 @@ impl<'a> Row<'a> {
         properties::get(self.properties(), name)
     }
 
-    /// The body as the producer gave it. Fails when it is compressed and cannot be decompressed.
+    /// Returns the body as the producer sent it. Fails when it cannot be decompressed.
     pub(crate) fn body(&self) -> Result<Cow<'a, [u8]>, RowError> {
         if let Some((_, inner)) = self.inner {
             return Ok(Cow::Borrowed(inner.body));
@@ -100,12 +100,12 @@ impl<'a> Row<'a> {
             .map_err(|error| RowError::Body { queue_offset: self.queue_offset(), error })
     }
 
-    /// The broker's id: its address and the place in its log.
+    /// Returns the broker's id: its address and the position in its log.
     pub(crate) fn offset_message_id(&self) -> OffsetMessageId {
         OffsetMessageId { store_host: self.record.store_host(), physical: self.record.physical_offset() }
     }
 
-    /// The producer's id, or the broker's for a message without one.
+    /// Returns the producer's id, or the broker's for a message without one.
     pub(crate) fn message_id(&self) -> Cow<'a, str> {
         self.property(name::UNIQ_KEY)
             .map_or_else(|| Cow::Owned(self.offset_message_id().to_string()), String::from_utf8_lossy)

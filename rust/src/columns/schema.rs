@@ -1,7 +1,7 @@
-//! The columns a table of messages can have, their names and their types.
+//! Schema: the available columns of a message table, with names and types.
 //!
 //! Names are those of the old Spark connector. Types are exactly Spark's: `timestamp[us, UTC]`, `binary`, `string`,
-//! `map<string, string>` with a key that is never null; every column may be null.
+//! `map<string, string>` with non-null keys; every column is nullable.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ pub(crate) enum Source {
     BrokerName,
     QueueId,
     QueueOffset,
-    /// The producer's id, or the broker's where there is none.
+    /// The producer's id, or the broker's if absent.
     MsgId,
     Tags,
     /// Joined by spaces.
     Keys,
     /// Decompressed.
     Body,
-    /// All of them.
+    /// All properties.
     Properties,
     Flag,
     BornTimestamp,
@@ -31,7 +31,7 @@ pub(crate) enum Source {
     StoreHost,
     SysFlag,
     ReconsumeTimes,
-    /// Place in the broker's log.
+    /// Position in the broker's log.
     PhysicalOffset,
     StoreSize,
     BodyCrc,
@@ -44,7 +44,7 @@ pub(crate) enum ColumnType {
     Text,
     Binary,
     Int,
-    /// 64 bits; of a time, milliseconds since the epoch.
+    /// 64 bits; times are milliseconds since the epoch.
     BigInt,
     /// Microseconds since the epoch, UTC.
     Timestamp,
@@ -57,10 +57,10 @@ pub(crate) struct Column {
     pub(crate) column_type: ColumnType,
 }
 
-/// A column that no message can fill. The text lists what there is.
+/// An invalid column. The text lists the valid ones.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum SchemaError {
-    #[error("there is no column {name:?}; there are {}", known_names())]
+    #[error("column {name:?} does not exist; the columns are {}", known_names())]
     Name { name: String },
     #[error("column {name} cannot be {wanted:?}; it can be {known}")]
     Type { name: String, wanted: String, known: String },
@@ -70,7 +70,7 @@ pub(crate) enum SchemaError {
 
 use ColumnType::{BigInt, Binary, Int, Map, Text, Timestamp};
 
-/// Every column: its name, and the types it can have, the usual one first.
+/// Every column: its name, source and possible types, the default first.
 pub(crate) const COLUMNS: [(&str, Source, &[ColumnType]); 21] = [
     ("topic", Source::Topic, &[Text]),
     ("brokerName", Source::BrokerName, &[Text]),
@@ -95,7 +95,7 @@ pub(crate) const COLUMNS: [(&str, Source, &[ColumnType]); 21] = [
     ("deliverTimestamp", Source::DeliverTimestamp, &[Timestamp, BigInt]),
 ];
 
-/// Columns, from the first, that a table has unless others are asked for.
+/// The number of columns, from the first, in a default table.
 pub(crate) const DEFAULT_COUNT: usize = 12;
 
 fn known_names() -> String {
@@ -115,7 +115,7 @@ impl ColumnType {
         }
     }
 
-    /// The Arrow type Spark expects for it.
+    /// Returns the Arrow type Spark expects for it.
     pub(crate) fn data_type(self) -> DataType {
         match self {
             Text => DataType::Utf8,
@@ -135,8 +135,8 @@ impl ColumnType {
 }
 
 impl Column {
-    /// The column called `name`, of the type called `wanted`, or of its usual type.
-    /// Fails when there is no such column, or it cannot have that type.
+    /// Returns the column called `name`, of type `wanted` or its default type. Fails when the column does not exist,
+    /// or cannot have that type.
     pub(crate) fn find(name: &str, wanted: Option<&str>) -> Result<Self, SchemaError> {
         let (_, source, types) = COLUMNS
             .iter()
@@ -154,7 +154,7 @@ impl Column {
         })
     }
 
-    /// The columns of a table for which none were chosen.
+    /// Returns the columns of a default table.
     pub(crate) fn defaults() -> Vec<Self> {
         let usual = COLUMNS.iter().take(DEFAULT_COUNT);
         usual.filter_map(|(name, ..)| Self::find(name, None).ok()).collect()
@@ -165,7 +165,7 @@ impl Column {
     }
 }
 
-/// The Arrow schema of a table with these columns. Fails when there are none.
+/// Returns the Arrow schema of these columns. Fails when there are none.
 pub(crate) fn arrow_schema(columns: &[Column]) -> Result<Arc<Schema>, SchemaError> {
     if columns.is_empty() {
         return Err(SchemaError::Empty);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_the_usual_columns_unless_others_are_chosen() {
+    fn a_table_has_the_default_columns_unless_others_are_chosen() {
         let names: Vec<&str> = Column::defaults().iter().map(Column::name).collect();
         assert_eq!(
             names,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_types_are_refused_with_what_there_is() {
+    fn unknown_names_and_types_are_refused_with_the_valid_ones() {
         let name = Column::find("offset", None).unwrap_err().to_string();
         assert!(name.contains("queueOffset"), "{name}");
         let wanted = Column::find("body", Some("int")).unwrap_err().to_string();

@@ -1,8 +1,8 @@
-//! Messages as Arrow columns: rows in, record batches out.
+//! Table: messages as Arrow columns, from rows to record batches.
 //!
-//! Invariant: every column has the same number of rows. A row whose body cannot be read leaves no trace: what may
-//! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
-//! One thread at a time.
+//! Invariant: every column has the same number of rows. A row that cannot be decoded leaves no trace: everything that
+//! may fail is done before the first column grows. Memory is proportional to the rows; the reader decides when to
+//! `finish`. One thread at a time.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,10 +22,10 @@ use crate::message::properties::{self, name};
 use crate::message::shown_time::shown_ms;
 use crate::message::tag::TagFilter;
 
-/// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
+/// Size above which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
 const BYTES_MAX: usize = 1 << 30;
 
-/// The queue that rows come from.
+/// The queue of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     pub(crate) topic: &'a str,
@@ -33,14 +33,14 @@ pub(crate) struct Origin<'a> {
     pub(crate) queue_id: i32,
 }
 
-/// The rule for a body that was asked for as text and is none.
+/// The handling of a text body that is not UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BadText {
     /// Fail, naming the message.
     Fail,
-    /// Leave the cell empty.
+    /// Leave the cell null.
     Null,
-    /// Put U+FFFD in the place of what cannot be read.
+    /// Replace invalid bytes with U+FFFD.
     Replace,
 }
 
@@ -61,12 +61,12 @@ enum Cells {
     Int(Int32Builder),
     BigInt(Int64Builder),
     Timestamp(TimestampMicrosecondBuilder),
-    /// Several times the size of the others.
+    /// Boxed: several times the size of the others.
     Map(Box<MapBuilder<StringBuilder, StringBuilder>>),
 }
 
 impl Table {
-    /// An empty table. Fails when there are no columns.
+    /// Creates an empty table. Fails without columns.
     pub(crate) fn new(columns: Vec<Column>, bad_text: BadText) -> Result<Self, SchemaError> {
         let schema = arrow_schema(&columns)?;
         let cells = columns.iter().map(|column| Cells::new(column.column_type)).collect();
@@ -81,13 +81,13 @@ impl Table {
         self.rows
     }
 
-    /// Roughly what they take.
+    /// Returns the approximate size of the rows.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds the messages of a pulled body that have one of the tags and an offset within `range`; how many.
-    /// Fails at the first message that cannot be read. Those before it are in the table.
+    /// Adds the messages of a pulled body that have one of the tags and an offset in `range`; returns how many. Fails
+    /// at the first undecodable message; those before it are added.
     pub(crate) fn append(
         &mut self,
         body: &[u8],
@@ -97,7 +97,7 @@ impl Table {
     ) -> Result<usize, RowError> {
         let before = self.rows;
         each_row(body, |_, row| {
-            // Brokers filter by hash: what slipped through by a collision is dropped here.
+            // Brokers filter by hash; drop the collisions here.
             let has_tag = || *tags == TagFilter::All || tags.matches_tag(row.property(name::TAGS));
             let is_wanted = range.contains(&row.queue_offset()) && has_tag();
             if is_wanted { self.push(&row, origin) } else { Ok(()) }
@@ -122,7 +122,7 @@ impl Table {
         };
         let bytes = row.properties().len() + body.as_ref().map_or(0, |body| body.len()) + 64;
         if self.bytes + bytes > BYTES_MAX {
-            return Err(RowError::Full { queue_offset, reason: "it would exceed 1 GiB".into() });
+            return Err(RowError::Full { queue_offset, reason: "the batch would exceed 1 GiB".into() });
         }
         for (column, cells) in self.columns.iter().zip(&mut self.cells) {
             let body = (body.as_deref(), text.as_deref());
@@ -135,7 +135,7 @@ impl Table {
         Ok(())
     }
 
-    /// The rows so far as one batch; the table is empty afterwards. Never fails as long as `append` alone fills it.
+    /// Returns the rows so far as one batch and leaves the table empty. Never fails if only `append` has filled it.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays: Vec<ArrayRef> = self.cells.iter_mut().map(Cells::finish).collect();
         self.rows = 0;
@@ -144,7 +144,7 @@ impl Table {
     }
 }
 
-/// The body as bytes, and as text where it was asked for as text and is some.
+/// The body as bytes, and as text if requested and valid.
 type Body<'a> = (Option<&'a [u8]>, Option<&'a str>);
 
 impl Cells {
@@ -207,8 +207,8 @@ impl Cells {
         Ok(())
     }
 
-    /// The column so far. Where cells vary in size the next one begins with as much room as this one took: growing to
-    /// it step by step would copy everything once more.
+    /// Returns the column so far. For variable-size cells the next column starts with the same capacity, which avoids
+    /// copies while it grows.
     fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Text(cells) => {
@@ -229,7 +229,7 @@ impl Cells {
     }
 }
 
-/// Whether two names agree in length and first letter: if not, none can stand twice.
+/// Returns whether two names agree in length and first letter. Otherwise no name can be repeated.
 fn has_lookalikes(properties: &[u8]) -> bool {
     let mut seen = 0_u64;
     properties::entries(properties).any(|(name, _)| {
@@ -255,13 +255,13 @@ fn integer(source: Source, row: &Row<'_>, origin: &Origin<'_>) -> Option<i32> {
         Source::SysFlag => Some(row.record().sys_flag()),
         Source::ReconsumeTimes => Some(row.record().reconsume_times()),
         Source::StoreSize => i32::try_from(row.record().total_size()).ok(),
-        // The mask of the format keeps it positive.
+        // The format's mask keeps it non-negative.
         Source::BodyCrc => i32::try_from(row.record().body_crc()).ok(),
         _ => None,
     }
 }
 
-/// A 64-bit number; times in milliseconds.
+/// Returns a 64-bit number; times in milliseconds.
 fn long(source: Source, row: &Row<'_>) -> Option<i64> {
     match source {
         Source::QueueOffset => i64::try_from(row.queue_offset()).ok(),
@@ -269,14 +269,14 @@ fn long(source: Source, row: &Row<'_>) -> Option<i64> {
         Source::BornTimestamp => Some(row.record().born_timestamp_ms()),
         Source::StoreTimestamp => Some(row.record().store_timestamp_ms()),
         Source::DeliverTimestamp => {
-            let told = row.property(name::TIMER_OUT_MS).or_else(|| row.property(name::TIMER_DELIVER_MS))?;
-            std::str::from_utf8(told).ok()?.parse().ok()
+            let text = row.property(name::TIMER_OUT_MS).or_else(|| row.property(name::TIMER_DELIVER_MS))?;
+            std::str::from_utf8(text).ok()?.parse().ok()
         }
         _ => None,
     }
 }
 
-/// The properties as a JSON object; of equal names the last one counts.
+/// Returns the properties as a JSON object; the last of repeated names counts.
 fn properties_json(row: &Row<'_>) -> String {
     let entries = properties::entries(row.properties())
         .map(|(name, value)| (lossy(name), serde_json::Value::String(lossy(value))));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_outside_the_range_and_of_other_tags_stay_out() {
+    fn rows_outside_the_range_or_with_other_tags_are_skipped() {
         let mut table = Table::new(columns(&["queueOffset"]), BadText::Fail).unwrap();
         let body: Vec<u8> = (0..10).flat_map(|offset| record(offset, b"x", 0)).collect();
         assert_eq!(table.append(&body, &ORIGIN, &(3..7), &TagFilter::parse("*")).unwrap(), 4);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_read_leaves_no_trace() {
+    fn an_undecodable_row_leaves_no_trace() {
         let mut table = Table::new(columns(&["queueOffset", "body", "properties"]), BadText::Fail).unwrap();
         let body =
             [record(5, b"good", 0), record(6, b"not zlib", COMPRESSED), record(7, b"good", 0)].concat();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_after_the_last_whole_record_are_an_error_with_their_place() {
+    fn bytes_after_the_last_whole_record_are_a_positioned_error() {
         let mut table = Table::new(columns(&["queueOffset"]), BadText::Fail).unwrap();
         let mut body = record(0, b"x", 0);
         let whole = body.len();

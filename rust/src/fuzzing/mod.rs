@@ -1,9 +1,9 @@
-//! Fuzzing: the decoders that the crate keeps to itself, one function each, for the targets of `rust/fuzz`.
+//! Fuzzing: one function per internal decoder, for the targets of `rust/fuzz`.
 //!
-//! Each function takes any bytes. It returns whether they were accepted, and asserts what holds for all that are.
-//! A feature, and no part of the wheel. Pure; any thread.
+//! Each function takes any bytes, returns whether they were accepted, and asserts properties of accepted input. A
+//! cargo feature, not part of the wheel. Pure; any thread.
 
-#![allow(clippy::expect_used, reason = "an assertion of a target says what must hold")]
+#![allow(clippy::expect_used, reason = "assertions of fuzz targets")]
 
 mod store_files;
 mod tls;
@@ -17,24 +17,28 @@ use crate::access::signature::SigningKey;
 use crate::client::receipt::judge;
 use crate::client::route_cache::Target;
 use crate::columns::{BadText, COLUMNS, Column, Origin, Table};
+use crate::dataplane::delivery::revive::records;
+use crate::dataplane::requests::pop;
 use crate::message::tag::TagFilter;
 use crate::remoting::codes::request;
 use crate::remoting::frame::{Encoding, Frame, FrameLimits, split};
 use crate::remoting::header::{Header, HeaderWriter};
 use crate::remoting::{FrameError, Reply};
 use crate::replication::stream::{Piece, ReportReader, StreamError, TransferReader};
+use crate::requests::pop::{AckHeader, PopHeader};
 use crate::requests::pull::PullHeader;
 use crate::requests::send::{SendHeader, SendOrigin};
 use crate::requests::send_back::SendBackHeader;
 
-/// Header of a frame with this content, if it is one.
+/// Builds the header of a frame with this content, if it is valid.
 fn header_of(encoding: Encoding, content: &[u8]) -> Option<Header> {
     let mut header = Header::new();
     header.decode(&Frame { encoding, header: content, body: &[] }).ok()?;
     Some(header)
 }
 
-/// Reads the fields of a send; what was read and written is read the same. In JSON: in binary an empty text is absent.
+/// Decodes the fields of a send; encoding and decoding them again gives the same. Only in JSON: binary cannot
+/// represent an empty text.
 pub fn send_header(encoding: Encoding, content: &[u8]) -> bool {
     let Some(header) = header_of(encoding, content) else { return false };
     let Ok(fields) = SendHeader::decode(&header) else { return false };
@@ -46,7 +50,7 @@ pub fn send_header(encoding: Encoding, content: &[u8]) -> bool {
     true
 }
 
-/// The same for a pull.
+/// Checks the header of a pull the same way.
 pub fn pull_header(encoding: Encoding, content: &[u8]) -> bool {
     let Some(header) = header_of(encoding, content) else { return false };
     let Ok(fields) = PullHeader::decode(&header) else { return false };
@@ -56,13 +60,13 @@ pub fn pull_header(encoding: Encoding, content: &[u8]) -> bool {
     true
 }
 
-/// Reads the fields of a message that is sent back.
+/// Decodes the fields of a message that is sent back.
 pub fn send_back_header(encoding: Encoding, content: &[u8]) -> bool {
     let Some(header) = header_of(encoding, content) else { return false };
     SendBackHeader::decode(&header).is_ok()
 }
 
-/// A header written and read; `None` where a frame does not hold it.
+/// Encodes and decodes a header; `None` if it does not fit a frame.
 fn rewritten(code: i32, fields: impl FnOnce(&mut HeaderWriter<'_>)) -> Option<Header> {
     let mut out = Vec::new();
     let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, code, 1, 0, None);
@@ -73,14 +77,27 @@ fn rewritten(code: i32, fields: impl FnOnce(&mut HeaderWriter<'_>)) -> Option<He
     header_of(Encoding::Json, frame.header)
 }
 
-/// Judges a broker's reply to a send.
+/// Decodes the fields of POP requests, which share most names.
+pub fn pop_headers(encoding: Encoding, content: &[u8]) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    PopHeader::decode(&header).is_ok() | AckHeader::decode(&header).is_ok()
+}
+
+/// Reads the texts of POP: a handle, the body of a batch of acknowledgements, and a record of the revive topic.
+pub fn pop_texts(properties: &[u8], text: &[u8]) -> bool {
+    let is_handle = std::str::from_utf8(text).is_ok_and(pop::reads_back);
+    let is_batch = pop::batch_entries(text) > 0;
+    is_handle | is_batch | records::reads_back(properties, text)
+}
+
+/// Interprets a broker's reply to a send.
 pub fn receipt(encoding: Encoding, content: &[u8], retry_not_safe: bool) -> bool {
     let Some(header) = header_of(encoding, content) else { return false };
     let target = Target { address: "h:1".into(), broker: "b".into(), queue_id: 0 };
     judge(&Reply { header: &header, body: &[] }, &target, retry_not_safe).is_ok()
 }
 
-/// Signs the fields of a request: any other body, and any other signature, is refused.
+/// Signs the fields of a request; another body or signature must be refused.
 pub fn signature(encoding: Encoding, content: &[u8], body: &[u8]) -> bool {
     let Some(header) = header_of(encoding, content) else { return false };
     let key = SigningKey::new("secret");
@@ -93,7 +110,7 @@ pub fn signature(encoding: Encoding, content: &[u8], body: &[u8]) -> bool {
     header.ext().any(|(_, value)| value != &*signature && verifies(value, body))
 }
 
-/// Reads what a policy is about; what is written of it is read the same.
+/// Parses the texts of a policy; formatting and parsing them again gives the same.
 pub fn policy_texts(text: &str) -> bool {
     let pattern = ResourcePattern::parse(text);
     if let Some(pattern) = &pattern {
@@ -102,7 +119,7 @@ pub fn policy_texts(text: &str) -> bool {
     pattern.is_some() || Network::parse(text).is_some()
 }
 
-/// Reads what a master sends, cut into pieces of `cut` bytes, as in one.
+/// Reads a master's stream, cut into pieces of `cut` bytes; the result must equal that of one piece.
 pub fn transfers(stream: &[u8], cut: usize) -> bool {
     let read = |cut: usize| {
         let mut reader = TransferReader::default();
@@ -124,7 +141,7 @@ pub fn transfers(stream: &[u8], cut: usize) -> bool {
     whole.2.is_ok()
 }
 
-/// The same for what a slave sends.
+/// Checks a slave's stream the same way.
 pub fn reports(stream: &[u8], cut: usize) -> bool {
     let read = |cut: usize| {
         let mut reader = ReportReader::default();
@@ -143,7 +160,7 @@ pub fn reports(stream: &[u8], cut: usize) -> bool {
     whole.1.is_ok()
 }
 
-/// Fills every column, of every type it may have, from a pulled body.
+/// Fills every column, of every possible type, from a pulled body.
 pub fn columns(body: &[u8], bad_text: u8) -> bool {
     let columns = COLUMNS.iter().flat_map(|(_, source, types)| {
         types.iter().map(|column_type| Column { source: *source, column_type: *column_type })

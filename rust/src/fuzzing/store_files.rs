@@ -1,4 +1,4 @@
-//! The files of a store, with any bytes in them: it opens or says why not, reads, stores and stops.
+//! Store files: opens, reads, writes and stops a store whose files were mutated.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -18,14 +18,15 @@ const ROOT: &str = "/store";
 const SHAPE: Shape = Shape { slots: 8, entries: 32 };
 const CLOCK_MS: u64 = 1_700_000_000_000;
 const PROPERTIES: &[u8] = b"KEYS\x01key\x02TAGS\x01red\x02";
-/// The manifest ends with the checksum of what stands before it.
+/// The manifest ends with the checksum of the bytes before it.
 const MANIFEST: &str = "/store/rmqpy/manifest";
 /// Positions of an edit have two bytes.
 const FILE_BYTES_MAX: usize = 1 << 16;
 
-/// Changes the files of a small store as `edits` say, then opens, reads, writes and verifies it; whether it opened.
+/// Applies `edits` to the files of a small store, then opens, reads, writes and verifies it; returns whether it
+/// opened.
 ///
-/// An edit is a file, a kind, a place of two bytes, a length, and as many bytes.
+/// An edit is a file, a kind, a two-byte position, a length, and that many bytes.
 pub fn store_files(edits: &[u8]) -> bool {
     static ORIGINAL: OnceLock<(SimDisk, Vec<PathBuf>)> = OnceLock::new();
     let (original, files) = ORIGINAL.get_or_init(original);
@@ -33,7 +34,7 @@ pub fn store_files(edits: &[u8]) -> bool {
     edit(&disk, files, edits);
     let Ok(store) = open(&disk) else { return false };
     read_everything(&store);
-    // It takes messages, or says why not; whatever is on the disk then can be opened and verified.
+    // Appending may fail; the resulting disk can still be opened and verified.
     let _ = put(&store, "a", 0);
     let closed = store.close();
     drop(store);
@@ -45,7 +46,7 @@ pub fn store_files(edits: &[u8]) -> bool {
     true
 }
 
-/// Three queues over two segments, stopped in order.
+/// Builds three queues over two segments, stopped in order.
 fn original() -> (SimDisk, Vec<PathBuf>) {
     let disk = SimDisk::new();
     let store = open(&disk).expect("opens");
@@ -90,7 +91,7 @@ fn edit(disk: &SimDisk, files: &[PathBuf], mut edits: &[u8]) {
         let mut content = read(disk, path);
         let from = usize::from(at) % (content.len() + 1);
         match kind % 5 {
-            // Bytes in the place of others.
+            // Overwrite bytes.
             0 | 1 => {
                 content.resize(content.len().max(from + bytes.len()), 0);
                 content[from..from + bytes.len()].copy_from_slice(bytes);
@@ -118,18 +119,18 @@ fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
     content
 }
 
-/// Every queue to its end, a record by key, by time and by position.
+/// Reads every queue to its end, and a record by key, time and position.
 fn read_everything(store: &Store) {
     let mut result = GetResult::default();
     for (topic, ids) in store.topics() {
         for queue_id in ids {
             let Some(queue) = store.queue(&topic, queue_id) else { continue };
             let mut offset = queue.min();
-            // A damaged queue may claim any length; some steps show what the rest would.
+            // A damaged queue may claim any length; a few steps are enough.
             for _ in 0..8 {
                 let ask = Get { offset, messages_max: 8, bytes_max: 1 << 16 };
                 store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
-                // Whoever changes a record and its checksum alike is served what was written; it is read all the same.
+                // A record changed together with its checksum is returned; reading it must not fail.
                 for slice in &result.slices {
                     let _ = records(slice).filter_map(Result::ok).count();
                 }

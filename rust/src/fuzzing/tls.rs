@@ -1,7 +1,7 @@
-//! The server's side of a connection through TLS, from its first byte on.
+//! TLS: the server's side of a mutated connection, from its first byte.
 //!
-//! A client that is rustls' own talks to it over a pair of sockets, and what it sends is changed on the way: the hello, the
-//! rest of the handshake, or records behind it. Nothing that was changed may be taken for what the client has said.
+//! A rustls client sends over a socket pair, and its bytes are changed in transit: the hello, the rest of the
+//! handshake, or later records. The server must never accept changed bytes as the client's text.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,11 +20,11 @@ use tokio::time::timeout;
 use crate::tls::{ClientCertificates, HELLO, Identity, ServerTls, Stream, Suites, authorities, make};
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-/// What a connection may keep of what was not read: see `tls::stream`.
+/// Maximum unread bytes that a connection may keep: see `tls::stream`.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// The text is sent so many times at most, so that it takes more than one record.
+/// Maximum repetitions of the text, enough to fill more than one record.
 const REPEATS_MAX: usize = 64;
-/// How long a client waits for an answer to what was changed: a server that waits for what a length announces says nothing.
+/// How long a client waits for a reaction to changed bytes: a server may be waiting for an announced length.
 const SILENCE: Duration = Duration::from_millis(5);
 
 struct Ends {
@@ -37,7 +37,7 @@ static ENDS: LazyLock<Ends> = LazyLock::new(|| {
     let authority = make(&names, 2, true, None).expect("an authority");
     let made = make(&names, 2, false, Some((&authority.certificate, &authority.key))).expect("a certificate");
     let identity = Identity::read(made.certificate.as_bytes(), made.key.as_bytes(), None)
-        .expect("what was made is read");
+        .expect("generated certificates parse");
     let roots = authorities(authority.certificate.as_bytes()).expect("it has a certificate");
     let server =
         ServerTls::new(false, identity, ClientCertificates::Optional(Arc::clone(&roots)), &Suites::default())
@@ -54,7 +54,7 @@ thread_local! {
     static RUNTIME: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
 }
 
-/// A connection that sends these bytes and no more: plain, or refused with a reason.
+/// Sends these bytes and nothing more; the connection must be plain, or refused with a reason.
 pub fn tls_hello(bytes: &[u8]) -> bool {
     run(async {
         let (mut client, server) = pair();
@@ -65,18 +65,18 @@ pub fn tls_hello(bytes: &[u8]) -> bool {
         let failures = ENDS.server.take_failures().rows;
         match welcomed {
             Ok(Stream::Plain(_)) => assert!(!is_hello && failures.is_empty()),
-            Ok(Stream::Tls(_)) => unreachable!("nobody guesses the end of a handshake"),
+            Ok(Stream::Memory(_) | Stream::Tls(_)) => unreachable!("random bytes cannot finish a handshake"),
             Err(error) => {
                 assert!(is_hello && !error.to_string().is_empty());
-                assert_eq!(failures.len(), 1, "a refusal is written down");
+                assert_eq!(failures.len(), 1, "a refusal is recorded");
             }
         }
         is_hello
     })
 }
 
-/// A connection that says `text`, some times, and whose bytes are changed: each edit a position and what is added there.
-/// The server reads `read_bytes` at once. Whether everything came.
+/// Sends `text`, `repeats` times, with changed bytes: each edit is a position and an added value. The server reads
+/// `read_bytes` at a time. Returns whether everything arrived.
 pub fn tls_session(text: &[u8], repeats: usize, edits: &[(u16, u8)], read_bytes: usize) -> bool {
     let said = text.repeat(1 + repeats % REPEATS_MAX);
     let (received, was_changed, is_whole) = run(async {
@@ -87,17 +87,17 @@ pub fn tls_session(text: &[u8], repeats: usize, edits: &[(u16, u8)], read_bytes:
         (received, was_changed, is_whole)
     });
     drop(ENDS.server.take_failures());
-    assert!(said.starts_with(&received), "what was received was said");
-    assert!(was_changed || (is_whole && received == said), "what nobody has changed comes whole");
+    assert!(said.starts_with(&received), "only sent text is received");
+    assert!(was_changed || (is_whole && received == said), "unchanged text arrives whole");
     is_whole && received == said
 }
 
-/// What the server reads, and whether it ended well.
+/// Returns the bytes the server read, and whether the stream ended cleanly.
 async fn receive(socket: TcpStream, read_bytes: usize) -> (Vec<u8>, bool) {
     let mut received = Vec::new();
     let Ok(mut stream) = ENDS.server.welcome(socket, PEER, |_| ()).await else { return (received, false) };
     if matches!(stream, Stream::Plain(_)) {
-        // The first byte was changed: what follows is for the reader of frames.
+        // The first byte was changed, so these bytes belong to the frame reader.
         return (received, false);
     }
     let mut bytes = vec![0; read_bytes];
@@ -112,7 +112,7 @@ async fn receive(socket: TcpStream, read_bytes: usize) -> (Vec<u8>, bool) {
     }
 }
 
-/// Speaks as a client does, until the server has heard it all or refuses it; whether a byte was changed.
+/// Acts as the client until the server has read everything or refuses; returns whether a byte was changed.
 async fn send(mut socket: TcpStream, said: &[u8], edits: &[(u16, u8)]) -> bool {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(Arc::clone(&ENDS.client), name).expect("a session");
@@ -120,7 +120,7 @@ async fn send(mut socket: TcpStream, said: &[u8], edits: &[(u16, u8)]) -> bool {
     let (mut position, mut was_changed, mut has_said) = (0, false, false);
     loop {
         if !session.is_handshaking() && !has_said {
-            std::io::Write::write_all(&mut session.writer(), said).expect("there is no limit");
+            std::io::Write::write_all(&mut session.writer(), said).expect("the buffer is unlimited");
             session.send_close_notify();
             has_said = true;
         }
@@ -136,7 +136,7 @@ async fn send(mut socket: TcpStream, said: &[u8], edits: &[(u16, u8)]) -> bool {
             }
         }
         position += bytes.len();
-        // A server that has refused it takes no more.
+        // A server that has refused takes no more.
         if socket.write_all(&bytes).await.is_err() || has_said {
             break;
         }
@@ -155,7 +155,7 @@ async fn send(mut socket: TcpStream, said: &[u8], edits: &[(u16, u8)]) -> bool {
             break;
         }
     }
-    // It is gone already where it was refused.
+    // After a refusal the socket is already closed.
     drop(socket.shutdown().await);
     drop(socket.read_to_end(&mut Vec::new()).await);
     was_changed
@@ -165,7 +165,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.block_on(work))
 }
 
-/// Two ends of a connection, without a port.
+/// Creates a socket pair.
 fn pair() -> (TcpStream, TcpStream) {
     let (one, other) = UnixStream::pair().expect("descriptors");
     let end = |socket: UnixStream| {

@@ -1,11 +1,11 @@
-//! Admission: the connections at the port for slaves that have not said yet that they are one.
+//! Admission: the decision which connections at the replication port are slaves.
 //!
-//! Where access control is on, a slave shows a ticket first, which it got at the ordinary port (`expect`). Otherwise
-//! anybody is believed, as the original does. Apache's slaves have no tickets, and say where their log ends after
-//! `haSendHeartbeatInterval` only; their addresses can be trusted by the configuration.
+//! With access control a slave first shows a ticket, which it got at the ordinary port (`expect`). Without access
+//! control every connection is trusted, as in Apache's broker. Apache's slaves have no tickets and report the
+//! end of their log only after `haSendHeartbeatInterval`; `haTrustedAddresses` lists their addresses.
 //!
-//! Invariants: such a connection takes no slave's place, and what it says before it is let in changes nothing; there are
-//! `WAITING_MAX` of them, and beyond that the address with most of them loses its oldest.
+//! *Invariant*: a pending connection occupies no slave's place, and its bytes change nothing before it is admitted.
+//! There are at most `WAITING_MAX` pending connections; beyond that, the address with most of them loses its oldest.
 //! Threads: the listener's; `expect` from any.
 
 use std::collections::VecDeque;
@@ -29,37 +29,37 @@ use crate::tls::{ServerTls, Stream};
 
 use super::ended::Ended;
 
-/// Connections that have not said yet what they are.
+/// Maximum number of connections that are not admitted yet.
 const WAITING_MAX: usize = 256;
-/// How long one may take for that which has to show a ticket.
+/// Time limit for showing a ticket.
 const INTRODUCTION_MAX: Duration = Duration::from_secs(1);
-/// How long a handshake of TLS may take before that.
+/// Time limit for a TLS handshake before that.
 const WELCOME_MAX: Duration = Duration::from_secs(5);
-/// Tickets that were given and not shown yet; the oldest are forgotten.
+/// Maximum number of tickets not shown yet; the oldest are evicted.
 const TICKETS_MAX: usize = 1_024;
-/// How long a ticket is good for: a slave compares its log meanwhile, which takes 15 s at most.
+/// Lifetime of a ticket. The slave compares its log meanwhile, which takes at most 15 s.
 const TICKET_LIFE: Duration = Duration::from_secs(30);
-/// Of connections that were not let in one of an address is told in this time.
-const NEWS_INTERVAL: Duration = Duration::from_secs(60);
-/// Addresses that are remembered for that.
-const NEWS_MAX: usize = 64;
+/// Interval between reports of refused connections from one address.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of addresses remembered for that.
+const REPORTED_MAX: usize = 64;
 
-/// Who is let in.
+/// The rule for admission.
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionRules {
-    /// A slave shows a ticket first: access control is on.
+    /// Whether a slave must show a ticket, because access control is on.
     pub needs_ticket: bool,
-    /// Addresses of slaves that have none (`haTrustedAddresses`).
+    /// Addresses of slaves without tickets (`haTrustedAddresses`).
     pub trusted: Vec<IpAddr>,
 }
 
-/// The door of the port for slaves.
+/// Decides which connections are slaves.
 #[derive(Debug, Default)]
 pub struct Admission {
     rules: AdmissionRules,
     tickets: Mutex<VecDeque<(Ticket, Instant)>>,
     waiting: Mutex<Vec<Waiting>>,
-    told: Mutex<VecDeque<(IpAddr, Instant)>>,
+    reported: Mutex<VecDeque<(IpAddr, Instant)>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ struct Waiting {
     leave: Arc<Notify>,
 }
 
-/// The place of a connection among those that wait, given up when it is dropped.
+/// The place of a pending connection; dropping it frees the place.
 struct Place<'a> {
     admission: &'a Admission,
     id: ConnectionId,
@@ -77,13 +77,13 @@ struct Place<'a> {
 }
 
 impl Admission {
-    /// By these rules.
+    /// Creates an admission with these rules.
     #[must_use]
     pub fn new(rules: AdmissionRules) -> Self {
         Self { rules, ..Self::default() }
     }
 
-    /// Lets in the connection that shows this ticket, once and soon.
+    /// Admits the first connection that shows this ticket in time.
     pub(super) fn expect(&self, ticket: Ticket) {
         let mut tickets = self.tickets.lock();
         tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
@@ -93,7 +93,7 @@ impl Admission {
         tickets.push_back((ticket, Instant::now()));
     }
 
-    /// Whether the ticket is one of those; it is none any more.
+    /// Removes a ticket and returns whether it was valid.
     fn takes(&self, ticket: &Ticket) -> bool {
         let mut tickets = self.tickets.lock();
         tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
@@ -106,18 +106,18 @@ impl Admission {
         self.rules.needs_ticket && !self.rules.trusted.contains(&address.to_canonical())
     }
 
-    /// Whether it should be told that a connection from there was not let in. What is known to be a slave, always.
-    pub(super) fn is_news(&self, address: IpAddr, is_slave: bool) -> bool {
-        let mut told = self.told.lock();
-        told.retain(|(_, at)| at.elapsed() < NEWS_INTERVAL);
-        let is_known = told.iter().any(|(known, _)| *known == address);
+    /// Returns whether to report a refused connection from this address. Known slaves are always reported.
+    pub(super) fn should_report(&self, address: IpAddr, is_slave: bool) -> bool {
+        let mut reported = self.reported.lock();
+        reported.retain(|(_, at)| at.elapsed() < REPORT_INTERVAL);
+        let is_known = reported.iter().any(|(known, _)| *known == address);
         if is_slave || is_known {
             return is_slave;
         }
-        if told.len() == NEWS_MAX {
+        if reported.len() == REPORTED_MAX {
             return false;
         }
-        told.push_back((address, Instant::now()));
+        reported.push_back((address, Instant::now()));
         true
     }
 
@@ -140,15 +140,15 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Where the oldest connection of the address stands that has most of them.
+/// Returns the index of the oldest connection of the address with most of them.
 fn oldest_of_most(waiting: &[Waiting]) -> Option<usize> {
     let count = |address| waiting.iter().filter(|other| other.address == address).count();
     let most = waiting.iter().map(|one| one.address).max_by_key(|address| count(*address))?;
     waiting.iter().position(|one| one.address == most)
 }
 
-/// The stream of a connection that is a slave's, and where its log ends. One that needs no ticket has `silence_max`:
-/// Apache's slaves say nothing for a while.
+/// Returns the stream of an admitted slave and the end of its log. A slave without a ticket has `silence_max` to
+/// report it, because Apache's slaves send nothing at first.
 pub(super) async fn introduced(
     admission: &Admission,
     silence_max: Duration,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_lets_in_one_connection() {
+    fn a_ticket_admits_one_connection() {
         let admission = Admission::default();
         admission.expect([1; TICKET_BYTES]);
         assert!(!admission.takes(&[2; TICKET_BYTES]));

@@ -1,4 +1,4 @@
-//! End of a connection at the port for slaves: the reason, as an operator reads it.
+//! Connection end: the reasons for the end of a connection at the replication port, for operators.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,6 @@ use crate::positions::PhysicalOffset;
 use crate::replication::master::Distrust;
 use crate::replication::stream::StreamError;
 
-/// Why a connection has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     ByPeer,
@@ -15,46 +14,48 @@ pub(super) enum Ended {
     Io(io::Error),
     Stream(StreamError),
     Distrust(Distrust),
-    /// There are so many slaves already.
+    /// The maximum number of slaves is connected.
     Full(usize),
-    /// Access control is on, and it showed no ticket.
+    /// Access control is on, and the connection showed no ticket.
     NoTicket,
-    /// It showed one that this process did not give, or gave too long ago.
+    /// The ticket is unknown here, or has expired.
     UnknownTicket,
-    /// It did not say in time that it is a slave.
+    /// The connection reported no log end in time.
     Mute,
-    /// The same, and others came that wanted its place.
+    /// The connection reported no log end, and newer connections needed its place.
     Crowded,
-    /// What it needs next is not in the log any more.
+    /// The next bytes for the slave were deleted from the log.
     Gone(PhysicalOffset),
-    /// The thread that served it has.
+    /// The serving thread has stopped.
     Stopped,
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ByPeer => write!(out, "the slave closed it"),
-            Self::Silence => write!(out, "the slave said nothing for too long"),
+            Self::ByPeer => write!(out, "closed by the slave"),
+            Self::Silence => write!(out, "the slave sent nothing for too long"),
             Self::Io(error) => error.fmt(out),
             Self::Stream(error) => error.fmt(out),
             Self::Distrust(distrust) => distrust.fmt(out),
-            Self::Stopped => write!(out, "this broker stops"),
-            Self::Full(most) => write!(out, "there are {most} slaves already"),
+            Self::Stopped => write!(out, "this broker is stopping"),
+            Self::Full(most) => write!(out, "the maximum of {most} slaves is connected"),
             Self::NoTicket => write!(
                 out,
-                "access control is on, and it showed no ticket: a slave of an older release has to be upgraded first, \
-                 and the address of an Apache slave belongs into haTrustedAddresses"
+                "access control is on, and the connection showed no ticket: upgrade a slave of an older release first, \
+                 and add the address of an Apache slave to haTrustedAddresses"
             ),
             Self::UnknownTicket => write!(
                 out,
-                "this master did not give the ticket that it showed, or gave it too long ago: the slave asks another \
-                 master than its haMasterAddress leads to, or this one has started again"
+                "the ticket is unknown to this master, or has expired: the slave got it from another master than \
+                 its haMasterAddress leads to, or this one was restarted"
             ),
-            Self::Mute => write!(out, "it did not say in time where its log ends: it is no slave"),
-            Self::Crowded => write!(out, "it had not said where its log ends when others came"),
+            Self::Mute => write!(out, "it did not report the end of its log in time; it may not be a slave"),
+            Self::Crowded => {
+                write!(out, "it reported no end of its log, and other connections needed its place")
+            }
             Self::Gone(at) => {
-                write!(out, "position {at} of the log cannot be read any more; the slave has to begin anew")
+                write!(out, "position {at} of the log was deleted; restart the slave with an empty folder")
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Epoch file: `rmqpy/epochs` in the store, a line for each epoch of its log, its number and where it begins.
+//! Epoch file: `rmqpy/epochs` in the store, a line with number and begin for each epoch of the log.
 //!
-//! Invariant: it never lacks an epoch of which a byte is in the log. It may have one of which a power loss left nothing: a
-//! log that ends before an epoch began has lost its end, and its numbers must not be used again.
+//! *Invariant*: it has every epoch of which a byte is in the log. It may have an epoch whose bytes a power loss
+//! removed: a log that ends before an epoch began has lost its end, and the number must not be used again.
 //! Threads: one at a time.
 
 use std::fmt::Write;
@@ -13,18 +13,18 @@ use crate::store::{Store, StoreError};
 
 const NAME: &str = "epochs";
 
-/// What is known of the epochs of a store's log.
+/// The known epochs of a store's log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownEpochs {
-    /// Those that the log has reached, and that have not expired.
+    /// Epochs that the log has reached and that have not expired.
     pub(super) epochs: Epochs,
-    /// The largest number that was ever used here.
+    /// The largest number ever used in this store.
     pub(super) highest: u32,
-    /// The log once had the beginning of a younger epoch, and has lost it.
+    /// Whether the log has lost a newer epoch.
     pub(super) has_lost: bool,
 }
 
-/// Reads the file; where there is none, as in a folder of Apache's, nothing is known.
+/// Reads the file. Without a file, as in a store of Apache's broker, no epochs are known.
 pub(super) fn load(store: &Store) -> Result<KnownEpochs, StoreError> {
     let text = store.own_file(NAME)?;
     let broken = || {
@@ -50,18 +50,18 @@ fn entry(line: &str) -> Option<EpochStart> {
     Some(EpochStart { epoch: epoch.parse().ok()?, start: PhysicalOffset(start.parse().ok()?) })
 }
 
-/// Replaces the file, durably.
+/// Replaces the file durably.
 pub(super) fn save(store: &Store, epochs: &Epochs) -> Result<(), StoreError> {
     let mut text = String::new();
     for EpochStart { epoch, start } in epochs.entries() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{epoch} {start}");
     }
     store.replace_own_file(NAME, text.as_bytes())
 }
 
-/// The epochs of a log that a master goes on with; it begins one where it has to: where there was none, where the log has lost
-/// its end, or where it is told to lead as of `epoch`, which has been agreed with others.
+/// Returns the epochs of a log that this broker continues as a master. Begins an epoch if there is none, if the log
+/// has lost its end, or if `epoch`, agreed with other replicas, is given.
 pub(super) fn lead(store: &Store, broker_id: u64, epoch: Option<u32>) -> Result<Epochs, StoreError> {
     let KnownEpochs { mut epochs, highest, has_lost } = load(store)?;
     let end = store.range().1;
@@ -73,7 +73,7 @@ pub(super) fn lead(store: &Store, broker_id: u64, epoch: Option<u32>) -> Result<
     if let Err(error) = epochs.begin(wanted, end) {
         return Err(StoreError::Layout {
             path: store.root().to_owned(),
-            expected: format!("epochs that go on: {error}"),
+            expected: format!("cannot begin an epoch: {error}"),
         });
     }
     save(store, &epochs)?;

@@ -1,10 +1,11 @@
-//! Handshake: what a slave is told of its master's log before the stream begins, whose bytes compare nothing.
+//! Handshake: comparison of a slave's log with its master's before the stream begins.
 //!
-//! The master is asked over its ordinary port, by who can speak there. What it answers holds for one process alone: ours
-//! gives a ticket, which no other process takes. Beside one that gives none the connection for the stream is there already
-//! and waits for the answer, so that either both are of one process or the connection has ended.
+//! A component that can query the master at its ordinary port answers the question. The answer is valid for one
+//! process: an rmqpy master issues a ticket that no other process accepts. With a master without tickets, the
+//! question is repeated while the connection is open, so that either both answers are of one process or the
+//! connection has ended.
 //!
-//! Invariant: an answer counts for the connection that waited for it, and for no later one.
+//! *Invariant*: an answer counts only for the connection that waits for it.
 //! Threads: the connector's asks; any answers.
 
 use std::time::Duration;
@@ -16,24 +17,24 @@ use tokio::time::timeout;
 use crate::replication::epochs::Epochs;
 use crate::replication::stream::Ticket;
 
-/// How long a connection waits for an answer.
+/// Time limit for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// Why a slave does not follow the master that it has asked about.
+/// The reason why a slave does not follow its master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The two logs do not fit together, as far as is known; otherwise it could not be found out.
+    /// Whether the logs diverge; otherwise the check failed.
     pub is_diverged: bool,
-    /// Why.
+    /// The reason, for operators.
     pub reason: String,
 }
 
-/// What a slave goes by that may follow.
+/// The result of a successful handshake.
 #[derive(Debug, Clone, Default)]
 pub struct Agreement {
-    /// The epochs of the master's log, which this one goes on with; none where they are not known.
+    /// The epochs of the master's log; empty if unknown.
     pub epochs: Epochs,
-    /// Lets the connection in, at masters that give one.
+    /// The ticket that admits the connection, if the master issued one.
     pub ticket: Option<Ticket>,
 }
 
@@ -46,14 +47,14 @@ pub(super) struct Handshake {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the one that waits for an answer, or waited last.
+    /// The number of the current or last question.
     question: u64,
     waits: bool,
     answer: Option<Result<Agreement, Refusal>>,
 }
 
 impl Handshake {
-    /// Asks whether this log may go on with the master's.
+    /// Asks whether this log may continue with the master's.
     pub(super) async fn ask(&self) -> Result<Agreement, Refusal> {
         {
             let mut state = self.state.lock();
@@ -69,17 +70,17 @@ impl Handshake {
         };
         let answer = timeout(ANSWER_MAX, answer).await;
         self.state.lock().waits = false;
-        let reason = "the master's log was not compared with this one in time".to_owned();
+        let reason = "the comparison with the master's log timed out".to_owned();
         answer.unwrap_or(Err(Refusal { is_diverged: false, reason }))
     }
 
-    /// The question that waits for an answer.
+    /// Returns the pending question.
     pub(super) fn wanted(&self) -> Option<u64> {
         let state = self.state.lock();
         (state.waits && state.answer.is_none()).then_some(state.question)
     }
 
-    /// Answers a question, if it still waits.
+    /// Answers a question, if it is still pending.
     pub(super) fn answer(&self, question: u64, answer: Result<Agreement, Refusal>) {
         let mut state = self.state.lock();
         if state.waits && state.question == question {

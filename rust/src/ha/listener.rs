@@ -1,7 +1,9 @@
-//! Listener: a master waits for slaves, and sends each what it lacks.
+//! Listener: acceptance of slaves at a master, which get the log that they lack.
 //!
-//! Invariant: no more slaves than `slaves_max` are connected, and a connection counts once it has said where its log ends.
-//! Threads: its own, and one of senders for slaves that have caught up (`transfers`); `slaves` and `take_notes` from any.
+//! *Invariant*: at most `slaves_max` slaves are connected; a connection counts once it has reported the end of its
+//! log.
+//! Threads: its own, and one of senders for slaves that have caught up (`transfers`); `slaves` and `take_notes` from
+//! any.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +26,10 @@ use super::runtime::HaThread;
 use super::slaves::{ListenerOptions, RefusedSlave, SlaveStatus, Slaves};
 use super::transfers::Transfers;
 
-/// Pause after a connection could not be accepted, as when there is no descriptor left.
+/// The pause after a failed accept, for instance for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A master's side of replication.
+/// The master's side of replication.
 #[derive(Debug)]
 pub struct Listener {
     slaves: Arc<Slaves>,
@@ -36,11 +38,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on an address, port 0 for a free one, and serves slaves from the log of `store`, through `tls` those that
-    /// begin so.
+    /// Listens on an address, with port 0 on a free port, and serves slaves from the log of `store`. Connections
+    /// that begin with TLS use `tls`.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the system has no thread left.
+    /// The address cannot be used, or the system cannot start a thread.
     pub fn start(
         store: Arc<Store>,
         address: SocketAddr,
@@ -50,7 +52,7 @@ impl Listener {
         Self::start_with(store, address, options, Epochs::default(), Admission::default(), tls, None)
     }
 
-    /// The same, of a log of these epochs, with the runtime of the I/O thread that stores messages.
+    /// Listens for a log of these epochs, with the runtime of the I/O thread that stores messages.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -72,30 +74,30 @@ impl Listener {
         Ok(Self { slaves, address, thread })
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets in the connection that shows this ticket, once and soon.
+    /// Admits the first connection that shows this ticket in time.
     pub fn expect(&self, ticket: Ticket) {
         self.slaves.admission.expect(ticket);
     }
 
-    /// The slaves that are connected, oldest connection first.
+    /// Returns the connected slaves, oldest connection first.
     #[must_use]
     pub fn slaves(&self) -> Vec<SlaveStatus> {
         self.slaves.status()
     }
 
-    /// Slaves that were refused, one of each address; one that comes back and is let in is not among them.
+    /// Returns the refused slaves, one for each address, without those admitted since.
     #[must_use]
     pub fn refused(&self) -> Vec<RefusedSlave> {
         self.slaves.refused()
     }
 
-    /// What happened since the last call that an operator should read about.
+    /// Takes the notes for the operator since the last call.
     #[must_use]
     pub fn take_notes(&self) -> Vec<Note> {
         self.slaves.notes.take()
@@ -145,9 +147,9 @@ async fn serve(
                 slaves.lacks_ticket(address.ip(), ended.to_string());
             }
             let is_slave = matches!(ended, Ended::Distrust(_) | Ended::Full(_));
-            if slaves.admission.is_news(address.ip(), is_slave) {
-                let who = if is_slave { "the slave" } else { "a connection to the port for slaves" };
-                slaves.notes.add(true, format!("{who} from {address} was refused: {ended}"));
+            if slaves.admission.should_report(address.ip(), is_slave) {
+                let peer = if is_slave { "the slave" } else { "a connection to the replication port" };
+                slaves.notes.add(true, format!("{peer} from {address} was refused: {ended}"));
             }
             return;
         }

@@ -1,21 +1,23 @@
 //! High availability: the sockets between a master and its slaves.
 //!
-//! What either side does `replication` decides; here are the connections that its events come from and its bytes go to, and
-//! the two stores: a master's, which is read where it lies, and a slave's, which takes its master's log as it is.
+//! `replication` makes the decisions of either side. Here are the connections that deliver its events and transfer
+//! its bytes, and the two stores: the master's, which is read in place, and the slave's, which appends the bytes of
+//! the master's log.
 //!
-//! - `listener`: a master waits for slaves, and sends each what it lacks.
-//! - `connector`: a slave stays with its master, or tries again and again.
+//! - `listener` accepts slaves at a master and sends each the log it lacks.
+//! - `connector` keeps a slave connected to its master, with the task in `following`.
 //!
-//! Either has one thread of its own (`rmqpy-ha`), where its connections are, but for slaves that have caught up and that
-//! replies wait for: these are served by the I/O thread that stores messages. Senders and readers of messages never
-//! wait for it: an append tells it that the log has grown, and only where somebody copies it. What comes to the port is a
-//! slave once it has said so (`admission`): with a ticket from the ordinary port where access control is on. Bare TCP, as
-//! the original's, belongs on loopback or in a network that is trusted; between two of ours it may go through TLS.
+//! Each has a separate thread (`rmqpy-ha`) for its connections. Slaves that have caught up and that replies wait for
+//! are served by the I/O thread that stores messages. Producers and consumers never wait for replication: an append
+//! only notifies it of new log data, and only if a slave is connected. `admission` decides which connections are
+//! slaves; with access control they need a ticket from the ordinary port. Plain TCP, as with Apache's broker, belongs
+//! on loopback or in a trusted network; two rmqpy brokers may use TLS.
 
 mod admission;
 mod connector;
 mod ended;
 mod epoch_file;
+mod following;
 mod handshake;
 mod listener;
 mod notes;
@@ -32,8 +34,8 @@ pub use handshake::{Agreement, Refusal};
 pub use listener::Listener;
 pub use slaves::{ListenerOptions, RefusedSlave, SlaveStatus};
 
-/// The epochs of the log of a broker that leads from now on: `epoch` where that was agreed with others, and one of its own
-/// where there was none.
+/// Returns the epochs of the log of a broker that becomes master: with `epoch` if it was agreed with other replicas,
+/// or a new epoch if there is none.
 ///
 /// # Errors
 /// The file of epochs cannot be read or written.
@@ -41,7 +43,7 @@ pub fn lead(store: &Store, broker_id: u64, epoch: Option<u32>) -> Result<Epochs,
     epoch_file::lead(store, broker_id, epoch)
 }
 
-/// The epochs of the log of a store, as far as they are known.
+/// Returns the known epochs of a store's log.
 ///
 /// # Errors
 /// The file of epochs cannot be read.

@@ -1,13 +1,13 @@
-//! Notes: what an operator should read of connections that came, went, or were refused.
+//! Notes: messages for operators about connections that began, ended or were refused.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Notes that wait to be taken; older ones are dropped.
+/// Maximum number of notes not taken yet; older ones are dropped.
 const NOTES_MAX: usize = 64;
 
-/// Whether it is a warning, and what happened.
+/// Whether the note is a warning, and its text.
 pub type Note = (bool, String);
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct Notes(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     notes: VecDeque<Note>,
-    /// The last one, which is not repeated while nothing else happens.
+    /// The last note, which is not repeated.
     last: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The thread of a listener or connector: one runtime, which ends when it is asked to.
+//! HA thread: the runtime of a listener or connector, with an orderly stop.
 
 use std::future::Future;
 use std::io;
@@ -15,7 +15,7 @@ pub(super) struct HaThread {
 }
 
 impl HaThread {
-    /// Runs what `work` makes until it ends, or the thread is stopped.
+    /// Runs the future of `work` until it ends, or the thread is stopped.
     pub(super) fn start<F: Future<Output = ()>>(
         work: impl FnOnce() -> F + Send + 'static,
     ) -> io::Result<Self> {
@@ -33,11 +33,11 @@ impl HaThread {
         Ok(Self { stopping, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends the thread, and its connections with it.
+    /// Stops the thread and closes its connections.
     pub(super) fn stop(&self) {
         self.stopping.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic there has closed the connections already.
+            // A panic of the thread has closed the connections already.
             let _ = thread.join();
         }
     }

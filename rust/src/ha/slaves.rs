@@ -1,4 +1,4 @@
-//! Slaves: those that are connected to a master, what it knows of each, and what the log tells their writers.
+//! Slaves: the connected slaves of a master, their state, and the wakeups of their writers.
 //!
 //! Threads: the listener's, and the I/O thread of senders; `status` from any.
 
@@ -21,15 +21,15 @@ use super::admission::Admission;
 use super::ended::Ended;
 use super::notes::Notes;
 
-/// What a slave may lack of what it was sent before it reports: it reports whole records, the largest included.
+/// Maximum number of bytes sent and not reported. A slave reports whole records, up to the largest.
 const UNREPORTED_BYTES_MAX: u64 = 2 * RECORD_BYTES_MAX as u64;
 
-/// What a master goes by.
+/// The options of a master.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenerOptions {
-    /// Copies that a confirmed message has, the master's own among them.
+    /// Copies that make a message confirmed, the master's included.
     pub copies: usize,
-    /// A slave that lacks less is in sync (`haMaxGapNotInSync`).
+    /// The lag below which a slave is in sync (`haMaxGapNotInSync`).
     pub gap_bytes_max: u64,
     /// `haHousekeepingInterval`.
     pub silence_max: Duration,
@@ -37,37 +37,37 @@ pub struct ListenerOptions {
     pub heartbeat_interval: Duration,
     /// `haTransferBatchSize`.
     pub transfer_bytes_max: u32,
-    /// Where a slave begins that has nothing.
+    /// The position at which an empty slave begins.
     pub copy_from: CopyFrom,
-    /// Slaves that may be connected at a time.
+    /// Maximum number of connected slaves.
     pub slaves_max: usize,
 }
 
-/// What is known of a connected slave.
+/// The state of a connected slave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlaveStatus {
-    /// Number of its connection.
+    /// The id of the connection.
     pub id: u64,
-    /// Where it has connected from.
+    /// The remote address.
     pub address: SocketAddr,
-    /// What it has reported.
+    /// The position that it reported last.
     pub has: PhysicalOffset,
-    /// Bytes it lacks.
+    /// The bytes that it lacks.
     pub lag_bytes: u64,
-    /// Whether that is little enough.
+    /// Whether it lacks less than the limit.
     pub is_in_sync: bool,
-    /// Time since it said something.
+    /// The time since its last report.
     pub silent_for: Duration,
 }
 
-/// A slave that was refused.
+/// A refused slave, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedSlave {
-    /// Where it has connected from.
+    /// The remote address.
     pub address: IpAddr,
-    /// Why.
+    /// The reason, for operators.
     pub reason: String,
-    /// It showed no ticket, and may be no slave at all; otherwise its log does not fit this one.
+    /// Whether it showed no ticket; otherwise its log does not match this one.
     pub lacks_ticket: bool,
 }
 
@@ -78,28 +78,27 @@ pub(super) struct Slaves {
     pub(super) options: ListenerOptions,
     pub(super) core: Mutex<Master>,
     connected: Mutex<BTreeMap<ConnectionId, Connected>>,
-    /// Those that were refused, until they are let in; the oldest are forgotten.
+    /// Refused slaves that were not admitted since; the oldest are evicted.
     refused: Mutex<VecDeque<RefusedSlave>>,
-    /// Ends of slaves' logs behind the end of this one; the oldest are forgotten. Nothing but its end says of an Apache
-    /// slave what it has, so that one of these is known by that when this log has grown past it.
+    /// Ends of slaves' logs that were ahead of this one; the oldest are evicted. The end identifies an Apache
+    /// slave after this log has grown past it, because nothing else is known of its log.
     ahead: Mutex<VecDeque<(IpAddr, PhysicalOffset)>>,
     started: Instant,
     pub(super) notes: Notes,
-    /// Decides which connections are slaves.
     pub(super) admission: Admission,
-    /// The I/O thread that stores messages, where slaves are served that have caught up.
+    /// The I/O thread that stores messages; it serves slaves that have caught up.
     pub(super) senders: Option<Handle>,
 }
 
 #[derive(Debug)]
 struct Connected {
     address: SocketAddr,
-    /// Tells its writer that there may be something to send.
+    /// Notifies its writer of new log data.
     wakeup: Arc<Notify>,
 }
 
 impl Slaves {
-    /// None yet, of the master of this store.
+    /// Creates an empty set, for the master of this store.
     pub(super) fn new(
         store: Arc<Store>,
         options: ListenerOptions,
@@ -131,7 +130,7 @@ impl Slaves {
         }
     }
 
-    /// What is known of each, oldest connection first.
+    /// Returns the state of each slave, oldest connection first.
     pub(super) fn status(&self) -> Vec<SlaveStatus> {
         self.grown();
         let now = self.now();
@@ -153,7 +152,7 @@ impl Slaves {
         self.started.elapsed()
     }
 
-    /// Tells the core how much there is of the log.
+    /// Updates `core` with the range of the log.
     pub(super) fn grown(&self) {
         let (first, end) = (self.store.range().0, self.store.copied_to());
         let mut core = self.core.lock();
@@ -161,7 +160,7 @@ impl Slaves {
         core.grown(end);
     }
 
-    /// Takes one in that has said where its log ends.
+    /// Adds a slave that has reported the end of its log.
     pub(super) fn join(
         &self,
         id: ConnectionId,
@@ -187,7 +186,7 @@ impl Slaves {
         Ok(wakeup)
     }
 
-    /// Lets one go.
+    /// Removes a slave.
     pub(super) fn disconnect(&self, id: ConnectionId) {
         self.core.lock().disconnected(id);
         let mut connected = self.connected.lock();
@@ -197,7 +196,7 @@ impl Slaves {
         self.confirm();
     }
 
-    /// Tells the store how far copies of its log reach, and how many there are.
+    /// Reports to the store how far copies of its log reach and how many exist.
     pub(super) fn confirm(&self) {
         let (confirmed, in_sync) = {
             let core = self.core.lock();
@@ -206,7 +205,7 @@ impl Slaves {
         self.store.confirm(confirmed, in_sync);
     }
 
-    /// Takes the first report of a connection: where the slave's log ends.
+    /// Checks the first report of a connection: the end of the slave's log.
     fn joined(&self, id: ConnectionId, address: IpAddr, end: PhysicalOffset) -> Result<(), Distrust> {
         let mut ahead = self.ahead.lock();
         let was_ahead = ahead.contains(&(address, end));
@@ -223,7 +222,7 @@ impl Slaves {
         joined
     }
 
-    /// Keeps why the slave at an address does not fit this log; `None`: it does.
+    /// Records why the log of the slave at an address does not match this one; `None` if it does.
     pub(super) fn fits(&self, address: IpAddr, mismatch: Option<String>) {
         let mut refused = self.refused.lock();
         refused.retain(|refused| refused.address != address);
@@ -232,7 +231,7 @@ impl Slaves {
         }
     }
 
-    /// Keeps that what came from an address showed no ticket, unless a log from there is known not to fit.
+    /// Records that a connection from an address showed no ticket, unless a mismatch of its log is known.
     pub(super) fn lacks_ticket(&self, address: IpAddr, reason: String) {
         let mut refused = self.refused.lock();
         if !refused.iter().any(|refused| refused.address == address) {
@@ -240,7 +239,7 @@ impl Slaves {
         }
     }
 
-    /// Adds to a list of slaves, which is as long as there may be slaves.
+    /// Adds to a list, which has at most `slaves_max` entries.
     fn remember<T>(&self, list: &mut VecDeque<T>, one: T) {
         if list.len() == self.options.slaves_max {
             list.pop_front();
@@ -248,12 +247,11 @@ impl Slaves {
         list.push_back(one);
     }
 
-    /// Those that were refused.
     pub(super) fn refused(&self) -> Vec<RefusedSlave> {
         self.refused.lock().iter().cloned().collect()
     }
 
-    /// Has the log wake the writers of those that are connected.
+    /// Makes new log data wake the writers of the connected slaves.
     fn watch(&self, connected: &BTreeMap<ConnectionId, Connected>) {
         let wakeups: Vec<_> = connected.values().map(|slave| Arc::clone(&slave.wakeup)).collect();
         let watcher = move || wakeups.iter().for_each(|wakeup| wakeup.notify_one());

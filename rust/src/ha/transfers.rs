@@ -1,11 +1,10 @@
-//! Transfers: one slave's connection at its master, bytes of the log out, reports in.
+//! Transfers: the stream of the log to a slave, and the slave's reports.
 //!
-//! The bytes go from where the log lies to the socket. A slave that takes none of them keeps none but itself waiting.
+//! Bytes are sent from their place in the log. A slow slave does not block others.
 //!
-//! A slave that replies wait for is served, once it has caught up, on the I/O thread of senders: new bytes of the log leave
-//! without another thread being woken, and a report releases replies on the thread that reads it. It goes back to the
-//! listener's own thread once it is so far behind that its bytes may have to come from the disk. A connection through TLS
-//! stays there.
+//! A slave that has caught up and that replies wait for is served on the I/O thread of senders: new log data is sent
+//! without waking another thread, and a report releases replies on the thread that reads it. A slave so far behind
+//! that its bytes may have to be read from disk returns to the listener's thread. TLS connections stay there.
 
 use std::convert::Infallible;
 use std::io::IoSlice;
@@ -26,14 +25,15 @@ use crate::tls::Stream;
 use super::ended::Ended;
 use super::slaves::Slaves;
 
-/// Bytes of reports that are read in one go.
+/// Size of the buffer for reports.
 const READ_BYTES: usize = 1 << 10;
-/// Where no reply waits for slaves: what comes within this time is sent together.
+/// Coalescing time when no reply waits for slaves.
 const LINGER: Duration = Duration::from_millis(1);
-/// How often a connection is looked at on which nothing comes, in parts of the silence that is too much, and at least.
+/// Checks of a silent connection within the allowed silence.
 const LOOKS: u32 = 8;
 const LOOK_MAX: Duration = Duration::from_millis(500);
-/// What a slave may lack that is served beside senders: still in memory, and written in a few milliseconds.
+/// The lag up to which a slave is served on the thread of senders: the bytes are in memory and sent in a few
+/// milliseconds.
 const NEAR_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ enum Thread {
     Senders,
 }
 
-/// One slave's connection.
+/// The connection of one slave.
 pub(super) struct Transfers {
     pub(super) slaves: Arc<Slaves>,
     pub(super) id: ConnectionId,
@@ -56,37 +56,37 @@ impl Transfers {
         Self { slaves, id, address, wakeup, reports: ReportReader::default() }
     }
 
-    /// Serves the slave until its connection ends; why it has.
+    /// Serves the slave until its connection ends; returns the reason.
     pub(super) async fn serve(self, stream: Stream) -> Ended {
         self.serve_in_turn(stream).await.map_or_else(|ended| ended, |never| match never {})
     }
 
-    /// Serves it on one thread and on the other.
+    /// Serves the slave alternately on both threads.
     async fn serve_in_turn(mut self, mut stream: Stream) -> Result<Infallible, Ended> {
-        stream.socket().set_nodelay(true).map_err(Ended::Io)?;
+        stream.socket().map_or(Ok(()), |socket| socket.set_nodelay(true)).map_err(Ended::Io)?;
         loop {
             let near = self.serve_on(Thread::Own, stream).await?;
             (self, stream) = self.serve_beside_senders(near).await?;
         }
     }
 
-    /// Serves it on the thread of senders until it falls behind.
+    /// Serves the slave on the thread of senders until it falls behind.
     async fn serve_beside_senders(mut self, stream: Stream) -> Result<(Self, Stream), Ended> {
-        // None else moves.
+        // Only plain connections migrate.
         let Some(senders) = self.slaves.senders.clone() else { return Err(Ended::Stopped) };
         let socket = leave(stream)?;
         let serving = async move {
             let far = self.serve_on(Thread::Senders, enter(socket)?).await?;
             Ok((self, leave(far)?))
         };
-        // Aborts it when it is dropped: it ends with the listener, too.
+        // Dropping the set aborts the task, so it ends with the listener.
         let mut tasks = JoinSet::new();
         tasks.spawn_on(serving, &senders);
         let served = tasks.join_next().await.and_then(Result::ok).unwrap_or(Err(Ended::Stopped));
         served.and_then(|(transfers, socket)| Ok((transfers, enter(socket)?)))
     }
 
-    /// Serves it on this thread until the other should, or it ends.
+    /// Serves the slave on this thread until it should migrate or its connection ends.
     async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Result<Stream, Ended> {
         let Self { slaves, id, address, wakeup, reports } = self;
         let can_move =
@@ -101,16 +101,16 @@ impl Transfers {
     }
 }
 
-/// A connection that leaves its thread.
+/// Detaches a connection from its thread.
 fn leave(stream: Stream) -> Result<std::net::TcpStream, Ended> {
     match stream {
         Stream::Plain(socket) => socket.into_std().map_err(Ended::Io),
-        // It does not move.
-        Stream::Tls(_) => Err(Ended::Stopped),
+        // TLS connections do not migrate.
+        Stream::Memory(_) | Stream::Tls(_) => Err(Ended::Stopped),
     }
 }
 
-/// One that has come to this thread.
+/// Attaches a connection to this thread.
 fn enter(socket: std::net::TcpStream) -> Result<Stream, Ended> {
     TcpStream::from_std(socket).map(Stream::Plain).map_err(Ended::Io)
 }
@@ -125,7 +125,7 @@ async fn read_reports(
 ) -> Ended {
     let mut buffer = [0; READ_BYTES];
     loop {
-        // The one place where this is left when the connection moves: what was read is counted.
+        // The only await at which a migration can cancel this task, so every read byte is counted.
         let mut bytes = match socket.read(&mut buffer).await {
             Ok(0) => return Ended::ByPeer,
             Ok(count) => buffer.get(..count).unwrap_or_default(),
@@ -151,7 +151,7 @@ async fn read_reports(
     }
 }
 
-/// Sends what the slave lacks, until the other thread should; `thread` is where, for a connection that moves.
+/// Sends the log to the slave until it should migrate. `thread` is the current one, or `None` if it may not migrate.
 async fn write_log(
     slaves: &Slaves,
     socket: &mut WriteHalf<Stream>,
@@ -196,7 +196,7 @@ async fn write_transfer(
     let head = header.encode();
     let (mut head, mut at, mut left) = (&head[..], header.at, header.bytes as usize);
     loop {
-        // In one piece, but for where a spool's part ends.
+        // One slice, unless a part of the write ring ends.
         let bytes = if left > 0 {
             slaves.store.log_bytes(at, left).ok_or(Ended::Gone(at))?
         } else {
@@ -221,7 +221,8 @@ async fn write_transfer(
     }
 }
 
-/// Ends when the slave has been silent for too long; sooner than that it is too far behind to be in sync.
+/// Returns when the slave has been silent for too long. Earlier, it stops counting as in sync if it is too far
+/// behind.
 async fn silence(slaves: &Slaves, id: ConnectionId) {
     loop {
         sleep((slaves.options.silence_max / LOOKS).min(LOOK_MAX)).await;

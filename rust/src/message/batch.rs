@@ -1,4 +1,4 @@
-//! The body of a batch: inner messages end to end.
+//! Batch body: inner messages in sequence.
 //!
 //! ```text
 //! 0   i32  size of all of this     16   i32  body length B, then B bytes
@@ -10,7 +10,8 @@
 use super::error::BatchError;
 use super::properties::PROPERTIES_BYTES_MAX;
 
-/// Inner messages in one batch. A body of 4 MiB could hold 190,000 empty ones; no client makes such a batch.
+/// Maximum number of inner messages. A body of 4 MiB could hold 190,000 empty ones, but clients do not send such
+/// batches.
 pub const BATCH_COUNT_MAX: usize = 32_768;
 
 /// Size of an inner message with neither body nor properties.
@@ -28,7 +29,7 @@ pub struct InnerMessage<'a> {
 }
 
 impl InnerMessage<'_> {
-    /// Size of this message inside a batch body.
+    /// Returns the size of this message inside a batch body.
     pub(crate) const fn encoded_len(&self) -> usize {
         INNER_FIXED_BYTES + self.body.len() + self.properties.len()
     }
@@ -36,7 +37,7 @@ impl InnerMessage<'_> {
     /// Appends this message to a batch body.
     ///
     /// # Panics
-    /// When body or properties do not fit their length fields; the builder of the batch has checked both limits.
+    /// When body or properties exceed their length fields; the builder of the batch checks both limits.
     pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(self.body.len() <= i32::MAX as usize - INNER_FIXED_BYTES - PROPERTIES_BYTES_MAX);
         assert!(self.properties.len() <= PROPERTIES_BYTES_MAX);
@@ -51,7 +52,7 @@ impl InnerMessage<'_> {
     }
 }
 
-/// The messages of a batch body, in order. After an error there is nothing more.
+/// Iterates over the messages of a batch body, in order. An error ends the iteration.
 pub fn inner_messages(body: &[u8]) -> InnerMessages<'_> {
     InnerMessages { body, at: 0, count: 0 }
 }
@@ -83,12 +84,12 @@ impl<'a> Iterator for InnerMessages<'a> {
     }
 }
 
-/// The inner message at the front of `bytes` and its size, when all its lengths agree.
+/// Splits off the inner message at the front of `bytes`, if its lengths are consistent.
 fn cut(bytes: &[u8]) -> Option<(InnerMessage<'_>, usize)> {
     let (size, rest) = bytes.split_first_chunk::<4>()?;
     let size = usize::try_from(i32::from_be_bytes(*size)).ok()?;
     let rest = rest.get(..size.checked_sub(4)?)?;
-    // Magic and CRC are zero from every client and mean nothing.
+    // Every client writes zeros for magic and CRC.
     let (_, rest) = rest.split_first_chunk::<8>()?;
     let (flag, rest) = rest.split_first_chunk::<4>()?;
     let (body_bytes, rest) = rest.split_first_chunk::<4>()?;
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lying_length_ends_the_batch_at_its_message() {
+    fn a_wrong_length_ends_the_batch_at_its_message() {
         let mut body = Vec::new();
         InnerMessage { flag: 1, body: b"x", properties: b"a\x01b\x02" }.encode(&mut body);
         let first = body.len();
@@ -116,13 +117,13 @@ mod tests {
             assert_eq!(found.len(), 2);
             assert_eq!(found[1], Err(BatchError::Length { at: first }));
         }
-        // A size that takes in bytes of the next message, too.
+        // A size that includes bytes of the next message.
         body[3] += 4;
         assert_eq!(inner_messages(&body).collect::<Vec<_>>(), [Err(BatchError::Length { at: 0 })]);
     }
 
     #[test]
-    fn inner_magic_and_crc_are_written_as_zero_and_not_looked_at() {
+    fn inner_magic_and_crc_are_written_as_zero_and_ignored() {
         let message = InnerMessage { flag: -1, body: b"x", properties: b"" };
         let mut body = Vec::new();
         message.encode(&mut body);

@@ -1,7 +1,7 @@
-//! Compressed bodies, written so that every client can read them and read so that none can hurt.
+//! Compression: writes bodies that every client can read, and reads bodies within a size limit.
 //!
-//! Java's LZ4 reader takes independent blocks only, and its zstd writer leaves the content size out: writers here do
-//! as the first asks, readers need neither. What comes out is bounded by the caller: a body of some kilobytes may
+//! Java's LZ4 reader accepts only independent blocks, and its zstd writer omits the content size. The writers here
+//! use independent blocks; the readers need neither. The caller bounds the output: a body of a few kilobytes may
 //! announce gigabytes.
 
 use std::borrow::Cow;
@@ -10,11 +10,11 @@ use std::io::{self, Read, Write};
 use super::error::CompressionError;
 use super::sysflag::{COMPRESSED, Compression};
 
-/// Level the Java producer compresses with unless told otherwise.
+/// The default level of the Java producer.
 pub(crate) const LEVEL_DEFAULT: i32 = 5;
 
-/// The body as the application wrote it: borrowed where it is not compressed, at most `bytes_max` long where it is.
-/// Fails when the flag bits or the bytes are not sound, or too much comes out.
+/// Returns the original body: borrowed if it is not compressed, otherwise at most `bytes_max` long. Fails when the
+/// flag bits or the bytes are invalid, or the output exceeds the limit.
 pub fn decompress(sys_flag: i32, body: &[u8], bytes_max: usize) -> Result<Cow<'_, [u8]>, CompressionError> {
     if sys_flag & COMPRESSED == 0 {
         return Ok(Cow::Borrowed(body));
@@ -30,13 +30,13 @@ pub fn decompress(sys_flag: i32, body: &[u8], bytes_max: usize) -> Result<Cow<'_
 
 fn read(source: impl Read, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, CompressionError> {
     let mut plain = Vec::with_capacity(body.len().saturating_mul(2).min(bytes_max));
-    // One byte more than allowed tells "exactly the limit" from "over it".
+    // One byte more than allowed distinguishes the exact limit from an excess.
     source.take(bytes_max as u64 + 1).read_to_end(&mut plain)?;
     if plain.len() > bytes_max { Err(CompressionError::TooLarge { bytes_max }) } else { Ok(plain) }
 }
 
-/// Compresses a body. `level` is 1 (fast) to 9 (small), as in the Java clients; LZ4 has no levels. Fails for no input:
-/// compressors report errors of their output, which is memory here.
+/// Compresses a body. `level` is 1 (fast) to 9 (small), as in the Java clients; LZ4 has no levels. No input fails:
+/// compressors report only output errors, and the output is memory.
 pub fn compress(kind: Compression, level: i32, body: &[u8]) -> io::Result<Vec<u8>> {
     let out = Vec::with_capacity(body.len() / 2);
     match kind {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compression_gives_back_what_went_in() {
+    fn every_compression_round_trips() {
         for kind in ALL {
             for body in [text(), Vec::new(), vec![7], (0..=255).collect()] {
                 let small = compress(kind, LEVEL_DEFAULT, &body).unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_unpacks_to_more_than_the_limit_is_refused() {
+    fn a_body_that_decompresses_beyond_the_limit_is_refused() {
         for kind in ALL {
             let body = vec![0; 1 << 20];
             let small = compress(kind, LEVEL_DEFAULT, &body).unwrap();
@@ -98,9 +98,9 @@ mod tests {
         }
     }
 
-    /// Were more read than the limit and one byte, this would not end.
+    /// If more were read than the limit and one byte, this test would not end.
     #[test]
-    fn what_is_over_the_limit_is_not_unpacked() {
+    fn output_over_the_limit_is_not_decompressed() {
         let endless = read(io::repeat(0), b"", 1000);
         assert!(matches!(endless, Err(CompressionError::TooLarge { bytes_max: 1000 })));
     }

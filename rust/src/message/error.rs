@@ -1,9 +1,9 @@
-//! Errors of the bytes of a message. Positions are relative to the bytes that were given; the caller adds file and
-//! place.
+//! Message errors: invalid bytes of a message. Positions are relative to the given bytes; the caller adds file and
+//! position.
 
 use thiserror::Error;
 
-/// Bytes that are no record.
+/// Bytes that are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "fields named for what they hold")]
 pub enum RecordError {
@@ -13,22 +13,22 @@ pub enum RecordError {
     /// The size field is below that of an empty record, or negative.
     #[error("impossible record size {0}")]
     Size(i32),
-    /// The record goes on behind the bytes at hand.
-    #[error("record of {record_bytes} bytes, only {bytes} at hand")]
+    /// The record extends beyond the available bytes.
+    #[error("record of {record_bytes} bytes, only {bytes} available")]
     Truncated { record_bytes: usize, bytes: usize },
     /// The lengths inside do not add up to the size.
     #[error("record lengths do not add up at byte {at}")]
     Length { at: usize },
-    /// The host's port is no 16-bit number.
+    /// The host's port exceeds 16 bits.
     #[error("impossible port at byte {at}")]
     Port { at: usize },
-    /// Topic or properties hold what no writer puts there.
-    #[error("{field} of the record is not text a broker writes")]
+    /// Topic or properties contain characters that no broker writes.
+    #[error("{field} of the record is not valid text")]
     Syntax {
         /// `topic` or `properties`.
         field: &'static str,
     },
-    /// A field is larger than its length field, or than any client may send.
+    /// A field exceeds its length field, or any client's limit.
     #[error("{field} of {bytes} bytes is over the limit of {bytes_max}")]
     TooLarge { field: &'static str, bytes: usize, bytes_max: usize },
 }
@@ -37,15 +37,15 @@ pub enum RecordError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "fields named for what they hold")]
 pub enum BatchError {
-    /// The lengths of an inner message leave it, or the body.
+    /// The lengths of an inner message exceed it, or the body.
     #[error("lengths of the inner message at byte {at} do not add up")]
     Length { at: usize },
     /// More inner messages than [`super::batch::BATCH_COUNT_MAX`].
-    #[error("more messages in one batch than a broker takes")]
+    #[error("too many messages in one batch")]
     TooMany,
 }
 
-/// Text that is no offset message id.
+/// Text that is not an offset message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("not an offset message id: 32 or 56 hex digits of address, port and offset")]
 pub struct IdError;
@@ -54,13 +54,13 @@ pub struct IdError;
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "fields named for what they hold")]
 pub enum CompressionError {
-    /// The flag bits name no compression we know.
+    /// The flag bits are not a known compression type.
     #[error("unknown compression type in system flag {0:#x}")]
     UnknownType(i32),
-    /// More comes out than the limit allows.
+    /// The decompressed body exceeds the limit.
     #[error("decompressed body is over the limit of {bytes_max} bytes")]
     TooLarge { bytes_max: usize },
-    /// The bytes are not what the flag bits say.
+    /// The bytes do not match the compression type.
     #[error("body is not valid compressed data: {0}")]
     Corrupt(#[from] std::io::Error),
 }

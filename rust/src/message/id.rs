@@ -1,4 +1,4 @@
-//! Message ids: the broker's, which is an address in its log, and the client's, which is only unique.
+//! Message ids: the broker's, a position in its log, and the client's, which is only unique.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,27 +9,27 @@ use arrayvec::ArrayString;
 use super::error::IdError;
 use crate::positions::PhysicalOffset;
 
-/// Where a message is: the `msgId` of a send answer.
+/// The location of a message: the `msgId` of a send response.
 ///
 /// As text: address (4 or 16 bytes), port and offset in upper-case hex, 32 or 56 characters. Transactions and lookups
-/// take it apart again.
+/// parse it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OffsetMessageId {
-    /// The broker's address as it stands in the record.
+    /// The broker's address as stored in the record.
     pub store_host: SocketAddr,
-    /// Position in its log.
+    /// The position in its log.
     pub physical: PhysicalOffset,
 }
 
 pub(crate) type OffsetMessageIdText = ArrayString<56>;
 
 impl OffsetMessageId {
-    /// The id as text, on the stack.
+    /// Returns the id as text, on the stack.
     pub fn text(&self) -> OffsetMessageIdText {
         let mut text = ArrayString::new();
         let port = self.store_host.port();
         match self.store_host.ip().to_canonical() {
-            // All in one: every answer to a send has such an id.
+            // In one step, because every send response carries such an id.
             IpAddr::V4(ip) => {
                 let place = u128::from(port) << 64 | u128::from(self.physical.0);
                 push_hex(&mut text, &(u128::from(ip.to_bits()) << 96 | place).to_be_bytes());
@@ -43,7 +43,7 @@ impl OffsetMessageId {
         text
     }
 
-    /// Reads an id, in upper or lower case. Fails when it is none.
+    /// Parses an id in upper or lower case. Fails on any other text.
     pub fn decode(text: &str) -> Result<Self, IdError> {
         let mut bytes = [0; 28];
         let length = decode_hex(text, &mut bytes)?;
@@ -69,12 +69,12 @@ impl fmt::Display for OffsetMessageId {
     }
 }
 
-/// Text of a unique id: the property `UNIQ_KEY`.
+/// The text of a unique id: the property `UNIQ_KEY`.
 pub(crate) type UniqueIdText = ArrayString<32>;
 
-/// Makes ids for `UNIQ_KEY`: address, process, salt, time and a counter, as Java clients lay them out.
+/// Generates ids for `UNIQ_KEY` from address, process, salt, time and a counter, in the layout of Java clients.
 ///
-/// Equal ids need 65,536 messages of one process within one millisecond. Any thread may call [`next`](Self::next).
+/// A duplicate needs 65,536 messages of one process within one millisecond. Any thread may call [`next`](Self::next).
 #[derive(Debug)]
 pub(crate) struct UniqueIds {
     address: [u8; 4],
@@ -84,8 +84,8 @@ pub(crate) struct UniqueIds {
 }
 
 impl UniqueIds {
-    /// A source for the process `process_id` on the machine `address`. `salt` is random: it tells apart sources that
-    /// agree in both, say containers.
+    /// Creates a source for the process `process_id` on the machine `address`. The random `salt` distinguishes
+    /// sources that share both, such as containers.
     pub(crate) const fn new(address: Ipv4Addr, process_id: u32, salt: u32) -> Self {
         Self {
             address: address.octets(),
@@ -107,17 +107,17 @@ impl UniqueIds {
     }
 }
 
-/// An id made of a hash: the same for the same content, wherever and whenever it is made.
+/// Returns an id derived from a hash: the same content always has the same id.
 pub(crate) fn hashed_id(hash: u128) -> UniqueIdText {
     let mut text = ArrayString::new();
     push_hex(&mut text, &hash.to_be_bytes());
     text
 }
 
-/// Milliseconds since the month began, where it begins last on earth: twelve hours after UTC.
+/// Milliseconds since the month began in the last time zone to begin it: UTC-12.
 ///
-/// Java counts from local midnight, and its tools start to search for an id at the time they read from it in their
-/// own zone. Counted from here, that time is never later than the truth, whatever the zones of tool and client.
+/// Java counts from local midnight, and its tools start to search for an id at that time in their own zone. With this
+/// origin, the decoded time is never later than the true one, whatever the zones of tool and client.
 fn ms_of_month(now_ms: u64) -> u32 {
     const DAY_MS: u64 = 86_400_000;
     let local_ms = now_ms.saturating_sub(DAY_MS / 2);
@@ -155,7 +155,7 @@ fn push_hex<const N: usize>(text: &mut ArrayString<N>, bytes: &[u8]) {
     text.push_str(std::str::from_utf8(hex).unwrap_or_default());
 }
 
-/// Reads hex of any case into the front of `out`; the number of bytes read.
+/// Decodes hex of any case into the front of `out`; returns the number of bytes.
 fn decode_hex(text: &str, out: &mut [u8]) -> Result<usize, IdError> {
     let (pairs, odd) = text.as_bytes().as_chunks::<2>();
     if !odd.is_empty() || pairs.len() > out.len() {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_id_is_refused() {
+    fn text_that_is_not_an_id_is_refused() {
         for text in [
             "",
             "0A",
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn unique_ids_have_the_layout_of_java() {
         let ids = UniqueIds::new(Ipv4Addr::new(10, 0, 0, 1), 0x1_0203, 0xA1B2_C3D4);
-        // 2024-03-01 12:00:01 UTC is one second into March where March begins last.
+        // 2024-03-01 12:00:01 UTC is one second into March at UTC-12.
         let march_ms = 1_709_294_401_000;
         assert_eq!(ids.next(march_ms).as_str(), "0A0000010203A1B2C3D4000003E80000");
         assert_eq!(ids.next(march_ms).as_str(), "0A0000010203A1B2C3D4000003E80001");

@@ -1,16 +1,16 @@
-//! Message type: what a message is by its properties, and what a topic may be kept for.
+//! Message type: derives the type from a message's properties, and names the types of topics.
 
-/// What a message is. The names are those of the attribute `message.type` of topics.
+/// The type of a message, named as in the topic attribute `message.type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageType {
-    /// None of the others.
+    /// None of the other types.
     #[default]
     Normal,
-    /// One of those that are consumed in order, with a sharding key.
+    /// Consumed in order, with a sharding key.
     Fifo,
-    /// To be delivered later, or delivered late.
+    /// Delivered after a delay, or already delivered.
     Delay,
-    /// Half of a transaction, or committed by one.
+    /// A half message, or committed from one.
     Transaction,
 }
 
@@ -18,12 +18,12 @@ impl MessageType {
     /// All types, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction];
 
-    /// The type of this name; none for a name that is no type of messages, as MIXED is not.
+    /// Returns the type of this name; `None` for names such as MIXED, which is not a message type.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Its name in the attribute of a topic.
+    /// Returns the name in the topic attribute.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,12 +34,12 @@ impl MessageType {
         }
     }
 
-    /// What makes a message one of this type, as its sender may be told.
+    /// Returns a description of the type, for its sender.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Normal => "has neither sharding key nor delay and belongs to no transaction",
-            Self::Fifo => "has a sharding key, and no delay",
-            Self::Delay => "has a delay level or a time of delivery",
+            Self::Normal => "has no sharding key, delay or transaction",
+            Self::Fifo => "has a sharding key and no delay",
+            Self::Delay => "has a delay level or a delivery time",
             Self::Transaction => "is sent in a transaction",
         }
     }

@@ -1,11 +1,11 @@
-//! Message: the same bytes on disk and on the wire.
+//! Message: the encoding shared by disk and wire.
 //!
-//! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
-//! `compression` are its parts, `sql` filters by its properties, `message_type` is what they make of it, `recall_handle` names
-//! one that waits for its time, and `topic` and `namespace` know the names of topics, and `shown_time` makes dates of timestamps. Everything here is a pure function of
-//! bytes: no I/O, no clock, no locks; any thread.
+//! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and `compression`
+//! are its parts. `sql` filters by properties, `message_type` derives a message's type, `recall_handle` identifies a
+//! timed message, `topic` and `namespace` define names, and `shown_time` converts timestamps to dates. Everything
+//! here is a pure function of bytes: no I/O, no clock, no locks; any thread.
 //!
-//! Invariant: decoders borrow, check every length before they use it, and never panic on bytes from outside.
+//! Invariant: decoders borrow, check every length before use, and never panic on foreign bytes.
 
 pub mod batch;
 pub mod compression;

@@ -1,7 +1,7 @@
-//! Namespaces: several users of one cluster, each with topics and groups of its own under names they share.
+//! Namespaces: separate topics and groups for several users of one cluster.
 //!
-//! Done by clients alone: on the wire a topic or group `orders` of the namespace `shop` is `shop%orders`, and its retry
-//! topic `%RETRY%shop%orders`. Names of the system are everybody's and stay as they are. The rules are those of Java's
+//! Only clients know namespaces: on the wire a topic or group `orders` of the namespace `shop` is `shop%orders`, and
+//! its retry topic `%RETRY%shop%orders`. System names are shared and unchanged. The rules are those of Java's
 //! `NamespaceUtil`.
 
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::topic::{self, DEAD_LETTER_PREFIX, RETRY_PREFIX};
 
-/// Between a namespace and a name.
+/// The separator between namespace and name.
 const SEPARATOR: char = '%';
 
 /// The namespace of a client. Never empty.
@@ -19,7 +19,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// `None` for the empty name, or for one that no topic may have, or that holds the separator.
+    /// `None` for an empty or invalid name, or a name with the separator.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let is_valid = |byte| topic::is_name_byte(byte) && char::from(byte) != SEPARATOR;
         (!name.is_empty() && name.bytes().all(is_valid)).then(|| Self { name: name.into() })
@@ -29,7 +29,7 @@ impl Namespace {
         &self.name
     }
 
-    /// The name on the wire. One that has it already stays as it is.
+    /// Returns the name on the wire; a wrapped name is unchanged.
     pub(crate) fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
         let (kind, rest) = split(name);
         if name.is_empty() || is_everybodys(name, rest) || self.inside(rest).is_some() {
@@ -38,7 +38,7 @@ impl Namespace {
         Cow::Owned([kind, &self.name, "%", rest].concat())
     }
 
-    /// The name as users of this namespace write it; others stay as they are.
+    /// Returns the name as users of this namespace write it; other names are unchanged.
     pub(crate) fn unwrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
         let (kind, rest) = split(name);
         match self.inside(rest) {
@@ -48,7 +48,7 @@ impl Namespace {
         }
     }
 
-    /// Whether users of this namespace see a name of the wire: it is one of theirs, or everybody's.
+    /// Returns whether users of this namespace see a wire name: one of this namespace, or a shared one.
     pub(crate) fn shows(&self, name: &str) -> bool {
         let (_, rest) = split(name);
         is_everybodys(name, rest) || self.inside(rest).is_some()
@@ -59,7 +59,7 @@ impl Namespace {
     }
 }
 
-/// The prefix of a group's own topics, where a name has one, and what is behind it.
+/// Splits a name into the prefix of a group's topic, if any, and the rest.
 fn split(name: &str) -> (&str, &str) {
     let kind = [RETRY_PREFIX, DEAD_LETTER_PREFIX].into_iter().find(|kind| name.starts_with(kind));
     name.split_at(kind.map_or(0, str::len))

@@ -1,18 +1,21 @@
-//! The properties of a message: `name 0x01 value 0x02`, repeated, as one byte string.
+//! Properties: the byte string `name 0x01 value 0x02`, repeated.
 //!
-//! Never exploded into a map: readers walk it for the one name they need, writers append to it. What is not asked
-//! for is carried verbatim, so that a message leaves a broker with the bytes it came with.
+//! Properties are never expanded into a map: readers scan for the name they need, writers append. Unread entries pass
+//! through verbatim, so a message leaves a broker with its original bytes.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use memchr::memchr;
 
-/// Stands between a name and its value.
+/// Separates a name from its value.
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Ends an entry. The last one may be missing.
 pub const ENTRY_SEPARATOR: u8 = 2;
 /// Longest properties a record can hold: its length field is a signed 16-bit number.
 pub(crate) const PROPERTIES_BYTES_MAX: usize = i16::MAX as usize;
 
-/// Names that brokers and clients give a meaning.
+/// Names with a meaning for brokers and clients.
 #[allow(missing_docs, reason = "constants named like their value")]
 pub mod name {
     pub const KEYS: &[u8] = b"KEYS";
@@ -36,6 +39,8 @@ pub mod name {
     pub(crate) const INSTANCE_ID: &str = "INSTANCE_ID";
     pub(crate) const TRANSACTION_ID: &[u8] = b"__transactionId__";
     pub(crate) const POP_CK: &[u8] = b"POP_CK";
+    pub(crate) const FIRST_POP_TIME: &[u8] = b"1ST_POP_TIME";
+    pub(crate) const ORIGIN_GROUP: &[u8] = b"ORIGIN_GROUP";
     pub(crate) const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
     pub const CRC32: &[u8] = b"__CRC32#";
     pub(crate) const TIMER_DELAY_SEC: &[u8] = b"TIMER_DELAY_SEC";
@@ -49,13 +54,34 @@ pub mod name {
     pub(crate) const TIMER_DELETE_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
 }
 
-/// The entries of `properties` in order, by the rules of the Java clients: one without a name, without a separator
-/// or with an empty value is not there; everything behind the first separator is value.
+/// Names that only brokers and clients' libraries write, by RocketMQ's list.
+static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    [
+        "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID",
+        "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY",
+        "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME",
+        "TRAN_PREPARED_QUEUE_OFFSET DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME",
+        "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID",
+    ]
+    .into_iter()
+    .flat_map(str::split_whitespace)
+    .collect()
+});
+
+/// Returns whether RocketMQ reserves this property name.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(name)
+}
+
+/// Iterates over the entries in order, by the rules of the Java clients: an entry without a name, separator or value
+/// is skipped, and everything after the first separator is value.
 pub fn entries(properties: &[u8]) -> Entries<'_> {
     Entries { rest: properties }
 }
 
-/// Value of the entry `name`; the last one where a name stands twice.
+/// Returns the value of `name`; the last one if the name is repeated.
 pub fn get<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     entries(properties).filter(|(found, _)| *found == name).last().map(|(_, value)| value)
 }
@@ -94,20 +120,20 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// New properties at the end of `out`.
+    /// Starts empty properties at the end of `out`.
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         Self { out, start }
     }
 
-    /// New properties at the end of `out` that begin as a verbatim copy.
+    /// Starts properties at the end of `out` with a verbatim copy.
     pub fn copy(out: &'a mut Vec<u8>, properties: &[u8]) -> Self {
         let writer = Self::new(out);
         writer.out.extend_from_slice(properties);
         writer
     }
 
-    /// New properties at the end of `out` that begin with those entries whose name `keeps`.
+    /// Starts properties at the end of `out` with the entries whose name `keeps` accepts.
     pub fn copy_if(out: &'a mut Vec<u8>, properties: &[u8], keeps: impl Fn(&[u8]) -> bool) -> Self {
         let mut writer = Self::new(out);
         for (name, value) in entries(properties).filter(|(name, _)| keeps(name)) {
@@ -116,8 +142,8 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// Appends one entry, and before it the separator that a lenient client left out. Name and value must be
-    /// [`is_legal`]; this is not checked again.
+    /// Appends one entry, preceded by the separator if a lenient client omitted it. The caller has checked name and
+    /// value with [`is_legal`].
     pub fn append(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         let is_open = self.out.len() > self.start && self.out.last() != Some(&ENTRY_SEPARATOR);
         if is_open {
@@ -130,7 +156,7 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Size of the properties so far.
+    /// Returns the size of the properties so far.
     pub fn size(&self) -> usize {
         self.out.len() - self.start
     }

@@ -1,26 +1,26 @@
-//! Recall handle: what a send of a timed message is answered, and with which the message is taken back.
+//! Recall handle: identifies a timed message, from the send response, for recalling it.
 //!
-//! `v1 TOPIC BROKER TIME ID` in URL-safe Base64 with padding: the time is in the slot of the wheel in which the
-//! message waits, the id is its `UNIQ_KEY`.
+//! `v1 TOPIC BROKER TIME ID` in URL-safe Base64 with padding. The time selects the slot of the wheel; the id is the
+//! message's `UNIQ_KEY`.
 
 const VERSION: &str = "v1";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A handle, taken apart.
+/// A decoded handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecallHandle<'a> {
-    /// Where the message is to be delivered.
+    /// The topic the message will be delivered to.
     pub topic: &'a str,
-    /// Name of the broker that has it.
+    /// The name of the broker that stores it.
     pub broker: &'a str,
-    /// A time that is rounded to the slot in which it waits.
+    /// A time that rounds to the message's slot.
     pub time_ms: i64,
     /// Its unique key.
     pub message_id: &'a str,
 }
 
 impl RecallHandle<'_> {
-    /// The handle as clients get it.
+    /// Encodes the handle for clients.
     #[must_use]
     pub fn encode(&self) -> String {
         let Self { topic, broker, time_ms, message_id } = self;
@@ -28,13 +28,13 @@ impl RecallHandle<'_> {
     }
 }
 
-/// The text inside of a handle; `None` where it is damaged.
+/// Decodes the text of a handle; `None` if damaged.
 #[must_use]
 pub fn text(handle: &str) -> Option<String> {
     String::from_utf8(decode_base64(handle.as_bytes())?).ok()
 }
 
-/// Takes the text of a handle apart; `None` for what is none, or of another version.
+/// Parses the text of a handle; `None` if invalid or of another version.
 #[must_use]
 pub fn parse(text: &str) -> Option<RecallHandle<'_>> {
     let mut parts = text.split(' ');
@@ -62,7 +62,7 @@ fn encode_base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Padding may be missing, as Java's decoder has it.
+/// Padding is optional, as in Java's decoder.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let (digits, _) = text.split_at_checked(text.len() - padding)?;
@@ -101,7 +101,7 @@ fn value(digit: u8) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// As Apache's broker answered it.
+    /// A handle returned by Apache's broker.
     const HANDLE: &str = "djEgVDEgYmEgMTc5NTI1NzY1NjAwMSAwQTAwMDAwMTAwMDAwMDAxMDAwMDAwMDAwMDAwMDBDNA==";
     const CONTENT: RecallHandle<'_> = RecallHandle {
         topic: "T1",
@@ -111,7 +111,7 @@ mod tests {
     };
 
     #[test]
-    fn a_handle_is_that_of_the_original() {
+    fn a_handle_equals_apaches() {
         assert_eq!(CONTENT.encode(), HANDLE);
         let text = text(HANDLE).expect("a handle");
         assert_eq!(parse(&text), Some(CONTENT));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_no_handle() {
+    fn damaged_text_is_not_a_handle() {
         let decoded = |handle: &str| text(handle).and_then(|text| parse(&text).map(|found| found.time_ms));
         assert_eq!(decoded(HANDLE), Some(CONTENT.time_ms));
         for damaged in ["", "=", "a", "a===", "djE", "not a handle", "djEgVDE+", &HANDLE[1..], &HANDLE[..20]]

@@ -1,4 +1,4 @@
-//! One message as it stands in the log and in the body of every pull.
+//! Record: one message in the log and in the body of every pull.
 //!
 //! ```text
 //! 0   i32  size of all of this            68+v  i32  port of the store host
@@ -10,14 +10,14 @@
 //! 28  i64  physical offset
 //! 36  i32  system flag
 //! 40  i64  born, ms                       v = 12 for each host with a 16-byte address;
-//! 48  4/16 address of the born host           the system flag tells which
+//! 48  4/16 address of the born host           see the system flag
 //! 52+v i32 port of the born host
 //! 56+v i64 stored, ms
 //! 64+v 4/16 address of the store host
 //! ```
 //!
-//! Invariant: what [`RecordFields::encode`] writes [`RecordView::parse`] reads back equal; a view's lengths add up to
-//! its size. The log's fillers ([`encode_blank`]) and its zeroed tail are told apart from records by [`scan`].
+//! Invariant: [`RecordView::parse`] reads back exactly what [`RecordFields::encode`] writes; a view's lengths add up
+//! to its size. [`scan`] distinguishes records from the log's fillers ([`encode_blank`]) and its zeroed tail.
 
 mod view;
 
@@ -32,11 +32,11 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 
 /// Magic of a record whose topic length takes one byte.
 pub const MAGIC_V1: u32 = 0xDAA3_20A7;
-/// Magic of a record whose topic length takes two bytes; only used where one byte, read signed, does not do.
+/// Magic of a record whose topic length takes two bytes; used only when one signed byte is too small.
 pub const MAGIC_V2: u32 = 0xDAA3_20AB;
 /// Magic of the filler at the end of a segment.
 pub(crate) const BLANK_MAGIC: u32 = 0xCBD4_3194;
-/// Size of a filler's head; what is behind it, up to its size, means nothing.
+/// Size of a filler's head; the bytes after it, up to its size, are meaningless.
 pub(crate) const BLANK_BYTES_MIN: usize = 8;
 /// Size of an empty v1 record between IPv4 hosts.
 pub const RECORD_BYTES_MIN: usize = 91;
@@ -45,24 +45,24 @@ const TOPIC_BYTES_MAX_V1: usize = 127;
 const TOPIC_BYTES_MAX: usize = i16::MAX as usize;
 const V6_EXTRA_BYTES: usize = 12;
 
-/// Everything of a record that is known before its place in the log.
+/// The fields of a record that are known before it has a position in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordFields<'a> {
     /// Queue of the topic.
     pub queue_id: u32,
     /// The application's flag.
     pub flag: i32,
-    /// System flag; the two address bits are set from the hosts, whatever stands here.
+    /// System flag; the two address bits are set from the hosts, whatever is given here.
     pub sys_flag: i32,
-    /// When the producer made the message.
+    /// The time when the producer made the message.
     pub born_timestamp_ms: i64,
-    /// Where the producer is.
+    /// The producer's address.
     pub born_host: SocketAddr,
-    /// Where this broker is; part of the message id.
+    /// This broker's address, part of the message id.
     pub store_host: SocketAddr,
-    /// How often the message was returned.
+    /// The number of times that the message was sent back.
     pub reconsume_times: i32,
-    /// Physical offset of the half message, on the copy a commit makes; else 0.
+    /// Physical offset of the half message, on the copy that a commit makes; otherwise 0.
     pub prepared_transaction_offset: i64,
     /// Body as stored, compressed or not.
     pub body: &'a [u8],
@@ -74,14 +74,14 @@ pub struct RecordFields<'a> {
     pub properties: &'a [u8],
 }
 
-/// What is known of a record only under the put lock.
+/// The fields of a record that are known only under the put lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// Position of the record's first byte.
     pub physical: PhysicalOffset,
-    /// Ordinal in its queue; 0 for half and rolled back messages.
+    /// Offset in its queue; 0 for half and rolled back messages.
     pub queue: QueueOffset,
-    /// Now.
+    /// The current time.
     pub store_timestamp_ms: i64,
 }
 
@@ -91,8 +91,8 @@ impl RecordFields<'_> {
         crc32fast::hash(body) & 0x7FFF_FFFF
     }
 
-    /// Whether the fields fit a record and read back as one after a crash: recovery takes a record with NUL or
-    /// broken UTF-8 in its text for torn, so none may be written.
+    /// Checks that the fields fit a record and survive recovery, which takes a record with NUL or invalid UTF-8 in
+    /// its text for torn.
     pub fn check(&self) -> Result<(), RecordError> {
         let bounds = [
             ("body", self.body.len(), i32::MAX as usize / 2),
@@ -107,7 +107,7 @@ impl RecordFields<'_> {
         check_text(self.topic, self.properties)
     }
 
-    /// Size of the record.
+    /// Returns the size of the record.
     pub fn encoded_len(&self) -> usize {
         let is_v6 = |host: &SocketAddr| usize::from(host.ip().to_canonical().is_ipv6());
         RECORD_BYTES_MIN
@@ -121,8 +121,8 @@ impl RecordFields<'_> {
     /// Writes the record.
     ///
     /// # Panics
-    /// When `into` is not exactly [`encoded_len`](Self::encoded_len) long. Fields that did not pass
-    /// [`check`](Self::check) make a record that cannot be read.
+    /// When `into` is not exactly [`encoded_len`](Self::encoded_len) long. Fields that fail [`check`](Self::check)
+    /// produce an unreadable record.
     pub fn encode(&self, into: &mut [u8], stamp: Stamp) {
         let size = self.encoded_len();
         assert_eq!(into.len(), size, "a record is written into exactly its own bytes");
@@ -160,7 +160,7 @@ impl RecordFields<'_> {
     }
 }
 
-/// The part of a record still to be written.
+/// The unwritten rest of a record.
 struct Out<'a>(&'a mut [u8]);
 
 impl Out<'_> {
@@ -179,23 +179,23 @@ impl Out<'_> {
     }
 }
 
-/// What begins at a position of the log.
+/// The content at a position of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scanned<'a> {
-    /// A record whose lengths agree. CRC and text are for the caller to check, as far as it trusts its source.
+    /// A record with consistent lengths. The caller checks CRC and text, as far as it trusts the source.
     Record(RecordView<'a>),
     /// The rest of the segment is filler.
     Blank {
-        /// Size the filler announces: all the rest of its segment.
+        /// The size the filler announces: the rest of its segment.
         size: u32,
     },
-    /// Nothing: zeros, or fewer bytes than a head takes.
+    /// The end: zeros, or too few bytes for a head.
     End,
-    /// Something that is no record.
+    /// Bytes that are not a record.
     Broken(RecordError),
 }
 
-/// Looks at the front of `bytes`.
+/// Identifies the content at the front of `bytes`.
 pub fn scan(bytes: &[u8]) -> Scanned<'_> {
     match head(bytes) {
         None | Some((0, 0)) => Scanned::End,
@@ -210,7 +210,7 @@ pub fn scan(bytes: &[u8]) -> Scanned<'_> {
     }
 }
 
-/// The records of a pull's body, one after another; an error, or bytes left over, end them with an error.
+/// Iterates over the records of a pull's body; an invalid record or leftover bytes end it with an error.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<RecordView<'_>, RecordError>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -226,17 +226,17 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<RecordView<'_>, Reco
     })
 }
 
-/// Writes a filler's head at the front of `into`; `size` is all the rest of the segment.
+/// Writes a filler's head at the front of `into`; `size` is the whole rest of the segment.
 ///
 /// # Panics
-/// When `into` has no room for a head: an append keeps that much free behind every record.
+/// When `into` has no room for a head; an append leaves that much free after every record.
 pub fn encode_blank(into: &mut [u8], size: u32) {
     let (head, _) = into.split_at_mut(BLANK_BYTES_MIN);
     head[..4].copy_from_slice(&size.to_be_bytes());
     head[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
 }
 
-/// Size and magic at the front of `bytes`.
+/// Returns the size and magic at the front of `bytes`.
 fn head(bytes: &[u8]) -> Option<(i32, u32)> {
     let (size, rest) = bytes.split_first_chunk()?;
     Some((i32::from_be_bytes(*size), u32::from_be_bytes(*rest.first_chunk()?)))
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(view.topic(), b"T");
     }
 
-    /// A listener on `::` sees IPv4 peers as `::ffff:a.b.c.d`; C++ clients read four address bytes and no more.
+    /// A listener on `::` sees IPv4 peers as `::ffff:a.b.c.d`; C++ clients read only four address bytes.
     #[test]
     fn an_ipv4_peer_of_an_ipv6_listener_is_stored_as_ipv4() {
         let mapped = RecordFields { born_host: "[::ffff:10.0.0.1]:5000".parse().unwrap(), ..fields() };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_recovery_would_take_for_torn_is_refused_before_it_is_written() {
+    fn fields_that_recovery_would_take_for_torn_are_refused() {
         let check = |topic: &[u8], properties: &[u8]| RecordFields { topic, properties, ..fields() }.check();
         assert_eq!(check(b"T", "KEYS\u{1}订单\u{2}".as_bytes()), Ok(()));
         assert_eq!(check(b"", b""), Err(RecordError::Syntax { field: "topic" }));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_fillers_and_foreign_bytes_are_told_apart() {
+    fn zeros_fillers_and_foreign_bytes_are_distinguished() {
         let check = |bytes: &[u8], expected: Scanned<'_>| assert_eq!(scan(bytes), expected, "{bytes:02x?}");
         check(&[], Scanned::End);
         check(&[0; 7], Scanned::End);

@@ -1,5 +1,5 @@
-//! Tags and keys as numbers: the hash that ConsumeQueue and Index store, and the filters of a subscription: that of the
-//! broker compares hashes, that of the client the tags themselves.
+//! Tags and keys: their hashes in ConsumeQueue and Index, and the filters of a subscription. The broker's filter
+//! compares hashes, the client's compares the tags.
 
 use hashbrown::HashSet;
 
@@ -10,15 +10,15 @@ pub fn java_hash(text: &[u8]) -> i32 {
     hash_on(0, text)
 }
 
-/// What the hash before four bytes is multiplied with.
+/// The factor for a hash before four more bytes.
 const FOUR_STEPS: i32 = 31_i32.pow(4);
 
-/// Goes on from the hash of what stood before `text`.
+/// Continues a hash with `text`.
 fn hash_on(hash: i32, text: &[u8]) -> i32 {
     let step = |hash: i32, unit: i32| hash.wrapping_mul(31).wrapping_add(unit);
     if text.is_ascii() {
-        // Four steps in one: each would wait for the one before, and every key of every message comes through here. What four
-        // ASCII bytes add fits, and waits for nothing.
+        // Four steps in one: single steps depend on each other, and every key of every message is hashed here. The
+        // sum of four ASCII bytes cannot overflow and is independent of the hash.
         let (chunks, rest) = text.as_chunks::<4>();
         let hash = chunks.iter().fold(hash, |hash, chunk| {
             let sum = chunk.iter().fold(0, |sum, &byte| sum * 31 + i32::from(byte));
@@ -28,27 +28,27 @@ fn hash_on(hash: i32, text: &[u8]) -> i32 {
     }
     text.utf8_chunks().fold(hash, |hash, chunk| {
         let hash = chunk.valid().encode_utf16().fold(hash, |hash, unit| step(hash, i32::from(unit)));
-        // Java reads a broken sequence as U+FFFD.
+        // Java reads an invalid sequence as U+FFFD.
         if chunk.invalid().is_empty() { hash } else { step(hash, 0xFFFD) }
     })
 }
 
-/// What ConsumeQueue stores of a message's tag: its hash, sign-extended; 0 without a tag.
+/// Returns ConsumeQueue's value for a message's tag: the hash, sign-extended; 0 without a tag.
 pub fn tags_code(properties: &[u8]) -> i64 {
     properties::get(properties, name::TAGS).map_or(0, |tag| i64::from(java_hash(tag)))
 }
 
-/// What Index stores of a business key or UNIQ_KEY: `topic#key`.
+/// Returns Index's value for a business key or UNIQ_KEY: the hash of `topic#key`.
 pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
     positive(hash_on(hash_on(java_hash(topic), b"#"), key))
 }
 
-/// What Index stores of a tag: `topic#T#tag`.
+/// Returns Index's value for a tag: the hash of `topic#T#tag`.
 pub(crate) fn tag_key_hash(topic: &[u8], tag: &[u8]) -> i32 {
     positive(hash_on(hash_on(java_hash(topic), b"#T#"), tag))
 }
 
-/// The absolute value; the one number that has none becomes 0.
+/// Returns the absolute value, and 0 for the number that has none.
 const fn positive(hash: i32) -> i32 {
     match hash.checked_abs() {
         Some(hash) => hash,
@@ -56,15 +56,15 @@ const fn positive(hash: i32) -> i32 {
     }
 }
 
-/// Tags of one subscription at the broker.
+/// Maximum number of tags in a broker's subscription.
 pub const TAGS_MAX: usize = 1_000;
-/// So few are found by looking at each; it is what nearly every subscription has.
+/// Up to this many tags are compared one by one; nearly every subscription has fewer.
 const FEW_MAX: usize = 8;
 
-/// The tags of an expression; none for `*`, nothing at all, or blanks: then everything is meant.
+/// Splits an expression into tags; none for `*`, an empty text or blanks, which mean every message.
 fn tags(expression: &str) -> impl Iterator<Item = &str> {
     let tags = if expression == "*" { "" } else { expression }.split("||");
-    // Java trims control characters as well, and of white space the blank only.
+    // Java's trim removes control characters, and of white space only the blank.
     tags.map(|tag| tag.trim_matches(|c| c <= ' ')).filter(|tag| !tag.is_empty())
 }
 
@@ -72,22 +72,22 @@ fn tags(expression: &str) -> impl Iterator<Item = &str> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyTags;
 
-/// Codes of the tags that a subscription takes: what a broker compares with the entries of a queue.
+/// The codes of a subscription's tags, which a broker compares with queue entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TagCodes {
     /// Everything.
     All,
     /// One of these.
     Few(Box<[i32]>),
-    /// Likewise; found in one lookup, however many they are.
+    /// Many tags, in a hash set.
     Many(HashSet<i32>),
 }
 
 impl TagCodes {
-    /// Reads `*`, nothing at all, or `A || B`.
+    /// Parses `*`, an empty text, or `A || B`.
     ///
     /// # Errors
-    /// There are too many tags.
+    /// When there are too many tags.
     pub fn parse(expression: &str) -> Result<Self, TooManyTags> {
         let mut codes = Vec::new();
         for tag in tags(expression) {
@@ -103,10 +103,10 @@ impl TagCodes {
         })
     }
 
-    /// Whether an entry may match. A hash may match by chance; the client decides by the tag itself.
+    /// Returns whether an entry may match. Hashes may collide; the client compares the tag itself.
     #[inline]
     pub fn matches(&self, tags_code: i64) -> bool {
-        // The original compares 32 bits of the code.
+        // Apache's broker compares 32 bits of the code.
         let code = tags_code as i32;
         match self {
             Self::All => true,
@@ -115,7 +115,7 @@ impl TagCodes {
         }
     }
 
-    /// Memory beyond what every filter has.
+    /// Returns the memory in addition to the enum itself.
     pub fn bytes(&self) -> usize {
         match self {
             Self::All | Self::Few(_) => 0,
@@ -124,13 +124,13 @@ impl TagCodes {
     }
 }
 
-/// Apart from the rest, which is so short that it is done for each message in place.
+/// Out of line: the rest is short enough to be inlined for each message.
 #[inline(never)]
 fn is_one_of(codes: &HashSet<i32>, code: i32) -> bool {
     codes.contains(&code)
 }
 
-/// Which tags a subscription takes, by the tags themselves: what a client compares with messages.
+/// The tags of a subscription, which a client compares with messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TagFilter {
     /// Everything.
@@ -140,13 +140,13 @@ pub enum TagFilter {
 }
 
 impl TagFilter {
-    /// Reads `*`, nothing at all, or `A || B`.
+    /// Parses `*`, an empty text, or `A || B`.
     pub fn parse(expression: &str) -> Self {
         let tags: Box<[Box<str>]> = tags(expression).map(Box::from).collect();
         if tags.is_empty() { Self::All } else { Self::Tags(tags) }
     }
 
-    /// Whether a message with this tag is wanted.
+    /// Returns whether a message with this tag matches.
     pub fn matches_tag(&self, tag: Option<&[u8]>) -> bool {
         match self {
             Self::All => true,
@@ -169,7 +169,7 @@ mod tests {
         check("polygenelubricants", i32::MIN);
         // A character beyond U+FFFF is two units: U+1F600 = D83D DE00.
         check("\u{1F600}", 0xD83D * 31 + 0xDE00);
-        // A broken sequence is one U+FFFD.
+        // An invalid sequence is one U+FFFD.
         assert_eq!(java_hash(b"a\xFFb"), java_hash("a\u{FFFD}b".as_bytes()));
         check(
             "{\"clientID\":\"\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,\
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_takes_any_of_its_tags() {
+    fn a_subscription_matches_any_of_its_tags() {
         let expression = " TagA||TagB\u{1} || ";
         let codes = TagCodes::parse(expression).unwrap();
         assert!(codes.matches(2_598_919) && codes.matches(2_598_920));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_of_different_tags_are_told_apart_by_the_tag() {
+    fn the_tag_distinguishes_equal_hashes() {
         assert!(TagCodes::parse("Aa").unwrap().matches(i64::from(java_hash(b"BB"))));
         assert!(!TagFilter::parse("Aa").matches_tag(Some(b"BB")));
     }

@@ -1,15 +1,15 @@
-//! Buffer budget: the memory that the buffers of all connections have together, filled or not.
+//! Buffer budget: bounds the memory of all connection buffers together, filled or not.
 //!
-//! Each connection counts what its own buffers have. While the budget is spent, none keeps a buffer that it does not
-//! need, and a frame that outgrows a small one needs a reservation like a large frame's.
+//! Each connection counts its own buffers. While the budget is spent, a connection keeps only the buffers it needs,
+//! and a frame that outgrows a small buffer needs a reservation, like a large frame.
 //!
-//! Invariant: what a connection counts is taken back when it ends.
-//! Threads: any; a connection that counts what it counted before touches nothing that is shared.
+//! Invariant: a connection's count returns to the budget when the connection ends.
+//! Threads: any; a connection whose count is unchanged does not touch shared data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The budget of all connections; clones are the same one.
+/// The budget of all connections. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct BufferBudget {
     bytes: Arc<AtomicUsize>,
@@ -21,7 +21,8 @@ impl BufferBudget {
         Self { bytes: Arc::default(), bytes_max }
     }
 
-    /// Whether buffers have more than they should. A hint: each connection counts at the end of its turn.
+    /// Returns whether the buffers exceed the budget. A hint: each connection updates its count at the end of its
+    /// turn.
     pub(super) fn is_spent(&self) -> bool {
         self.bytes() > self.bytes_max
     }
@@ -30,13 +31,13 @@ impl BufferBudget {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The share of a new connection, nothing at first.
+    /// Returns the share of a new connection, initially zero.
     pub(super) fn share(&self) -> BufferShare {
         BufferShare { budget: self.clone(), bytes: 0 }
     }
 }
 
-/// What one connection counts.
+/// The bytes that one connection counts.
 #[derive(Debug)]
 pub(super) struct BufferShare {
     budget: BufferBudget,
@@ -44,7 +45,7 @@ pub(super) struct BufferShare {
 }
 
 impl BufferShare {
-    /// Counts `bytes` instead of what was counted before.
+    /// Replaces the connection's count with `bytes`.
     pub(super) fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.budget.bytes.fetch_add(bytes - self.bytes, Ordering::Relaxed);

@@ -1,10 +1,9 @@
-//! Client: the calling end, with connections to any number of addresses, one for each, on one I/O thread.
+//! Client: connects to any number of addresses, once each, on one I/O thread.
 //!
-//! A `Peer` is made by asking for its address. Requests may be queued at once, while the connection is still being
-//! made; when it cannot be made, they fail. An ended peer is replaced by the next `peer` of its address: whether and
-//! when to try again is for the caller to say.
+//! Requests can be queued while the connection is still being made; they fail if it cannot be made. The next call of
+//! `peer` replaces a peer that has ended: the caller decides whether and when to retry.
 //!
-//! Invariant: the pool holds one peer for an address, and every peer that has not ended.
+//! Invariant: the pool holds at most one peer for an address, and every peer that has not ended.
 //! Threads: any; callbacks and `Requests` run on the I/O thread `rmq-client` and must not block.
 
 use std::cell::Cell;
@@ -16,7 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, Runtime};
+use tokio::io::DuplexStream;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
@@ -28,17 +28,20 @@ use super::large_frames::LargeFrames;
 use super::limits::ClientOptions;
 use super::peer::Peer;
 use super::peer_task;
+use crate::tls::Stream;
 
-/// Connections to servers; dropping it ends them without grace.
+/// Connections to servers. Dropping it ends them without grace.
 pub struct Client {
     options: ClientOptions,
     pool: Arc<Pool>,
     commands: UnboundedSender<Command>,
+    runtime: Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 enum Command {
     Connect(Arc<Peer>),
+    Adopt(Arc<Peer>, DuplexStream),
     Stop { deadline: Instant },
 }
 
@@ -46,19 +49,27 @@ impl Client {
     /// Starts the I/O thread.
     ///
     /// # Errors
-    /// When the system gives no thread or no reactor.
+    /// When the system cannot create the thread or its reactor.
     pub fn start(options: ClientOptions, requests: Arc<dyn Requests>) -> io::Result<Self> {
+        Self::start_as("rmq-client", options, requests)
+    }
+
+    /// Starts the I/O thread under this name.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_as(name: &str, options: ClientOptions, requests: Arc<dyn Requests>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (commands, receiver) = unbounded_channel();
         let pool = Arc::<Pool>::default();
         let parts = (options.clone(), requests, Arc::clone(&pool));
-        let thread = std::thread::Builder::new()
-            .name("rmq-client".to_owned())
-            .spawn(move || run(runtime, parts, receiver))?;
-        Ok(Self { options, pool, commands, thread: Mutex::new(Some(thread)) })
+        let handle = runtime.handle().clone();
+        let thread =
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || run(runtime, parts, receiver))?;
+        Ok(Self { options, pool, commands, runtime: handle, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The connection to `host:port`; a new one is begun when there is none, or the last one ended.
+    /// Returns the connection to `host:port`, and starts a new one if there is none or the last one has ended.
     pub fn peer(&self, address: &str) -> Arc<Peer> {
         if let Some(peer) = self.pool.read().get(address).filter(|peer| peer.is_open()) {
             return Arc::clone(peer);
@@ -76,17 +87,32 @@ impl Client {
         peer
     }
 
-    /// Lets calls in flight finish and queued bytes leave within `grace`, ends every connection and joins the
-    /// thread. Calls made from now on may fail as stopped. Idempotent.
+    /// Returns the peer at the other end of `pipe`, under a name that no address and no other pipe has.
+    pub fn adopt(&self, name: &str, pipe: DuplexStream) -> Arc<Peer> {
+        let peer = Arc::new(Peer::new(name, self.options.outgoing_bytes_max, self.options.calls_max));
+        self.pool.write().insert(Arc::clone(peer.address()), Arc::clone(&peer));
+        if self.commands.send(Command::Adopt(Arc::clone(&peer), pipe)).is_err() {
+            peer.end(&CallError::Stopped);
+        }
+        peer
+    }
+
+    /// Returns the runtime of the I/O thread, for tasks of the owner. It ends with the thread.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Lets calls in flight finish and queued bytes leave within `grace`, then ends every connection and joins the
+    /// thread. Later calls may fail as stopped. Idempotent.
     pub fn stop(&self, grace: Duration) {
-        // A client that is stopped already takes no commands.
+        // A stopped client takes no commands.
         drop(self.commands.send(Command::Stop { deadline: Instant::now() + grace }));
         let mut thread = self.thread.lock();
         // A callback that owned the last handle drops it on the I/O thread, which ends by itself.
         let is_own =
             thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id());
         if let Some(thread) = thread.take().filter(|_| !is_own) {
-            // Its panic was reported by the panic hook; there is nothing left to stop.
+            // The panic hook has reported a panic; there is nothing left to stop.
             drop(thread.join());
         }
     }
@@ -108,38 +134,39 @@ fn run(
     let thread =
         Rc::new(ClientThread { options, requests, large_frames, pool, connections, deadline, emptied });
     LocalSet::new().block_on(&runtime, apply(thread, commands));
-    // A name that is still being looked up must not hold us.
+    // Do not wait for a pending name lookup.
     runtime.shutdown_background();
 }
 
 async fn apply(thread: Rc<ClientThread>, mut commands: UnboundedReceiver<Command>) {
     let deadline = loop {
         match commands.recv().await {
-            Some(Command::Connect(peer)) => connect(&thread, peer),
+            Some(Command::Connect(peer)) => serve(&thread, peer, None),
+            Some(Command::Adopt(peer, pipe)) => serve(&thread, peer, Some(Stream::Memory(pipe))),
             Some(Command::Stop { deadline }) => break deadline,
             None => break Instant::now(),
         }
     };
     commands.close();
     while let Some(command) = commands.recv().await {
-        if let Command::Connect(peer) = command {
+        if let Command::Connect(peer) | Command::Adopt(peer, _) = command {
             peer.end(&CallError::Stopped);
         }
     }
     thread.deadline.set(Some(deadline));
     thread.wake_all();
     if timeout_at(deadline, thread.is_empty()).await.is_err() {
-        // Past the deadline every connection ends when it is woken.
+        // Past the deadline, a connection ends when it is woken.
         thread.wake_all();
         thread.is_empty().await;
     }
 }
 
-fn connect(thread: &Rc<ClientThread>, peer: Arc<Peer>) {
+fn serve(thread: &Rc<ClientThread>, peer: Arc<Peer>, given: Option<Stream>) {
     thread.connections.set(thread.connections.get() + 1);
     let thread = Rc::clone(thread);
     spawn_local(async move {
-        let why = peer_task::serve(Rc::clone(&thread), Arc::clone(&peer)).await;
+        let why = peer_task::serve(Rc::clone(&thread), Arc::clone(&peer), given).await;
         peer.end(&why);
         thread.forget(&peer);
         drop(catch_unwind(AssertUnwindSafe(|| thread.requests.closed(&peer, &why))));

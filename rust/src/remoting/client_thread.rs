@@ -1,6 +1,6 @@
-//! I/O thread of a client: what its connections share, and the receiver of requests of peers.
+//! I/O thread of a client: the state its connections share, and the receiver of the peers' requests.
 //!
-//! Threads: everything but the pool is on that thread.
+//! Threads: everything except the pool stays on that thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use super::large_frames::LargeFrames;
 use super::limits::ClientOptions;
 use super::peer::Peer;
 
-/// Receives what peers send without being asked.
+/// Receives requests from peers.
 pub trait Requests: Send + Sync + 'static {
-    /// A request of the peer's; answer it, if at all, with `Peer::send`, under its opaque.
+    /// Handles a request from the peer. To reply, call `Peer::send` with the request's opaque.
     fn request(&self, peer: &Arc<Peer>, header: &Header, body: &[u8]);
 
-    /// The connection ended; its calls have failed already.
+    /// The connection ended; its calls have already failed.
     fn closed(&self, peer: &Arc<Peer>, why: &CallError) {
         let _ = (peer, why);
     }
 }
 
-/// Ignores them. For clients of servers that never ask.
+/// Ignores requests, for clients of servers that never send any.
 impl Requests for () {
     fn request(&self, _: &Arc<Peer>, _: &Header, _: &[u8]) {}
 }
 
 pub(super) type Pool = RwLock<HashMap<Arc<str>, Arc<Peer>>>;
 
-/// What the connections of a client share.
+/// The state that a client's connections share.
 pub(super) struct ClientThread {
     pub(super) options: ClientOptions,
     pub(super) requests: Arc<dyn Requests>,
@@ -46,14 +46,14 @@ pub(super) struct ClientThread {
 }
 
 impl ClientThread {
-    /// Whether a connection must end because the client stops.
+    /// Returns whether a connection must end because the client stops.
     pub(super) fn must_end(&self, is_settled: bool) -> bool {
         self.deadline.get().is_some_and(|deadline| is_settled || deadline <= Instant::now())
     }
 
     pub(super) fn forget(&self, peer: &Arc<Peer>) {
         let mut pool = self.pool.write();
-        // Its successor may be there already.
+        // A successor may already be in the pool.
         if pool.get(peer.address()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
             pool.remove(peer.address());
         }

@@ -1,20 +1,21 @@
-//! Codes: the numbers on the wire that native code needs by name.
+//! Codes: wire numbers that native code needs by name.
 //!
-//! The table of request codes belongs to Python (`protocol/codes.py`); here are only the requests answered without
-//! it, the answers it gives or looks for, the bits of `flag`, and the names of implementation languages. A test compares both.
+//! Python owns the table of request codes (`protocol/codes.py`). Listed here are the requests served natively, the
+//! response codes native code sends or checks, the bits of `flag`, and the language names. A test compares both
+//! tables.
 
-/// This process's release in the numbering of the Java clients: 5.5.0. Every frame carries it; Java clients refuse
-/// SQL92 pulls from a peer whose heartbeat answer says less than 232.
+/// This release in the numbering of the Java clients: 5.5.0. Every frame carries it. Java clients refuse SQL92 pulls
+/// from a peer that reports less than 232 in its heartbeat response.
 pub const VERSION: i32 = 513;
 
-/// Release of the first client (3.4.9) whose limit of retries is meant.
+/// First client release (3.4.9) that sends a meaningful retry limit.
 pub(crate) const RECONSUME_MAX_SINCE: i32 = 121;
 
 /// Bits of the header field `flag`.
 pub mod flag {
-    /// A response; its opaque belongs to the receiver of this frame.
+    /// A response; the receiver of this frame chose its opaque.
     pub const RESPONSE: i32 = 1;
-    /// A request that must never be answered, not even with an error.
+    /// A request that must not be answered, not even with an error.
     pub const ONEWAY: i32 = 2;
 }
 
@@ -35,16 +36,29 @@ pub mod request {
     pub const SEND_MESSAGE_V2: i32 = 310;
     /// A batch, one-letter field names.
     pub(crate) const SEND_BATCH_MESSAGE: i32 = 320;
-    /// A broker's, to a client: the reply to one of its requests.
+    /// A reply to a client, one-letter field names.
+    pub(crate) const SEND_REPLY_MESSAGE_V2: i32 = 325;
+    /// From a broker to a client: the reply to one of its requests.
     pub(crate) const PUSH_REPLY_MESSAGE_TO_CLIENT: i32 = 326;
-    /// Pull from one queue, asked for by a lite pull consumer.
+    /// Pull from one queue, by a lite pull consumer.
     pub(crate) const LITE_PULL_MESSAGE: i32 = 361;
-    /// Takes back a timed message.
+    /// Recall a timed message.
     pub(crate) const RECALL_MESSAGE: i32 = 370;
+    /// Messages for one consumer, hidden from the others of its group.
+    pub(crate) const POP_MESSAGE: i32 = 200_050;
+    pub(crate) const ACK_MESSAGE: i32 = 200_051;
+    /// Messages that a pop would give, left where they are.
+    pub(crate) const PEEK_MESSAGE: i32 = 200_052;
+    pub(crate) const CHANGE_MESSAGE_INVISIBLETIME: i32 = 200_053;
+    /// Whether a pop would give messages; waits for one.
+    pub(crate) const NOTIFICATION: i32 = 200_054;
+    /// The number of pops that wait.
+    pub(crate) const POLLING_INFO: i32 = 200_055;
+    pub(crate) const BATCH_ACK_MESSAGE: i32 = 200_151;
 }
 
-/// Answers, under the names of the original.
-#[allow(missing_docs, reason = "the name is all there is to say")]
+/// Response codes, named as in Apache's code.
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub mod response {
     pub const SUCCESS: i32 = 0;
     pub(crate) const SYSTEM_ERROR: i32 = 1;
@@ -67,15 +81,18 @@ pub mod response {
     pub(crate) const SUBSCRIPTION_GROUP_NOT_EXIST: i32 = 26;
     pub(crate) const FILTER_DATA_NOT_EXIST: i32 = 27;
     pub(crate) const INVALID_PARAMETER: i32 = 29;
+    pub(crate) const NO_MESSAGE: i32 = 208;
+    pub(crate) const POLLING_FULL: i32 = 209;
+    pub(crate) const POLLING_TIMEOUT: i32 = 210;
     pub(crate) const ILLEGAL_OPERATION: i32 = 604;
 }
 
-/// Implementation languages a header may name.
+/// Implementation languages that a header may name.
 #[allow(missing_docs, reason = "a list of languages explains itself")]
 pub mod language {
     pub const JAVA: u8 = 0;
     pub(crate) const PYTHON: u8 = 3;
-    /// What a server of ours says: every release of every client knows it.
+    /// The language rmqpy's servers report; every client release knows it.
     pub(crate) const OTHER: u8 = 7;
 
     /// Names by code; JSON headers carry the name, binary ones the code.
@@ -84,13 +101,13 @@ pub mod language {
         "RUST", "NODE_JS",
     ];
 
-    /// Name of `code`; `OTHER` for a code that is not in the list.
+    /// Returns the name of `code`, or `OTHER` for an unknown code.
     #[must_use]
     pub fn name(code: u8) -> &'static str {
         NAMES.get(usize::from(code)).copied().unwrap_or("OTHER")
     }
 
-    /// Code of a language name in any case; [`OTHER`] for a name that is not in the list.
+    /// Returns the code of a language name in any case, or [`OTHER`] for an unknown name.
     pub(crate) fn from_name(name: &str) -> u8 {
         let position = NAMES.iter().position(|known| known.eq_ignore_ascii_case(name));
         position.and_then(|code| u8::try_from(code).ok()).unwrap_or(OTHER)

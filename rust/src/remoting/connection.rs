@@ -1,16 +1,16 @@
-//! Connection: a task for each accepted one, that never leaves its I/O thread.
+//! Connection: the task of one accepted connection, pinned to its I/O thread.
 //!
 //! ```text
 //! socket → inbox → bursts of frames → Service::burst ─┐
 //!                  mailbox → events → Service::event ─┴→ outbox → socket
 //! ```
 //!
-//! A turn reads once, hands over everything complete, and writes once what came of it, after the other connections that
-//! were ready with it had theirs (`round`); a connection that is never without work gives way after each turn. While its
-//! peer does not take what waits for it, nothing more is read or handled: the bound is the outbox, and behind it the
-//! peer's own socket.
+//! A turn reads once, handles every complete frame, and writes the replies once, after the other connections that
+//! became ready with it (`round`). A connection that always has work yields after each turn. While the peer does not
+//! read its replies, the connection reads and handles nothing more: the outbox is the bound, and behind it the peer's
+//! socket applies backpressure.
 //!
-//! Invariant: whenever the task sleeps, whatever could give it work (socket, mailbox, memory) will wake it.
+//! Invariant: while the task sleeps, every source of work (socket, mailbox, memory) has its waker.
 //! Threads: the I/O thread it was dealt to.
 
 use std::collections::VecDeque;
@@ -49,30 +49,41 @@ pub(super) struct Connection<S: Service> {
     stream: Stream,
     session: S::Session,
     inbox: Inbox,
-    /// The inbox may hold complete frames that were not handed over.
+    /// Whether the inbox may hold complete frames that are not handled.
     has_frames: bool,
     outbox: Outbox,
-    /// The outbox waits for the other connections of the round.
+    /// Whether the outbox waits for the other connections of the round.
     has_deferred: bool,
-    /// What of the outbox is part of the server's sum.
+    /// Outbox bytes counted in the server-wide total.
     counted_bytes: usize,
-    /// Events taken out of the mailbox and not yet handled.
+    /// Events taken out of the mailbox and not handled yet.
     events: VecDeque<Posted<S::Event>>,
-    /// What the buffers of this connection are counted as.
+    /// This connection's count in the buffer budget.
     buffers: BufferShare,
-    /// When they were counted, and what the inbox had then.
+    /// The tick of that count, and the inbox bytes at the time.
     counted: (u32, usize),
+    /// Whether the last turn was expensive.
+    was_expensive: bool,
 }
 
-/// What is left of a turn.
+/// The work left in a turn.
 struct WorkBudget {
     frames: usize,
     bytes: usize,
+    /// Extra cost so far, in frames.
+    extra_cost: usize,
+}
+
+impl WorkBudget {
+    fn spend(&mut self, frames: usize, extra_cost: usize) {
+        self.frames = self.frames.saturating_sub(frames + extra_cost);
+        self.extra_cost += extra_cost;
+    }
 }
 
 impl<S: Service> Connection<S> {
-    /// Opens the session; `None` when the service panicked. In a box, for a task would hold room for it once more at
-    /// each step that it is handed through.
+    /// Opens the session; `None` when the service panicked. Boxed, because the future would otherwise reserve its
+    /// size again at each call it is passed through.
     pub(super) fn open(
         thread: Rc<IoThread<S>>,
         link: Arc<Link<S::Event>>,
@@ -101,13 +112,15 @@ impl<S: Service> Connection<S> {
             events,
             buffers,
             counted: (u32::MAX, 0),
+            was_expensive: false,
         }))
     }
 
-    /// Serves until something ends it, and says what.
+    /// Serves the connection until it ends, and returns the reason.
     pub(super) async fn run(mut self: Box<Self>) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
+                Ok(()) if self.was_expensive => self.thread.expensive.pass().await,
                 Ok(()) => tokio::task::yield_now().await,
                 Err(why) => break why,
             }
@@ -118,9 +131,9 @@ impl<S: Service> Connection<S> {
         }
         match why {
             Close::Stopped => self.leave().await,
-            // Half a reply may be in the outbox.
+            // The outbox may hold half a reply.
             Close::Panicked => {}
-            // What the frames before the bad one were answered, as far as the socket takes it.
+            // Send the replies to the frames before the bad one, as far as the socket takes them.
             _ => {
                 poll_fn(|cx| Poll::Ready(self.poll_write(cx).is_ok())).await;
             }
@@ -130,6 +143,11 @@ impl<S: Service> Connection<S> {
         }
         self.count_pending(0);
         self.link.end();
+        while guarded(|| Ok(self.thread.service.release(&mut self.session))).unwrap_or(false) {
+            if !self.thread.is_stopping() {
+                self.thread.turnstile.pass().await;
+            }
+        }
         let Self { thread, session, .. } = *self;
         guarded(|| {
             thread.service.close(session);
@@ -141,14 +159,22 @@ impl<S: Service> Connection<S> {
     /// Works until there is nothing to do (pending), the turn is used up (ok), or the connection ends (error).
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
         self.link.register(cx.waker());
-        let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
+        let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX, extra_cost: 0 };
         if std::mem::take(&mut self.has_deferred) {
             self.thread.round.comes_back();
             self.poll_write(cx)?;
+            if self.was_expensive {
+                // These were its replies.
+                self.rest();
+                return Poll::Ready(Ok(()));
+            }
         }
+        self.was_expensive = false;
         while budget.frames > 0 && budget.bytes > 0 {
             self.apply_actions()?;
-            if !self.work(cx, &mut budget)? {
+            let has_worked = self.work(cx, &mut budget)?;
+            self.was_expensive = budget.extra_cost >= TURN_FRAMES_MAX;
+            if !has_worked {
                 if self.has_left()? {
                     return Poll::Ready(Err(Close::Stopped));
                 }
@@ -157,7 +183,7 @@ impl<S: Service> Connection<S> {
             }
             if self.has_deferred {
                 self.rest();
-                // Behind all that are ready now.
+                // Run again after every task that is ready now.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -166,19 +192,19 @@ impl<S: Service> Connection<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Notes what this turn has left.
+    /// Records the state in which this turn ends.
     fn rest(&mut self) {
         let surplus = self.surplus();
         let needs = match self.inbox.needs() {
-            // Its sender may have sent it: nothing is read while our answers are not, or its requests wait.
+            // The rest may already have been sent: nothing is read while replies or requests are stuck.
             Needs::Rest if self.is_full() || !self.is_ready() => Needs::Nothing,
             needs => needs,
         };
         self.tracker.rests(needs, surplus);
     }
 
-    /// Counts the buffers, and gives back where all connections together keep too much. Once a sweep is enough for
-    /// what does not grow by itself: the next one asks for what was not counted.
+    /// Updates the buffer count, and shrinks the buffers when all connections together exceed the budget. One update
+    /// per sweep is enough for memory that does not grow by itself: the next sweep asks for the rest.
     fn surplus(&mut self) -> Surplus {
         let now = (self.thread.tick(), self.inbox.held_bytes());
         if self.counted == now && !self.buffers.is_spent() {
@@ -202,7 +228,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Memory kept besides the inbox. The mailbox and its counterpart here are exchanged, so that both have grown.
+    /// Returns the memory kept outside the inbox. The mailbox and `events` swap their buffers, so both have grown.
     fn kept_bytes(&self) -> usize {
         let events = 2 * self.events.capacity() * size_of::<Posted<S::Event>>();
         let stream = self.stream.held_bytes();
@@ -217,7 +243,8 @@ impl<S: Service> Connection<S> {
         self.thread.service.shrink(&mut self.session);
     }
 
-    /// One step: events, then what was read or can be, then a write. False when there was nothing to do.
+    /// Performs one step: handles events, handles or reads frames, then writes. Returns false when there was nothing
+    /// to do.
     fn work(&mut self, cx: &mut Context<'_>, budget: &mut WorkBudget) -> Result<bool, Close> {
         if self.is_congested() {
             let before = self.unsent_bytes();
@@ -232,7 +259,7 @@ impl<S: Service> Connection<S> {
                 self.handle_frames(budget)?;
             }
         }
-        // Replies of one read leave together, unless they are many.
+        // Replies to one read leave together, unless they are large.
         if !self.has_frames || !takes_frames || self.outbox.pending_bytes() >= WRITE_BYTES_EAGER {
             self.has_deferred = has_worked && !self.outbox.is_empty() && self.thread.round.defers();
             if !self.has_deferred {
@@ -250,16 +277,15 @@ impl<S: Service> Connection<S> {
         if has_worked {
             guarded(|| self.thread.service.signalled(&mut self.session, &mut self.outbox))?;
         }
-        // A crowd of them has its turns as frames have: the other connections are served in between.
+        // Events spend the turn's budget like frames, so that other connections are served in between.
         while budget.frames > 0
             && !self.is_congested()
             && let Some(Posted { event, room }) = self.events.pop_front()
         {
-            // What it leads to may need room in turn.
+            // The event's handler may need room itself.
             drop(room);
             guarded(|| self.thread.service.event(&mut self.session, event, &mut self.outbox))?;
-            let cost = 1 + self.thread.service.take_cost(&mut self.session);
-            budget.frames = budget.frames.saturating_sub(cost);
+            budget.spend(1, self.thread.service.take_cost(&mut self.session));
             has_worked = true;
         }
         Ok(has_worked)
@@ -285,13 +311,14 @@ impl<S: Service> Connection<S> {
         }
         let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
         let extent = self.inbox.frames(&mut frames);
-        self.has_frames = frames.is_full();
+        self.has_frames = extent.may_have_more;
         if !frames.is_empty() {
-            budget.frames = budget.frames.saturating_sub(frames.len());
             self.tracker.frames_received();
             guarded(|| self.thread.service.burst(&mut self.session, &frames, &mut self.outbox))?;
-            let cost = self.thread.service.take_cost(&mut self.session);
-            budget.frames = budget.frames.saturating_sub(cost);
+            budget.spend(frames.len(), self.thread.service.take_cost(&mut self.session));
+        }
+        if extent.may_have_more {
+            budget.frames = 0;
         }
         drop(frames);
         self.inbox.handled(extent);
@@ -310,7 +337,7 @@ impl<S: Service> Connection<S> {
         guarded(|| self.thread.service.given(&mut self.session, &frame, memory, &mut self.outbox))
     }
 
-    /// Asks, once the header of a large frame has come, what becomes of its body.
+    /// Asks the service, once a large frame's header has come, how to handle its body.
     fn weigh_large_frame(&mut self) -> Result<(), Close> {
         if let Some((head, body_bytes)) = self.inbox.large_head() {
             let service = &self.thread.service;
@@ -322,7 +349,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Writes as much as the socket takes; the rest goes on when it takes more.
+    /// Writes as much as the socket takes; the rest follows when it takes more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), Close> {
         while !self.outbox.is_empty() {
             let sent = {
@@ -346,13 +373,13 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Does what the sweep or another thread asked for.
+    /// Does what the sweep or another thread requested.
     fn apply_actions(&mut self) -> Result<(), Close> {
         match self.tracker.take_action() {
             Some(IdleAction::Close(why)) => return Err(why),
             Some(IdleAction::Shrink) => {
                 self.inbox.settle();
-                // One that goes on with less keeps little of what it once needed.
+                // A connection that continues with less traffic keeps little of the memory it once needed.
                 if self.tracker.is_calm(self.thread.tick()) || self.kept_bytes() > KEPT_BYTES_MAX {
                     self.shrink();
                 }
@@ -363,10 +390,10 @@ impl<S: Service> Connection<S> {
         if self.link.is_closed() { Err(Close::Requested) } else { Ok(()) }
     }
 
-    /// Answers the frame for which there was no memory in time, and forgets it.
+    /// Refuses the frame that found no memory in time, and skips it.
     fn refuse(&mut self) -> Result<(), Close> {
         if self.inbox.needs() == Needs::Room {
-            // Where not even its header fits, nobody knows what to answer.
+            // A reply needs the opaque in the header.
             let head = self.inbox.head().ok_or(Close::Slow)?;
             guarded(|| self.thread.service.refuse(&mut self.session, &head, &mut self.outbox))?;
             self.inbox.skip();
@@ -375,42 +402,43 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Whether the server stops and this peer has everything it was owed.
+    /// Returns whether the server is stopping and this peer has every reply it is owed.
     fn has_left(&mut self) -> Result<bool, Close> {
         Ok(self.thread.is_stopping()
             && self.unsent_bytes() == 0
             && guarded(|| Ok(self.thread.service.is_settled(&self.session)))?)
     }
 
-    /// Ends the stream and waits a moment for the peer to see it.
+    /// Ends the stream and waits briefly for the peer to notice.
     async fn leave(&mut self) {
         let until = self.thread.deadline().min(Instant::now() + CLOSE_GRACE);
         let farewell = async {
             self.stream.shutdown().await?;
             poll_fn(|cx| self.inbox.poll_discard(cx, &mut self.stream)).await
         };
-        // A peer that does not see it in time, or is gone already, is not waited for.
+        // Do not wait for a peer that is gone or does not notice in time.
         drop(timeout_at(until, farewell).await);
     }
 
-    /// Whether more replies would only pile up.
+    /// Returns whether more replies would only accumulate.
     fn is_congested(&self) -> bool {
         let pending = self.unsent_bytes();
         pending > 0 && self.thread.is_congested(pending)
     }
 
-    /// Whether more requests would only pile up replies: their peer does not take them, or they wait for the disk.
+    /// Returns whether more requests would only accumulate replies: the peer does not read them, or they wait for
+    /// the disk.
     fn is_full(&self) -> bool {
         let pending = self.pending_bytes();
         pending > 0 && self.thread.is_congested(pending)
     }
 
-    /// Whether the service takes more requests of this peer.
+    /// Returns whether the service accepts more requests from this peer.
     fn is_ready(&self) -> bool {
         self.thread.service.is_ready(&self.session)
     }
 
-    /// Bytes that the socket has not taken.
+    /// Returns the bytes that the socket has not taken.
     fn unsent_bytes(&self) -> usize {
         self.outbox.pending_bytes() + self.stream.unsent_bytes()
     }
@@ -427,7 +455,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// Runs the service; a panic there is the end of this connection alone.
+/// Runs the service; a panic ends only this connection.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Close>) -> Result<T, Close> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Close::Panicked))
 }

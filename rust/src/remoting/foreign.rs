@@ -1,7 +1,8 @@
-//! Foreign protocols: what the other side of a connection speaks by mistake, told from the first bytes it sent.
+//! Foreign protocols: recognizes another protocol by the first bytes of a connection.
 //!
-//! None of these beginnings is one of a frame: the first is a length beyond any, an HTTP/2 frame has no header, and a
-//! header is never empty. A server notes the clients that speak one, each address once a minute.
+//! None of these beginnings can begin a frame: the first would be a length beyond any limit, an HTTP/2 frame would
+//! have no header, and a header is never empty. A server notes clients that speak another protocol, each address once
+//! a minute.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What another server speaks, and which server that often is.
+/// A protocol that another server speaks, and the server that usually speaks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ForeignProtocol {
     Http,
@@ -20,13 +21,13 @@ pub(super) enum ForeignProtocol {
 }
 
 impl ForeignProtocol {
-    /// The protocol of a stream that begins with `bytes`, if it is one that is known.
+    /// Returns the known protocol of a stream that begins with `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [b'H', b'T', b'T', b'P', b'/', ..] => Some(Self::Http),
-            // Settings come first: 24 bits of length, type 4, no flags, stream 0.
+            // SETTINGS come first: 24 bits of length, type 4, no flags, stream 0.
             [0, _, _, 4, 0, 0, 0, 0, 0, ..] => Some(Self::Http2),
-            // An alert or a handshake of SSL 3 up to TLS 1.3, all of which say they are 3.x here.
+            // An alert or a handshake; SSL 3 to TLS 1.3 all report version 3.x here.
             [0x15 | 0x16, 3, ..] => Some(Self::Tls),
             [b'S', b'S', b'H', b'-', ..] => Some(Self::Ssh),
             _ => None,
@@ -37,9 +38,9 @@ impl ForeignProtocol {
 impl fmt::Display for ForeignProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, server) = match self {
-            Self::Http => ("HTTP", "a dashboard's or a metrics port"),
+            Self::Http => ("HTTP", "a dashboard or metrics port"),
             Self::Http2 => ("HTTP/2", "the gRPC port of a proxy, often 8081"),
-            Self::Tls => ("TLS", "a port that wants TLS: give this client tls"),
+            Self::Tls => ("TLS", "a port that requires TLS: enable TLS in this client"),
             Self::Ssh => ("SSH", "the port of an SSH server"),
         };
         write!(
@@ -50,11 +51,11 @@ impl fmt::Display for ForeignProtocol {
     }
 }
 
-/// How requests of HTTP begin.
+/// Method names that begin HTTP requests.
 const METHODS: [&[u8]; 8] =
     [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT "];
 
-/// What a client that called a server speaks, as an operator reads it. Of a method the first bytes may have come alone.
+/// Describes a foreign client's protocol for an operator. Only the first bytes of a method may have arrived.
 fn called_with(bytes: &[u8]) -> &'static str {
     let is_http = METHODS.iter().any(|method| {
         let size = method.len().min(bytes.len());
@@ -62,28 +63,28 @@ fn called_with(bytes: &[u8]) -> &'static str {
     });
     match bytes {
         _ if is_http => "HTTP: health and metrics are at httpPort",
-        // HTTP/2 begins with a request that no HTTP/1 server takes.
+        // The preface of HTTP/2 is not a valid HTTP/1 request.
         [b'P', b'R', b'I', b' ', ..] => {
-            "HTTP/2, as gRPC clients do: there is no gRPC here, give it a remoting client"
+            "HTTP/2, as 5.x clients (gRPC) do: their port is grpcServerPort, 8081 unless it is set"
         }
         [0x15 | 0x16, 3, ..] => {
-            "TLS, and this port has no certificate: set tls.server.certPath, or give the client no TLS"
+            "TLS, and this port has no certificate: set tls.server.certPath, or disable TLS in the client"
         }
         [b'S', b'S', b'H', b'-', ..] => "SSH",
-        _ => "what is not RocketMQ's remoting protocol",
+        _ => "a protocol other than RocketMQ remoting",
     }
 }
 
-/// Bytes of a method that tell it: those of a length word, which a server reads at least.
+/// Bytes that identify a method: a server reads at least a length word.
 const METHOD_BYTES_MIN: usize = 4;
 
-/// How long the same address is not noted again.
+/// Minimum time between two notes of the same address.
 const QUIET: Duration = Duration::from_secs(60);
-/// Rows that wait to be taken, and addresses that are remembered.
+/// Maximum number of untaken notes, and of remembered addresses.
 const NOTES_MAX: usize = 16;
 const ADDRESSES_MAX: usize = 1024;
 
-/// Clients of other protocols that were closed and not written down yet.
+/// Closed clients of other protocols that are not logged yet.
 #[derive(Default)]
 pub(super) struct ForeignClients(Mutex<Notes>);
 
@@ -93,12 +94,12 @@ struct Notes {
     noted: HashMap<IpAddr, Instant>,
 }
 
-/// Where a client of another protocol called from, and what it speaks.
+/// The address of a client, and the protocol it speaks.
 pub type ForeignClient = (SocketAddr, &'static str);
 
 impl ForeignClients {
-    /// Notes a connection that was closed, for what it sent last was no frame. One whose address was noted within the
-    /// last minute, or for which there is no room, is left out.
+    /// Notes a connection that was closed because its last bytes were not a frame. Leaves out an address noted
+    /// within the last minute, and any beyond the limit of notes.
     pub(super) fn note(&self, peer: SocketAddr, bytes: &[u8], now: Instant) {
         let mut notes = self.0.lock();
         notes.noted.retain(|_, noted| now.saturating_duration_since(*noted) < QUIET);
@@ -109,7 +110,7 @@ impl ForeignClients {
         }
     }
 
-    /// Those since the last call.
+    /// Returns the notes since the last call.
     pub(super) fn take(&self) -> Vec<ForeignClient> {
         std::mem::take(&mut self.0.lock().rows)
     }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_noted_once_a_minute_and_what_it_speaks_is_named() {
+    fn an_address_is_noted_once_a_minute_with_its_protocol() {
         let (clients, start) = (ForeignClients::default(), Instant::now());
         clients.note(peer(1, 1), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", start);
         clients.note(peer(1, 2), b"GET / HTTP/1.1\r\n", start + Duration::from_secs(59));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_protocol_is_known_by_its_first_bytes() {
+    fn first_bytes_identify_a_foreign_protocol() {
         let rows: [(&[u8], Option<ForeignProtocol>); 9] = [
             (b"HTTP/1.1 400 Bad Request\r\n", Some(Http)),
             (b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x64", Some(Http2)),

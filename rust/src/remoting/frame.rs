@@ -1,14 +1,15 @@
-//! A byte stream cut into frames.
+//! Frame: cuts a byte stream into frames.
 //!
 //! ```text
-//! 0   u32  L, bytes behind this word: 4 + H + B
+//! 0   u32  L, bytes after this word: 4 + H + B
 //! 4   u8   header encoding: 0 JSON, 1 binary
 //! 5   u24  H, bytes of the header
 //! 8   H    header
 //! 8+H B    body, B = L - 4 - H
 //! ```
 //!
-//! Invariant: a frame is refused as soon as the bytes that condemn it are there, before anything is buffered for it.
+//! Invariant: a frame is refused as soon as the bytes that make it invalid arrive, before anything is buffered for
+//! it.
 //! Threads: pure functions; each connection calls them on its own I/O thread.
 
 use super::error::FrameError;
@@ -16,7 +17,7 @@ use super::error::FrameError;
 /// Size of everything in front of the header.
 pub const PREFIX_BYTES: usize = 8;
 
-/// How a header is written. Announced in every frame anew: a peer may mix them.
+/// The encoding of a header. Every frame announces its own: a peer may mix them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
     /// A JSON object.
@@ -26,7 +27,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding behind a wire byte.
+    /// Returns the encoding of a wire byte.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -36,7 +37,7 @@ impl Encoding {
         }
     }
 
-    /// The byte that announces this encoding.
+    /// Returns the byte that announces this encoding.
     pub(super) const fn byte(self) -> u8 {
         match self {
             Self::Json => 0,
@@ -45,21 +46,21 @@ impl Encoding {
     }
 }
 
-/// One whole frame, borrowed from the read buffer.
+/// A complete frame, borrowed from the read buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// How `header` is written.
+    /// The encoding of `header`.
     pub encoding: Encoding,
-    /// Header bytes, not looked at yet.
+    /// Header bytes, not decoded.
     pub header: &'a [u8],
     /// Body bytes; empty and absent are the same on the wire.
     pub body: &'a [u8],
 }
 
-/// What a connection accepts.
+/// The limits of accepted frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameLimits {
-    /// Largest frame with its length word: 16 MiB, as every peer; one byte more closes the connection.
+    /// Largest frame including its length word: 16 MiB, as with every peer. One byte more closes the connection.
     pub frame_bytes_max: usize,
     /// Largest header: 256 KiB, because 32 KiB of properties become up to 115 kB of escaped JSON.
     pub header_bytes_max: usize,
@@ -71,12 +72,13 @@ impl Default for FrameLimits {
     }
 }
 
-/// Size of the frame at the front of `bytes`, with its length word, once the four bytes that tell it are there.
+/// Returns the size of the frame at the front of `bytes`, including its length word; `None` before those four bytes
+/// are complete.
 ///
-/// A reader uses it to make room for a frame that is still arriving.
+/// A reader uses it to make room for an incomplete frame.
 ///
 /// # Errors
-/// When the length is impossible or over the limit.
+/// When the length is invalid or over the limit.
 pub fn size(bytes: &[u8], limits: &FrameLimits) -> Result<Option<usize>, FrameError> {
     let Some(word) = bytes.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*word);
@@ -90,10 +92,10 @@ pub fn size(bytes: &[u8], limits: &FrameLimits) -> Result<Option<usize>, FrameEr
     }
 }
 
-/// The frame at the front of `bytes` and the number of bytes it takes; `None` while it is incomplete.
+/// Returns the frame at the front of `bytes` and its size in bytes; `None` while it is incomplete.
 ///
 /// # Errors
-/// When the bytes can never become a frame within the limits. The connection is lost then.
+/// When the bytes can never become a frame within the limits; the connection must close.
 pub fn split<'a>(bytes: &'a [u8], limits: &FrameLimits) -> Result<Option<(Frame<'a>, usize)>, FrameError> {
     let Some(frame_bytes) = size(bytes, limits)? else { return Ok(None) };
     let Some(&[_, _, _, _, encoding, h0, h1, h2]) = bytes.first_chunk::<PREFIX_BYTES>() else {
@@ -113,8 +115,8 @@ pub fn split<'a>(bytes: &'a [u8], limits: &FrameLimits) -> Result<Option<(Frame<
     Ok(Some((Frame { encoding, header, body }, frame_bytes)))
 }
 
-/// The frame at the front of `bytes` without its body, once its header is there. `split` has seen these bytes, and asked
-/// for more.
+/// Returns the frame at the front of `bytes` without its body, once its header is complete. `split` has checked these
+/// bytes and needs more.
 pub(super) fn head(bytes: &[u8]) -> Option<Frame<'_>> {
     let &[_, _, _, _, encoding, h0, h1, h2] = bytes.first_chunk::<PREFIX_BYTES>()?;
     let header_bytes = u32::from_be_bytes([0, h0, h1, h2]) as usize;
@@ -122,7 +124,7 @@ pub(super) fn head(bytes: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { encoding: Encoding::from_byte(encoding)?, header, body: &[] })
 }
 
-/// The frame that `bytes` are, no more and no less. `split` has seen their front.
+/// Returns the frame that fills exactly `bytes`. `split` has checked their front.
 pub(super) fn whole(bytes: &[u8]) -> Option<Frame<'_>> {
     let head = head(bytes)?;
     Some(Frame { body: bytes.get(PREFIX_BYTES + head.header.len()..)?, ..head })
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_there_as_soon_as_the_header_is() {
+    fn a_head_is_available_with_the_header() {
         let frame = [0, 0, 0, 8, 1, 0, 0, 2, b'{', b'}', b'x', b'y'];
         for end in 0..frame.len() {
             let header = (end >= 10).then_some(b"{}".as_slice());

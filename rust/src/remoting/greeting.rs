@@ -1,8 +1,8 @@
-//! Greeting: what comes before the first frame of an accepted connection, where the server has TLS.
+//! Greeting: performs the TLS handshake, if any, before the first frame of an accepted connection.
 //!
-//! The first byte tells a hello of TLS from a frame. Until the handshake is done the connection has no session of the service
-//! and no inbox; its time is the one that its first frame has. Handshakes cost a signature each, so that a crowd passes the
-//! turnstile, and requests are served in between. What they hold meanwhile is bounded (`handshakes`).
+//! The first byte distinguishes a TLS hello from a frame. Until the handshake is done the connection has neither a
+//! session nor an inbox, and the deadline of its first frame is running. Each handshake costs a signature, so
+//! handshakes pass the turnstile and requests are served in between. `handshakes` bounds their memory.
 //!
 //! Threads: the I/O thread the connection was dealt to.
 
@@ -22,7 +22,7 @@ use super::io_thread::IoThread;
 use super::link::Link;
 use super::service::{Close, Service};
 
-/// The stream of a connection, ready for frames.
+/// Returns the stream of a connection that is ready for frames.
 pub(super) async fn greet<S: Service>(
     thread: &Rc<IoThread<S>>,
     link: &Arc<Link<S::Event>>,
@@ -48,7 +48,7 @@ pub(super) async fn greet<S: Service>(
     stream.await
 }
 
-/// Whether the connection ends before it has begun: it took too long, or the server stops.
+/// Returns whether the connection ends before its first frame: it timed out, or the server is stopping.
 fn poll_end<S: Service>(
     thread: &IoThread<S>,
     link: &Link<S::Event>,

@@ -1,9 +1,9 @@
-//! Handshakes: the memory of connections that have not shaken hands yet, which have a share of the buffer budget.
+//! Handshakes: bounds the memory of unfinished handshakes to a share of the buffer budget.
 //!
-//! A handshake takes milliseconds, unless its peer is slow or hostile. Where the share is spent, those that began first
+//! A handshake takes milliseconds, unless its peer is slow or hostile. When the share is spent, the oldest handshakes
 //! are closed.
 //!
-//! Invariant: what a handshake counts is taken back when it ends, or is closed.
+//! Invariant: a handshake's count returns to the budget when it ends or is closed.
 //! Threads: the I/O thread; each has its part of the share.
 
 use std::cell::{Cell, RefCell};
@@ -17,9 +17,9 @@ use super::limits::{HANDSHAKES_SHARE, ServerOptions};
 use super::link::Link;
 use super::service::Close;
 
-/// The handshakes under way on one thread.
+/// The handshakes in progress on one thread.
 pub(super) struct Handshakes<E> {
-    /// In the order they began.
+    /// In order of arrival.
     open: RefCell<BTreeMap<u64, OpenHandshake<E>>>,
     last: Cell<u64>,
     bytes: Cell<usize>,
@@ -33,7 +33,7 @@ struct OpenHandshake<E> {
     buffers: BufferShare,
 }
 
-/// One handshake; what it counts goes with it.
+/// One handshake; dropping it returns its count.
 pub(super) struct Handshake<'a, E> {
     handshakes: &'a Handshakes<E>,
     number: u64,
@@ -50,7 +50,7 @@ impl<E: Send + 'static> Handshakes<E> {
         }
     }
 
-    /// A handshake begins, and counts nothing yet.
+    /// Begins a handshake that counts zero bytes.
     pub(super) fn begin(&self, link: &Arc<Link<E>>, tracker: &Rc<IdleTracker>) -> Handshake<'_, E> {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -63,7 +63,7 @@ impl<E: Send + 'static> Handshakes<E> {
         self.bytes.set(self.bytes.get() + more - less);
     }
 
-    /// Closes the oldest ones until the others fit.
+    /// Closes the oldest handshakes until the rest fit.
     fn make_room(&self) {
         while self.bytes.get() > self.bytes_max {
             let Some((_, oldest)) = self.open.borrow_mut().pop_first() else { break };
@@ -75,7 +75,7 @@ impl<E: Send + 'static> Handshakes<E> {
 }
 
 impl<E: Send + 'static> Handshake<'_, E> {
-    /// Counts `bytes` instead of what it counted before.
+    /// Replaces the handshake's count with `bytes`.
     pub(super) fn holds(&self, bytes: usize) {
         if let Some(open) = self.handshakes.open.borrow_mut().get_mut(&self.number) {
             let before = open.buffers.bytes();

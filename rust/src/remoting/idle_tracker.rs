@@ -1,9 +1,9 @@
-//! Idle tracker: the activity of one connection, and what the sweep makes of it.
+//! Idle tracker: records the activity of one connection, from which the sweep decides what to close or shrink.
 //!
-//! A connection notes what happens to it in plain cells; once in a while (a *tick*) the sweep of its thread looks at
-//! all of them. So there is no timer per connection, and none is moved with every read.
+//! A connection records events in plain cells; at every *tick* the sweep of its thread checks all of them. So no
+//! connection has its own timer, and no timer is reset at each read.
 //!
-//! Invariant: time is counted in sweeps, so a process that was suspended closes no connection when it goes on.
+//! Invariant: time is counted in sweeps, so a process that was suspended does not close connections when it resumes.
 //! Threads: the I/O thread of the connection.
 
 use std::cell::Cell;
@@ -13,23 +13,23 @@ use super::inbox::Needs;
 use super::limits::{OPEN_FRAME_BYTES_MIN, ServerOptions};
 use super::service::Close;
 
-/// What the sweep wants of a connection.
+/// An action the sweep requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IdleAction {
-    /// Give back memory you did not use since the last time.
+    /// Release memory unused since the last request.
     Shrink,
     /// Refuse the frame that waited too long for memory.
     Refuse,
     Close(Close),
 }
 
-/// Memory that a connection does not need while it is idle.
+/// The memory that a connection does not need while idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surplus {
     Nothing,
-    /// Worth keeping while there is traffic.
+    /// Kept while there is traffic.
     Little,
-    /// Worth asking, in every sweep, whether it was used since the one before.
+    /// Checked for use in every sweep.
     Much,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Timeouts {
 impl Timeouts {
     pub(super) fn new(options: &ServerOptions) -> Self {
         let interval = options.sweep_interval();
-        // One more than fits: the tick in which something happened was not a whole one.
+        // One more than fits: the tick in which the event happened was partial.
         let ticks = |of: Duration| {
             u32::try_from(of.as_millis() / interval.as_millis().max(1)).unwrap_or(u32::MAX - 1) + 1
         };
@@ -58,25 +58,25 @@ impl Timeouts {
             open_frame: ticks(options.open_frame),
             large_frame_delay: ticks(options.large_frame_delay),
             large_frame_bytes,
-            // Its end is promised to the peer, so that it is never late; its begin is seen a tick late.
+            // The peer was promised the end, so it must not be late; the start is noticed a tick late.
             large_frame_wait: ticks(options.large_frame_wait) - 2,
         }
     }
 }
 
-/// What the sweep must know of one connection.
+/// The sweep's view of one connection.
 #[derive(Debug)]
 pub(super) struct IdleTracker {
     opened: u32,
-    /// Tick of the last byte in or out.
+    /// The tick of the last byte read or written.
     moved: Cell<u32>,
     received_bytes: Cell<u64>,
-    /// At least one frame came.
+    /// Whether a frame has arrived.
     has_received_frame: Cell<bool>,
-    /// What the open frame needs.
+    /// What the open frame waits for.
     needs: Cell<Needs>,
     surplus: Cell<Surplus>,
-    /// The tick since which the present need is measured, and how much had come by then.
+    /// The tick at which the current need began, and the bytes received by then.
     measured_since: Cell<Option<(u32, u64)>>,
     action: Cell<Option<IdleAction>>,
 }
@@ -109,7 +109,7 @@ impl IdleTracker {
         self.measured_since.set(None);
     }
 
-    /// The connection ends a turn in this state.
+    /// Records the state in which the connection ends a turn.
     pub(super) fn rests(&self, needs: Needs, surplus: Surplus) {
         if self.needs.replace(needs) != needs {
             self.measured_since.set(None);
@@ -117,22 +117,22 @@ impl IdleTracker {
         self.surplus.set(surplus);
     }
 
-    /// Whether nothing moved since the sweep before.
+    /// Returns whether no byte moved since the previous sweep.
     pub(super) fn is_calm(&self, tick: u32) -> bool {
         self.moved.get() < tick.saturating_sub(1)
     }
 
-    /// What the sweep decided, once.
+    /// Takes the sweep's decision.
     pub(super) fn take_action(&self) -> Option<IdleAction> {
         self.action.take()
     }
 
-    /// Leaves an action to the connection, which the caller wakes.
+    /// Sets an action; the caller wakes the connection.
     pub(super) fn set_action(&self, action: IdleAction) {
         self.action.set(Some(action));
     }
 
-    /// What is to be done about this connection at `tick`.
+    /// Decides what to do with this connection at `tick`.
     pub(super) fn check(&self, tick: u32, timeouts: &Timeouts) -> Option<IdleAction> {
         let since = |then: u32| tick.saturating_sub(then);
         if since(self.moved.get()) > timeouts.idle {
@@ -149,7 +149,7 @@ impl IdleTracker {
         self.check_frame(tick, timeouts).or_else(|| shrinks.then_some(IdleAction::Shrink))
     }
 
-    /// What is to be done about the open frame.
+    /// Decides what to do with the open frame.
     fn check_frame(&self, tick: u32, timeouts: &Timeouts) -> Option<IdleAction> {
         let received = self.received_bytes.get();
         let Some((since, before)) = self.measured_since.get() else {
@@ -200,13 +200,13 @@ mod tests {
     #[test]
     fn a_connection_that_never_sends_a_frame_is_slow() {
         let tracker = IdleTracker::new(0);
-        // Bytes are not frames.
+        // Bytes without a complete frame.
         let action = first_action(&tracker, |tracker, tick| tracker.received(2000, tick));
         assert_eq!(action, Some((4, IdleAction::Close(Close::Slow))));
     }
 
     #[test]
-    fn a_connection_that_was_used_once_may_be_idle_for_its_time() {
+    fn a_used_connection_may_idle_until_its_timeout() {
         let tracker = IdleTracker::new(0);
         tracker.frames_received();
         assert_eq!(first_action(&tracker, |_, _| {}), Some((13, IdleAction::Close(Close::Idle))));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_trickles_in_is_slow_and_one_that_comes_at_the_least_rate_is_not() {
+    fn a_frame_below_the_minimum_rate_is_slow() {
         for (bytes_per_tick, expected) in [(100, Some((4, IdleAction::Close(Close::Slow)))), (400, None)] {
             let tracker = IdleTracker::new(0);
             tracker.frames_received();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_that_come_one_after_another_are_not_one_open_frame() {
+    fn consecutive_small_frames_are_not_one_open_frame() {
         let tracker = IdleTracker::new(0);
         let action = first_action(&tracker, |tracker, tick| {
             tracker.received(30, tick);
@@ -244,15 +244,15 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_has_to_come_on_at_its_rate_after_the_first_seconds() {
-        // Bytes of each tick; when and whether it is closed.
+    fn a_large_frame_must_keep_its_rate_after_the_first_seconds() {
+        // Bytes received by each tick, and the tick at which the connection is closed, if any.
         type Bytes = fn(u32) -> usize;
         let closed = |tick| Some((tick, IdleAction::Close(Close::Slow)));
         let cases: [(Bytes, _); 4] = [
             (|_| 2_000, closed(7)),
             (|_| 900_000, closed(37)),
             (|_| 1 << 20, None),
-            // It stands still for as long as it may, and goes on.
+            // It pauses for the maximum time, then continues.
             (|tick| if tick < 7 { 0 } else { 1 << 20 }, None),
         ];
         for (bytes, expected) in cases {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_large_frame_begins_when_it_has_its_memory() {
+    fn the_clock_of_a_large_frame_starts_with_its_reservation() {
         let tracker = IdleTracker::new(0);
         tracker.frames_received();
         let action = first_action(&tracker, |tracker, tick| {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_keeps_much_has_to_shrink_and_one_that_keeps_little_once_it_is_idle() {
+    fn large_surplus_shrinks_under_traffic_and_little_surplus_when_idle() {
         for (kept, expected) in [(Surplus::Much, 1), (Surplus::Little, 2)] {
             let tracker = IdleTracker::new(0);
             tracker.frames_received();

@@ -1,11 +1,11 @@
-//! Inbox: what a connection has read and not yet handled.
+//! Inbox: the bytes a connection has read and not yet handled.
 //!
-//! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
-//! small while idle, grows with the traffic to a size every connection may have while buffers are within their budget,
-//! and beyond that only for one large frame, after the whole of it was reserved on a budget all connections share. A
-//! frame that waited too long for that, or whose header says enough, is skipped: its bytes are read and forgotten.
+//! It owns one buffer. Frames are parsed in place, and an incomplete frame moves to the front. The buffer is small
+//! while idle and grows with traffic to a size every connection may have while the buffer budget lasts. It grows
+//! further only for one large frame, after reserving the whole frame from the shared budget. A frame that waited too
+//! long for its reservation, or that was answered from its header, is skipped: its bytes are read and discarded.
 //!
-//! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
+//! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs only what it sent.
 //! Threads: the connection's I/O thread.
 
 use std::io;
@@ -23,15 +23,17 @@ use super::buffer_budget::BufferBudget;
 use super::error::FrameError;
 use super::frame::{self, Frame, FrameLimits, PREFIX_BYTES};
 use super::large_frames::{LargeFrames, PAGE_BYTES, Reservation};
-use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT};
+use super::limits::{
+    BURST_FRAMES_MAX, BURST_HEADER_BYTES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT,
+};
 
-/// By how much a buffer grows that a read has filled.
+/// Growth factor of a buffer that a read has filled.
 const GROWTH: usize = 4;
-/// Buffers of this size and larger are pages of their own.
+/// Buffers of this size and larger are mapped separately.
 const PAGES_BYTES_MIN: usize = 64 << 10;
 
-/// Zeroed memory. More than an idle connection has is pages of its own: those not reached yet cost nothing, and all go
-/// back to the system at once. The allocator would keep them, having seen that such sizes come again.
+/// Zeroed memory. A buffer larger than an idle connection's is mapped separately: untouched pages cost nothing, and
+/// unmapping returns all of them immediately. The allocator would keep them, expecting more requests of that size.
 enum Buffer {
     Usual(Vec<u8>),
     Pages(MmapMut),
@@ -70,16 +72,16 @@ impl DerefMut for Buffer {
     }
 }
 
-/// What it takes for the open frame of a connection to go on.
+/// The resource that the open frame waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// No frame is open, or it is not its sender who keeps it.
+    /// No frame is open, or its sender is not the cause of the wait.
     Nothing,
-    /// The rest of it.
+    /// Its remaining bytes.
     Rest,
-    /// The same, of one for which memory is reserved that others may need.
+    /// Its remaining bytes, while it holds a reservation that other frames may need.
     LargeRest,
-    /// Memory.
+    /// A memory reservation.
     Room,
 }
 
@@ -92,19 +94,19 @@ pub(super) struct Inbox {
     budget: BufferBudget,
     waiting: Option<Reservation>,
     reserved: Option<OwnedSemaphorePermit>,
-    /// The frame that begins at `start` is the one for which it was reserved.
+    /// Whether the reservation belongs to the frame at `start`.
     is_claimed: bool,
-    /// Size of the frame that begins at `start`, once its length is known.
+    /// Size of the frame at `start`, once its length is known.
     open_bytes: usize,
-    /// The frame that begins at `start` has been looked at: it is kept, however large.
+    /// Whether the service wants the frame at `start`: it is kept, however large.
     is_wanted: bool,
-    /// It will be given away, with its memory.
+    /// Whether the frame will be handed over together with its buffer.
     is_given: bool,
-    /// What is still to come of a frame that will not be kept.
+    /// Remaining bytes of a frame that is being discarded.
     skipped_bytes: usize,
-    /// The last read filled the buffer: there was probably more.
+    /// Whether the last read filled the buffer: more is probably pending.
     was_full: bool,
-    /// The most that was in the buffer since `settle`.
+    /// Peak bytes in the buffer since `settle`.
     peak: usize,
 }
 
@@ -129,7 +131,7 @@ impl Inbox {
         }
     }
 
-    /// What it takes for the open frame to go on.
+    /// Returns what the open frame waits for.
     pub(super) fn needs(&self) -> Needs {
         if self.waiting.is_some() {
             Needs::Room
@@ -142,36 +144,36 @@ impl Inbox {
         }
     }
 
-    /// Memory, filled or not.
+    /// Returns the memory held, filled or not.
     pub(super) fn held_bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// What was read and not handled yet.
+    /// Returns the bytes read and not handled yet.
     pub(super) fn unhandled(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The open frame without its body, if its header has come.
+    /// Returns the open frame without its body, once its header is complete.
     pub(super) fn head(&self) -> Option<Frame<'_>> {
         frame::head(self.unhandled())
     }
 
-    /// The same of a large frame, and the size of its body, until it was kept or skipped.
+    /// Returns the head of a large frame, and the size of its body, until the frame is kept or skipped.
     pub(super) fn large_head(&self) -> Option<(Frame<'_>, usize)> {
         let is_new = self.open_bytes > INBOX_BYTES_HOT && !self.is_wanted;
         let head = is_new.then(|| self.head())??;
         Some((head, self.open_bytes.saturating_sub(PREFIX_BYTES + head.header.len())))
     }
 
-    /// Lets the open frame have the memory that it takes; for good, where it `is_given` away.
+    /// Keeps the open frame. With `is_given`, its buffer is handed over with it.
     pub(super) fn keep(&mut self, is_given: bool) {
         self.is_wanted = true;
         self.is_given = is_given;
     }
 
-    /// The frame that is given away, once all of it has come. Where its memory is much more than it takes, it comes from
-    /// `frames` as any other does: nobody would count the rest.
+    /// Takes the frame to hand over, once it is complete. If its buffer is much larger than the frame, it arrives by
+    /// `frames` like any other, because the surplus would not be counted anywhere.
     pub(super) fn take_given(&mut self) -> Option<Bytes> {
         if !self.is_given || self.end - self.start < self.open_bytes {
             return None;
@@ -188,7 +190,7 @@ impl Inbox {
         Some(frame)
     }
 
-    /// Forgets the open frame: what is still to come of it will be read and not kept.
+    /// Skips the open frame: its remaining bytes are read and discarded.
     pub(super) fn skip(&mut self) {
         self.skipped_bytes = self.open_bytes.saturating_sub(self.end - self.start);
         (self.start, self.end, self.open_bytes) = (0, 0, 0);
@@ -197,14 +199,14 @@ impl Inbox {
         self.release();
     }
 
-    /// Whether the open frame is one that no usual buffer holds, or is skipped.
+    /// Returns whether the open frame exceeds an ordinary buffer, or is skipped.
     pub(super) fn is_large(&self) -> bool {
         self.open_bytes > INBOX_BYTES_HOT || self.skipped_bytes > 0
     }
 
-    /// Reads once, as much as there is and fits, `bytes_max` at most; 0 is the end of the stream.
+    /// Reads once, at most `bytes_max`; 0 means end of stream.
     ///
-    /// Call it when `frames` has nothing complete left; what it returned was handled.
+    /// Call it when `frames` has no complete frame left and its last result was handled.
     pub(super) fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -214,7 +216,7 @@ impl Inbox {
         ready!(self.poll_room(cx));
         let mut until = self.buffer.len().min(self.end + bytes_max);
         if self.is_given {
-            // What comes behind it is not given away.
+            // The bytes behind the frame are not handed over.
             until = until.min(self.start + self.open_bytes);
         }
         let Some(room) = self.buffer.get_mut(self.end..until) else { return Poll::Ready(Ok(0)) };
@@ -230,14 +232,15 @@ impl Inbox {
         Poll::Ready(Ok(count))
     }
 
-    /// The complete frames at the front, at most a burst. With fewer than a burst, more bytes are needed for the
-    /// next one. `handled` says how far they went.
+    /// Collects the complete frames at the front, at most a burst. Pass the extent to `handled` afterwards.
     pub(super) fn frames<'a>(&'a self, into: &mut ArrayVec<Frame<'a>, BURST_FRAMES_MAX>) -> Extent {
-        let mut extent = Extent::default();
-        while !into.is_full() {
+        let mut extent = Extent { may_have_more: true, ..Extent::default() };
+        let mut header_bytes = 0;
+        while !into.is_full() && header_bytes < BURST_HEADER_BYTES_MAX {
             let rest = self.buffer.get(self.start + extent.bytes..self.end).unwrap_or_default();
             match frame::split(rest, &self.limits) {
                 Ok(Some((frame, size))) => {
+                    header_bytes += frame.header.len();
                     into.push(frame);
                     extent.bytes += size;
                 }
@@ -246,10 +249,11 @@ impl Inbox {
                         Ok(size) => extent.open_bytes = size,
                         Err(error) => extent.error = Some(error),
                     }
+                    extent.may_have_more = false;
                     break;
                 }
                 Err(error) => {
-                    extent.error = Some(error);
+                    (extent.error, extent.may_have_more) = (Some(error), false);
                     break;
                 }
             }
@@ -267,27 +271,27 @@ impl Inbox {
             self.start = 0;
             self.end = 0;
         }
-        // The next large frame finds its buffer here, unless others need the memory more.
+        // Keep the buffer for the next large frame, unless memory is scarce.
         if self.reserved.is_some() && self.large.is_scarce() {
             self.shrink_to(self.usual_bytes_max());
         }
     }
 
-    /// Gives back what was not used since the last call, all but the size of an idle buffer. One that is busy keeps its
-    /// size: it would soon grow to it again, and take a page fault on each page.
+    /// Releases memory unused since the last call, except the size of an idle buffer. A busy buffer keeps its size:
+    /// it would soon grow again, at one page fault per page.
     pub(super) fn settle(&mut self) {
         let used = std::mem::replace(&mut self.peak, self.end - self.start);
         let usual = self.buffer.len().min(INBOX_BYTES_HOT);
         self.shrink_to(if used >= usual / GROWTH { used.max(usual) } else { used });
     }
 
-    /// Gives back what is not needed now, but for a small buffer.
+    /// Releases everything but a small buffer.
     pub(super) fn release(&mut self) {
         self.peak = self.end - self.start;
         self.shrink_to(INBOX_BYTES_SPENT);
     }
 
-    /// Shrinks to `used` bytes, but not below what the open frame holds, and has reserved.
+    /// Shrinks to `used` bytes, but not below the bytes or the reservation of the open frame.
     fn shrink_to(&mut self, used: usize) {
         let is_held = self.holds_reservation();
         let reserved = if is_held { self.open_bytes } else { 0 };
@@ -304,18 +308,18 @@ impl Inbox {
         self.reserved.take_if(|pages| pages.num_permits() == 0);
     }
 
-    /// The size to which any buffer may grow.
+    /// Returns the largest size without a reservation.
     fn usual_bytes_max(&self) -> usize {
         if self.budget.is_spent() { INBOX_BYTES_SPENT } else { INBOX_BYTES_HOT }
     }
 
-    /// Whether the memory reserved is for the frame that is open, not left from one before.
+    /// Returns whether the reservation belongs to the open frame, not to an earlier one.
     fn holds_reservation(&self) -> bool {
         let is_large = self.is_claimed || self.open_bytes > INBOX_BYTES_HOT;
         self.reserved.is_some() && self.start < self.end && is_large
     }
 
-    /// Reads and forgets, until the end of the stream.
+    /// Reads and discards until the end of the stream.
     pub(super) fn poll_discard<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -330,7 +334,7 @@ impl Inbox {
         }
     }
 
-    /// Makes room for the next read: more where the last one filled the buffer, a lot where a large frame is open.
+    /// Makes room for the next read: more if the last one filled the buffer, the whole frame if a large one is open.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.was_full && self.buffer.len() < self.usual_bytes_max() {
             self.resize((self.buffer.len() * GROWTH).min(INBOX_BYTES_HOT));
@@ -344,16 +348,17 @@ impl Inbox {
             return Poll::Ready(());
         }
         if self.reserved.as_ref().is_none_or(|pages| pages.num_permits() * PAGE_BYTES < self.open_bytes) {
-            // The whole frame at once, and nothing kept while waiting: two that hold a part would wait for ever.
+            // Reserve the whole frame, and hold nothing while waiting: two connections that hold a part each would
+            // deadlock.
             self.reserved = None;
             let waiting = self.waiting.get_or_insert_with(|| self.large.reserve(self.open_bytes));
             let granted = ready!(waiting.as_mut().poll(cx));
             self.waiting = None;
-            // The budget is never closed; were it, there would be nothing to wait for.
+            // The semaphore is never closed.
             self.reserved = granted.ok();
             self.is_claimed = true;
         }
-        // At least one byte, whatever was announced: a read into nothing would look like the end of the stream.
+        // At least one byte, whatever was announced: an empty read would look like the end of the stream.
         self.resize(self.open_bytes.max(self.end + 1));
         Poll::Ready(())
     }
@@ -370,23 +375,25 @@ impl Inbox {
     }
 }
 
-/// How far a burst of frames went, and what is known of the frame after it.
+/// The extent of a burst, and the state of the frame after it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Extent {
     bytes: usize,
-    /// Its size; 0 while unknown.
+    /// Whether the burst was cut. Otherwise the next frame is incomplete.
+    pub(super) may_have_more: bool,
+    /// Size of the next frame; 0 while unknown.
     open_bytes: usize,
-    /// Why it will never be one. Those before it are whole and were sent first, so they are handled first.
+    /// The reason why the next bytes can never be a frame. The whole frames before them are handled first.
     pub(super) error: Option<FrameError>,
 }
 
-/// Size of the incomplete frame at the front of `bytes`; 0 when even its length is incomplete.
+/// Returns the size of the incomplete frame at the front of `bytes`; 0 while its length is incomplete.
 fn open_bytes(bytes: &[u8], limits: &FrameLimits) -> Result<usize, FrameError> {
     if let Some(size) = frame::size(bytes, limits)? {
         return Ok(size);
     }
-    // The first byte alone tells a TLS hello, a PROXY line or a browser from a frame: as the top of a length, it
-    // would be far too long. Waiting for three more would leave half a connection open.
+    // The first byte alone distinguishes a TLS hello, a PROXY line or a browser from a frame: as the top byte of a
+    // length it would be far over the limit. Waiting for three more bytes would keep a half-open connection.
     let least = bytes.first().map_or(0, |top| u64::from(*top) << 24);
     if least > limits.frame_bytes_max as u64 {
         let frame_bytes_max = limits.frame_bytes_max;

@@ -1,4 +1,4 @@
-//! I/O loop: accepts connections on the first thread, adopts those dealt to this one, sweeps over them, and ends them.
+//! I/O loop: accepts connections on the first thread, and adopts, sweeps and ends those of this thread.
 //!
 //! Threads: one loop for each I/O thread.
 
@@ -20,15 +20,16 @@ use super::connection::Connection;
 use super::greeting::greet;
 use super::handshakes::Handshakes;
 use super::idle_tracker::{IdleAction, IdleTracker, Timeouts};
-use super::io_thread::{Arrival, ConnectionEntry, IoThread, ThreadCommand};
+use super::io_thread::{Arrival, ConnectionEntry, IoThread, Socket, ThreadCommand};
 use super::limits::{ACCEPT_PAUSE, ServerOptions};
 use super::link::LinkId;
 use super::round::Round;
 use super::service::{Close, Service};
 use super::shared::{Permit, Shared};
 use super::turnstile::{PASSES_MAX, Turnstile};
+use crate::tls::Stream;
 
-/// Runs the thread until it is told to stop.
+/// Runs the thread until it is stopped.
 pub(super) fn run<S: Service>(
     runtime: &Runtime,
     service: Arc<S>,
@@ -45,7 +46,8 @@ pub(super) fn run<S: Service>(
         threads,
         connections: RefCell::new(HashMap::new()),
         acceptors: RefCell::new(Vec::new()),
-        turnstile: Turnstile::new(),
+        turnstile: Turnstile::new(PASSES_MAX),
+        expensive: Turnstile::new(1),
         handshakes,
         round: Round::default(),
         tick: Cell::new(0),
@@ -56,6 +58,8 @@ pub(super) fn run<S: Service>(
     tasks.spawn_local(sweep(Rc::clone(&thread)));
     let turning = Rc::clone(&thread);
     tasks.spawn_local(async move { turning.turnstile.turn().await });
+    let turning = Rc::clone(&thread);
+    tasks.spawn_local(async move { turning.expensive.turn().await });
     tasks.block_on(runtime, apply(thread, commands));
 }
 
@@ -78,7 +82,7 @@ async fn apply<S: Service>(thread: Rc<IoThread<S>>, mut commands: UnboundedRecei
     for acceptor in thread.acceptors.take() {
         acceptor.abort();
     }
-    // Connections still in the channel are dropped with it, unserved, as those still in the backlog.
+    // Connections still in the channel are dropped unserved, like those in the backlog.
     drop(commands);
     thread.deadline.set(Some(deadline));
     thread.for_each(|entry| entry.link.wake());
@@ -87,12 +91,12 @@ async fn apply<S: Service>(thread: Rc<IoThread<S>>, mut commands: UnboundedRecei
             entry.tracker.set_action(IdleAction::Close(Close::Stopped));
             entry.link.wake();
         });
-        // They end at their next turn, and no turn blocks; a service that breaks this rule is left behind.
+        // They end at their next turn, and a turn does not block; a service that breaks this rule is abandoned.
         drop(timeout(Duration::from_secs(1), thread.is_empty()).await);
     }
 }
 
-/// Looks at every connection once in a while.
+/// Checks every connection at each tick.
 async fn sweep<S: Service>(thread: Rc<IoThread<S>>) {
     let timeouts = Timeouts::new(&thread.options);
     let mut ticks = interval(thread.options.sweep_interval());
@@ -111,13 +115,13 @@ async fn sweep<S: Service>(thread: Rc<IoThread<S>>) {
 }
 
 fn listen<S: Service>(thread: &Rc<IoThread<S>>, listener: std::net::TcpListener, is_vip: bool) {
-    // Registered with this thread's reactor here; the socket itself was bound by `Server::listen`.
+    // Register with this thread's reactor; `Server::listen` has bound the socket.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let task = spawn_local(accept(Rc::clone(thread), listener, is_vip));
     thread.acceptors.borrow_mut().push(task.abort_handle());
 }
 
-/// Accepts for ever, a few at a time; the task is aborted to stop it.
+/// Accepts connections, a few at a time, until the task is aborted.
 async fn accept<S: Service>(thread: Rc<IoThread<S>>, listener: TcpListener, is_vip: bool) {
     let mut turns = (0..thread.threads.len()).cycle();
     for number in 0_usize.. {
@@ -125,25 +129,29 @@ async fn accept<S: Service>(thread: Rc<IoThread<S>>, listener: TcpListener, is_v
             yield_now().await;
         }
         let Ok((stream, peer)) = listener.accept().await else {
-            // Out of descriptors, mostly. Trying at once again would only burn the processor.
+            // Mostly out of descriptors; an immediate retry would only burn CPU.
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let descriptor = usize::try_from(stream.as_raw_fd()).unwrap_or(0);
         let Some(permit) = thread.shared.admit(peer.ip(), descriptor) else { continue };
         let (Ok(local), Ok(())) = (stream.local_addr(), stream.set_nodelay(true)) else { continue };
-        let Ok(stream) = stream.into_std() else { continue };
+        let Ok(socket) = stream.into_std().map(Socket::Tcp) else { continue };
         let to = turns.next().and_then(|turn| thread.threads.get(turn));
         if let Some(to) = to {
-            // A thread that is gone stops, and so do we.
-            drop(to.send(ThreadCommand::Adopt(Arrival { stream, peer, local, is_vip, permit })));
+            // A missing thread means that the server is stopping.
+            drop(to.send(ThreadCommand::Adopt(Arrival { socket, peer, local, is_vip, permit })));
         }
     }
 }
 
 fn adopt<S: Service>(thread: &Rc<IoThread<S>>, arrival: Arrival) {
-    let Arrival { stream, peer, local, is_vip, permit } = arrival;
-    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let Arrival { socket, peer, local, is_vip, permit } = arrival;
+    let stream = match socket {
+        Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Plain),
+        Socket::Memory(pipe) => Ok(Stream::Memory(pipe)),
+    };
+    let Ok(stream) = stream else { return };
     let link = thread.shared.link(peer, local, is_vip);
     let tracker = Rc::new(IdleTracker::new(thread.tick()));
     let entry = ConnectionEntry { link: Arc::clone(&link), tracker: Rc::clone(&tracker) };
@@ -156,7 +164,11 @@ fn adopt<S: Service>(thread: &Rc<IoThread<S>>, arrival: Arrival) {
     };
     let thread = Rc::clone(thread);
     spawn_local(async move {
-        guard.why.set(match greet(&thread, &link, &tracker, stream).await {
+        let greeted = match stream {
+            Stream::Plain(socket) => greet(&thread, &link, &tracker, socket).await,
+            stream => Ok(stream),
+        };
+        guard.why.set(match greeted {
             Ok(stream) => match Connection::open(thread, link, tracker, stream) {
                 Some(connection) => connection.run().await,
                 None => Close::Panicked,
@@ -166,7 +178,7 @@ fn adopt<S: Service>(thread: &Rc<IoThread<S>>, arrival: Arrival) {
     });
 }
 
-/// A connection's entries in every list; they go with it, however it ends.
+/// Removes a connection's entries from every list, however it ends.
 struct ConnectionGuard<S: Service> {
     thread: Rc<IoThread<S>>,
     id: LinkId,

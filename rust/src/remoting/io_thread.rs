@@ -1,9 +1,9 @@
-//! I/O thread of a server: what the connections dealt to it share.
+//! I/O thread of a server: the state its connections share.
 //!
-//! Invariant: a connection is in `connections` from before its session opens until after it closed, so that an empty
-//! map means that nothing of this thread is left.
-//! Threads: everything here is on the I/O thread; commands come through a channel, which holds at most what
-//! `Shared::admit` let in.
+//! *Invariant*: a connection is in `connections` from before its session opens until after it closes, so an empty
+//! map means that nothing of this thread remains.
+//! Threads: everything here is on the I/O thread; commands come through a channel, which holds at most the
+//! connections that `Shared::admit` admitted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -25,40 +26,48 @@ use super::service::Service;
 use super::shared::{Permit, Shared};
 use super::turnstile::Turnstile;
 
-/// Commands of the rest of the server to an I/O thread.
+/// Commands to an I/O thread.
 pub(super) enum ThreadCommand {
     Adopt(Arrival),
-    /// Accept connections here and deal them to all threads.
+    /// Accept connections here and deal them to all threads round-robin.
     Listen {
         listener: std::net::TcpListener,
         is_vip: bool,
     },
-    /// Finish what is pending until then, and end.
+    /// Finish pending work before the deadline, and end.
     Stop {
         deadline: Instant,
     },
 }
 
-/// An accepted connection on its way to its thread.
+/// An accepted connection in transit to its thread.
 pub(super) struct Arrival {
-    pub(super) stream: std::net::TcpStream,
+    pub(super) socket: Socket,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) is_vip: bool,
     pub(super) permit: Permit,
 }
 
-/// What the connections of one thread share.
+/// The transport of an arriving connection.
+pub(super) enum Socket {
+    Tcp(std::net::TcpStream),
+    Memory(DuplexStream),
+}
+
+/// The state that the connections of one thread share.
 pub(super) struct IoThread<S: Service> {
     pub(super) service: Arc<S>,
     pub(super) options: ServerOptions,
     pub(super) shared: Arc<Shared<S::Event>>,
-    /// One sender for each I/O thread, this one's included.
+    /// One sender for each I/O thread, including this one.
     pub(super) threads: Vec<UnboundedSender<ThreadCommand>>,
     pub(super) connections: RefCell<HashMap<LinkId, ConnectionEntry<S::Event>>>,
     pub(super) acceptors: RefCell<Vec<AbortHandle>>,
-    /// For connections that end, or shake hands.
+    /// For connections that end or handshake.
     pub(super) turnstile: Turnstile,
+    /// For connections after an expensive turn.
+    pub(super) expensive: Turnstile,
     pub(super) handshakes: Handshakes<S::Event>,
     pub(super) round: Round,
     pub(super) tick: Cell<u32>,
@@ -66,7 +75,7 @@ pub(super) struct IoThread<S: Service> {
     pub(super) emptied: Notify,
 }
 
-/// A connection as the sweep sees it.
+/// The sweep's view of a connection.
 pub(super) struct ConnectionEntry<E> {
     pub(super) link: Arc<Link<E>>,
     pub(super) tracker: Rc<IdleTracker>,
@@ -81,12 +90,12 @@ impl<S: Service> IoThread<S> {
         self.deadline.get().is_some()
     }
 
-    /// When a stopping thread ends, whatever is pending.
+    /// Returns the time when a stopping thread ends, even with work pending.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline.get().unwrap_or_else(Instant::now)
     }
 
-    /// Whether a connection with so much to write must read no more.
+    /// Returns whether a connection with `pending` bytes to write must stop reading.
     pub(super) fn is_congested(&self, pending: usize) -> bool {
         pending > self.options.outbox_bytes_max
             || self.shared.pending_bytes() > self.options.outboxes_bytes_max

@@ -1,4 +1,4 @@
-//! Large frames: the memory budget that all connections share for frames no ordinary buffer holds.
+//! Large frames: the memory budget shared by all frames that exceed an ordinary buffer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::frame::FrameLimits;
 
-/// The shared budget counts in pages: its permits are 32 bit.
+/// The unit of the shared budget, because semaphore permits are 32 bit.
 pub(super) const PAGE_BYTES: usize = 4 << 10;
 
-/// Memory for frames that no ordinary buffer holds; first come, first served.
+/// Memory for frames that exceed an ordinary buffer, granted in order of request.
 #[derive(Debug, Clone)]
 pub(super) struct LargeFrames {
     pub(super) pages: Arc<Semaphore>,
@@ -19,14 +19,14 @@ pub(super) struct LargeFrames {
 }
 
 impl LargeFrames {
-    /// At least one frame of the largest size always fits.
+    /// Sizes the budget so that one frame of the maximum size always fits.
     pub(super) fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
         let pages_max =
             bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES).min(Semaphore::MAX_PERMITS);
         Self { pages: Arc::new(Semaphore::new(pages_max)), pages_max }
     }
 
-    /// Whether a frame may soon have to wait.
+    /// Returns whether frames may soon have to wait.
     pub(super) fn is_scarce(&self) -> bool {
         self.pages.available_permits() < self.pages_max / 2
     }

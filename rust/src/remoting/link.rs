@@ -1,12 +1,11 @@
 //! Link: the shared handle of one accepted connection.
 //!
-//! Owns the mailbox through which other threads reach a connection that lives on its I/O thread: a long poll that
-//! came true, an answer from Python; and a signal for what needs no more than a look, such as a durable position
-//! that moved.
+//! It owns the mailbox through which other threads reach a connection on its I/O thread (a long poll with new
+//! messages, an answer from Python), and a signal for events without data, such as a durable offset that moved.
 //!
-//! Invariant: everything in the mailbox has its `Room`. An `Owed` ends in a reply, in `settle`, or with its connection:
-//! no accepted request is forgotten. What was posted before `close` was seen is either handled or dropped by the
-//! connection; nothing is posted after it.
+//! Invariant: every event in the mailbox has its `Room`. An `Owed` ends in a reply, in `settle`, or with its
+//! connection, so every accepted request is answered or its connection closes. Events posted before `close` are
+//! handled or dropped by the connection; later posts are refused.
 //! Threads: any; a post takes one short lock and wakes the connection only when it found the mailbox empty.
 
 use std::collections::VecDeque;
@@ -19,18 +18,18 @@ use parking_lot::Mutex;
 
 use super::mailbox::{Kind, MailboxUsage, Mailboxes};
 
-/// Names one accepted connection for the life of the process.
+/// Identifies one accepted connection for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// Shared handle of one accepted connection; any thread may post to it.
+/// The shared handle of one accepted connection; any thread may post to it.
 #[derive(Debug)]
 pub struct Link<E> {
     id: LinkId,
     peer: SocketAddr,
     local: SocketAddr,
     is_vip: bool,
-    /// Who the peer's certificate is for, once it has shown one.
+    /// The common name in the peer's certificate, if it presented one.
     certificate_name: OnceLock<Box<str>>,
     mailbox: Mutex<Mailbox<E>>,
     usage: MailboxUsage,
@@ -41,11 +40,11 @@ pub struct Link<E> {
 #[derive(Debug)]
 struct Mailbox<E> {
     events: VecDeque<Posted<E>>,
-    /// The connection's task; the same one all its life, so it is cloned once.
+    /// The connection's task. It never changes, so it is cloned once.
     task: Option<Waker>,
 }
 
-/// An event in the mailbox, with its room.
+/// An event in the mailbox, with its reserved room.
 #[derive(Debug)]
 pub(super) struct Posted<E> {
     pub(super) event: E,
@@ -67,58 +66,66 @@ impl<E> Link<E> {
         Self { id, peer, local, is_vip, certificate_name, mailbox, usage, is_signalled, is_closed }
     }
 
-    /// Which connection this is.
+    /// Returns a handle without a connection, whose mailbox is never emptied.
+    #[cfg(test)]
+    pub(crate) fn detached(id: LinkId) -> Arc<Self> {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mailboxes = Arc::new(Mailboxes::new(&super::ServerOptions::default()));
+        Arc::new(Self::new(id, address, address, false, &mailboxes))
+    }
+
+    /// Returns the id of this connection.
     pub fn id(&self) -> LinkId {
         self.id
     }
 
-    /// The other side.
+    /// Returns the peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Our side: the address the peer connected to.
+    /// Returns the local address that the peer connected to.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Whether it came in on the VIP port, which serves no pulls.
+    /// Returns whether the connection arrived on the VIP port, which does not serve pulls.
     pub fn is_vip(&self) -> bool {
         self.is_vip
     }
 
-    /// The common name of the peer's certificate, where it has shown one that the server's authorities vouch for.
+    /// Returns the common name of the peer's certificate, if the server's authorities have verified one.
     pub fn certificate_name(&self) -> Option<&str> {
         self.certificate_name.get().map(|name| &**name)
     }
 
-    /// Says so, after the handshake and before the first frame.
+    /// Sets the name, after the handshake and before the first frame.
     pub(super) fn set_certificate_name(&self, name: Box<str>) {
         let first = self.certificate_name.set(name);
         debug_assert!(first.is_ok(), "a connection has one handshake");
     }
 
-    /// Promises the peer a reply that comes later, with room for `bytes` that are kept until then. `None` when it is
-    /// owed too much already: the request is refused, then, while that can still be said.
+    /// Reserves a deferred reply, with room for `bytes` kept until then. `None` when the peer is owed too much: the
+    /// request must then be refused immediately.
     pub fn owe(self: &Arc<Self>, bytes: usize) -> Option<Owed<E>> {
         Owed::take(self, bytes)
     }
 
-    /// Hands an event of `bytes` that no peer waits for to the connection's `Service::event`.
+    /// Posts an event of `bytes` that no peer waits for to the connection's `Service::event`.
     ///
-    /// False means that it was dropped: the connection is closed, or its peer does not read.
+    /// Returns false if the event was dropped: the connection is closed, or its peer does not read.
     pub fn notify(self: &Arc<Self>, event: E, bytes: usize) -> bool {
         Room::for_notice(self, bytes).is_some_and(|room| self.push(event, room))
     }
 
-    /// Has the connection call `Service::signalled`, once for any number of signals that it has not seen yet.
+    /// Makes the connection call `Service::signalled`, once for any number of pending signals.
     pub fn signal(&self) {
         if !self.is_signalled.swap(true, Ordering::AcqRel) {
             self.wake();
         }
     }
 
-    /// Events are handled in the order they came.
+    /// Posts an event; events are handled in order.
     fn push(&self, event: E, room: Room<E>) -> bool {
         let mut mailbox = self.mailbox.lock();
         if self.is_closed() {
@@ -140,12 +147,12 @@ impl<E> Link<E> {
         self.wake();
     }
 
-    /// Whether the connection is closed or about to be.
+    /// Returns whether the connection is closed or about to be.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Lets the connection look again at what there is to do.
+    /// Wakes the connection to check for work.
     pub(super) fn wake(&self) {
         let task = self.mailbox.lock().task.clone();
         if let Some(task) = task {
@@ -153,7 +160,7 @@ impl<E> Link<E> {
         }
     }
 
-    /// Remembers the task to wake. Called by the connection before it looks at anything, so that no wake-up is lost.
+    /// Stores the waker. The connection calls this before it checks for work, so that it misses no wake-up.
     pub(super) fn register(&self, task: &Waker) {
         let mut mailbox = self.mailbox.lock();
         if !mailbox.task.as_ref().is_some_and(|known| known.will_wake(task)) {
@@ -161,35 +168,35 @@ impl<E> Link<E> {
         }
     }
 
-    /// Exchanges the mailbox with an empty queue; both keep their capacity for the next time.
+    /// Swaps the mailbox with an empty queue; both keep their capacity.
     pub(super) fn take(&self, into: &mut VecDeque<Posted<E>>) {
-        debug_assert!(into.is_empty(), "events taken before are handled first");
+        debug_assert!(into.is_empty(), "earlier events are handled first");
         std::mem::swap(&mut self.mailbox.lock().events, into);
     }
 
-    /// Gives back the memory of a mailbox that was full once.
+    /// Releases the memory of a mailbox that was once full.
     pub(super) fn shrink(&self) {
         self.mailbox.lock().events.shrink_to_fit();
     }
 
-    /// Whether there was a signal since the last call.
+    /// Returns whether a signal arrived since the last call.
     pub(super) fn take_signal(&self) -> bool {
         self.is_signalled.load(Ordering::Relaxed) && self.is_signalled.swap(false, Ordering::AcqRel)
     }
 
-    /// Refuses posts from now on and drops what waits.
+    /// Refuses further posts and drops pending events.
     pub(super) fn end(&self) {
         self.is_closed.store(true, Ordering::Release);
         let mut mailbox = self.mailbox.lock();
         mailbox.task = None;
         let dropped = std::mem::take(&mut mailbox.events);
-        // Outside the lock: an event's drop may be anything.
+        // Outside the lock, because dropping an event may run arbitrary code.
         drop(mailbox);
         drop(dropped);
     }
 }
 
-/// Room for one event, given back when dropped.
+/// Reserved room for one event, released on drop.
 #[derive(Debug)]
 pub(super) struct Room<E> {
     link: Arc<Link<E>>,
@@ -206,7 +213,7 @@ impl<E> Room<E> {
         room.grow(bytes).then_some(room)
     }
 
-    /// Room for a notice; one that finds none is counted.
+    /// Reserves room for a notice, and counts a notice that finds none.
     fn for_notice(link: &Arc<Link<E>>, bytes: usize) -> Option<Self> {
         let room = Self::take(link, Kind::Notice, bytes);
         if room.is_none() {
@@ -226,44 +233,44 @@ impl<E> Drop for Room<E> {
     fn drop(&mut self) {
         self.link.usage.give(self.kind, self.bytes);
         if self.kind == Kind::Owed {
-            // Nobody is left who could answer: its peer is better off knowing.
+            // The reply will never come; closing the connection notifies the peer.
             self.link.close();
         }
     }
 }
 
-/// A reply that a peer was promised, and its room in the mailbox. Dropped without a reply, it closes the connection.
+/// A reply owed to a peer, and its room in the mailbox. Dropping it without a reply closes the connection.
 #[derive(Debug)]
 pub struct Owed<E> {
     room: Room<E>,
 }
 
 impl<E> Owed<E> {
-    /// Takes the room for a reply that comes later, and for `bytes` that are kept until then.
+    /// Reserves room for a deferred reply, and for `bytes` kept until then.
     fn take(link: &Arc<Link<E>>, bytes: usize) -> Option<Self> {
         let mut room = Room::take(link, Kind::Reply, bytes)?;
         room.kind = Kind::Owed;
         Some(Self { room })
     }
 
-    /// Whose reply it is.
+    /// Returns the connection that is owed the reply.
     pub fn link(&self) -> &Arc<Link<E>> {
         &self.room.link
     }
 
-    /// Takes room for `bytes` more; false, and nothing taken, when there is none.
+    /// Reserves `bytes` more. Returns false, and reserves nothing, without room.
     pub fn grow(&mut self, bytes: usize) -> bool {
         self.room.grow(bytes)
     }
 
-    /// Hands the reply, or what leads to it, to the connection.
+    /// Posts the reply, or the event that leads to it, to the connection.
     pub fn post(mut self, event: E) {
         self.room.kind = Kind::Reply;
         let link = Arc::clone(&self.room.link);
         link.push(event, self.room);
     }
 
-    /// The request was answered another way.
+    /// Releases the room: the request was answered another way.
     pub fn settle(mut self) {
         self.room.kind = Kind::Reply;
     }

@@ -1,10 +1,10 @@
-//! Room in mailboxes: what other threads may leave for a connection, and the replies that it is still owed.
+//! Mailbox room: bounds the events other threads may leave for a connection, and its deferred replies.
 //!
-//! A request that is answered later takes its room when it is accepted, and gives it back when the connection has
-//! handled the reply: a reply that is owed always fits. What there is no room for is refused while its sender can
-//! still be told. Notices, which no peer waits for, have room of their own and are dropped where it is used up.
+//! A request with a deferred reply reserves room when it is accepted, and releases it when the connection has handled
+//! the reply, so an owed reply always fits. Without room, the request is refused immediately. Notices, which no peer
+//! waits for, have separate room and are dropped when it is used up.
 //!
-//! Invariant: what is taken here is given back once, by `link::Room`.
+//! Invariant: every reservation is released once, by `link::Room`.
 //! Threads: any.
 
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::limits::ServerOptions;
 
-/// A connection that waits for no other bytes gets a reply of this size whatever all mailboxes hold: peers that do
-/// not read must not keep the others from their heartbeats.
+/// A connection without other pending bytes gets a reply of this size however full the mailboxes are: peers that do
+/// not read must not block the heartbeats of others.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// What the mailboxes of one server hold together, and what they may hold.
+/// The bytes in all mailboxes of one server, and their limits.
 #[derive(Debug)]
 pub(super) struct Mailboxes {
     owed_max: usize,
     notices_max: usize,
-    /// Bytes of one of them.
+    /// Maximum bytes in one mailbox.
     bytes_max: usize,
-    /// Bytes of all of them.
+    /// Maximum bytes in all mailboxes together.
     all_bytes_max: usize,
     all_bytes: AtomicUsize,
     dropped: AtomicU64,
@@ -45,13 +45,13 @@ impl Mailboxes {
         self.all_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notices for which there was no room.
+    /// Returns the number of notices dropped for lack of room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// What of it one connection has in use.
+/// The room that one connection has in use.
 #[derive(Debug)]
 pub(super) struct MailboxUsage {
     all: Arc<Mailboxes>,
@@ -98,7 +98,7 @@ impl MailboxUsage {
         has_room
     }
 
-    /// There was no room for a notice.
+    /// Counts a notice that found no room.
     pub(super) fn dropped(&self) {
         self.all.dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -114,7 +114,7 @@ impl MailboxUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Notice,
-    /// A reply that is not owed any more: it is in the mailbox, or went out another way.
+    /// A reply in the mailbox, or sent another way.
     Reply,
     /// A reply that the peer waits for, wherever it comes from.
     Owed,

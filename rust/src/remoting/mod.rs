@@ -1,14 +1,14 @@
 //! Remoting: frames, their headers in both encodings, and the connections that carry them.
 //!
-//! `frame` cuts a byte stream into frames, `header` reads and writes what stands in front of a body, `codes` names
-//! the numbers. None of the three does I/O, keeps a clock or knows what a request means. `limits` has every bound.
+//! `frame` cuts a byte stream into frames, `header` reads and writes their headers, `codes` names wire numbers. None
+//! of the three performs I/O, reads a clock or interprets requests. `limits` holds every bound.
 //!
-//! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` finds out whether
-//! they are encrypted (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`, which are answered in a
-//! `round`; `link` reaches one of them from any thread, through a bounded `mailbox`. `buffer_budget`, `large_frames` and
-//! `handshakes` bound the memory of all together; its `idle_tracker` tells a connection to give memory back, and what has not come in time.
-//! An `io_thread` asks for a short `time_slice`.
-//! `client` is the calling end: a `peer` for each address, whose `peer_task` writes requests and ends `call`s.
+//! `server` accepts connections and passes their frames to a `service`. The `io_loop` of each `io_thread` performs
+//! the handshake (`greeting`) and adopts `connection`s, each with an `inbox` and an `outbox`; a `round` batches their
+//! replies. `link` reaches a connection from any thread, through a bounded `mailbox`. `buffer_budget`, `large_frames`
+//! and `handshakes` bound the memory of all connections; an `idle_tracker` decides when a connection must release
+//! memory or has timed out. An `io_thread` requests a short `time_slice`. `client` is the calling side: a `peer` for
+//! each address, whose `peer_task` writes requests and completes `call`s.
 //!
 //! *Architecture invariant*: a frame is read, handled and answered on one thread, and steady traffic allocates nothing.
 
@@ -53,6 +53,6 @@ pub use limits::{BURST_FRAMES_MAX, ClientOptions, ServerOptions, TURN_FRAMES_MAX
 pub use link::{Link, LinkId, Owed};
 pub use outbox::Outbox;
 pub use peer::Peer;
-pub use server::Server;
+pub use server::{Connector, Server};
 pub use service::{Close, LargeBody, Service};
-pub use shared::ServerStatistics;
+pub use shared::{Permit, ServerStatistics};

@@ -1,11 +1,11 @@
-//! Outbox: what a connection still has to write.
+//! Outbox: the bytes a connection still has to write.
 //!
-//! Owns replies as one run of bytes with shared slices (say, of the log) inserted where they belong. Nothing is
-//! copied to bring them together: the kernel gathers them in one vectored write.
+//! It owns replies as one run of bytes, with shared slices (of the log, for example) inserted in order. Slices are
+//! not copied: the kernel gathers them in one vectored write.
 //!
-//! Invariant: bytes leave in the order they were added; `pending_bytes` is what was added and not yet written.
-//! Steady state allocates nothing: both containers keep their capacity, and what a burst added is usually gone
-//! with the write that ends it.
+//! Invariant: bytes leave in the order they were added; `pending_bytes` counts the bytes added and not yet written.
+//! The steady state allocates nothing: both containers keep their capacity, and the write that ends a burst usually
+//! empties them.
 //! Threads: the connection's I/O thread.
 
 use std::collections::VecDeque;
@@ -14,20 +14,20 @@ use std::io::IoSlice;
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 
-/// Slices up to this size are copied: cheaper than a vector of the gather list, and they pin no segment.
+/// Slices up to this size are copied: cheaper than a gather entry, and they pin no segment.
 const COPY_BYTES_MAX: usize = 512;
-/// Gather list of one write. The kernel takes 1,024; a burst of pulls needs two for each.
+/// Gather entries of one write. The kernel takes 1,024; a burst of pulls needs two each.
 pub(super) const GATHER_MAX: usize = 64;
-/// Written bytes at the front of `text` worth moving the rest for.
+/// Written bytes at the front of `text` that justify moving the rest.
 const COMPACT_BYTES_MIN: usize = 64 << 10;
 
-/// Replies and requests waiting to be written to one peer.
+/// Replies and requests pending for one peer.
 #[derive(Debug, Default)]
 pub struct Outbox {
     text: Vec<u8>,
-    /// How much of `text` is written.
+    /// Bytes of `text` already written.
     text_written: usize,
-    /// Slices, each with the position in `text` it comes before.
+    /// Slices, each with its position in `text`.
     chunks: VecDeque<SharedChunk>,
     chunk_bytes: usize,
 }
@@ -43,7 +43,7 @@ impl Outbox {
         Self::default()
     }
 
-    /// Append a frame here. What is already in it belongs to earlier frames and stays as it is.
+    /// Returns the buffer to append a frame to. Its content belongs to earlier frames and must not change.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
@@ -66,12 +66,12 @@ impl Outbox {
         self.pending_bytes() == 0
     }
 
-    /// Memory held of our own; slices belong to their owners.
+    /// Returns the bytes of memory owned; slices belong to their owners.
     pub(super) fn held_bytes(&self) -> usize {
         self.text.capacity()
     }
 
-    /// Appends to `list` what waits, in order, as far as there is room in it.
+    /// Appends pending bytes to `list`, in order, while it has room.
     pub(super) fn gather<'a>(&'a self, list: &mut ArrayVec<IoSlice<'a>, GATHER_MAX>) {
         let mut from = self.text_written;
         let mut put = |bytes: &'a [u8]| bytes.is_empty() || list.try_push(IoSlice::new(bytes)).is_ok();
@@ -84,9 +84,9 @@ impl Outbox {
         put(self.text.get(from..).unwrap_or_default());
     }
 
-    /// Forgets the first `count` pending bytes: they are written.
+    /// Removes the first `count` pending bytes after they were written.
     pub(super) fn advance(&mut self, mut count: usize) {
-        debug_assert!(count <= self.pending_bytes(), "wrote more than there was");
+        debug_assert!(count <= self.pending_bytes(), "wrote more than was pending");
         while let Some(front) = self.chunks.front_mut() {
             let before = front.at.saturating_sub(self.text_written).min(count);
             self.text_written += before;
@@ -107,7 +107,7 @@ impl Outbox {
         self.tidy();
     }
 
-    /// Gives the memory of an idle connection back.
+    /// Releases the memory of an idle connection.
     pub(super) fn shrink(&mut self) {
         if self.is_empty() {
             *self = Self::new();
@@ -137,7 +137,7 @@ mod tests {
         while !outbox.is_empty() {
             let mut list = ArrayVec::new();
             outbox.gather(&mut list);
-            assert!(!list.is_empty(), "what is pending can be gathered");
+            assert!(!list.is_empty(), "pending bytes can be gathered");
             let before = written.len();
             written.extend(list.iter().flat_map(|slice| slice.iter()).take(step));
             drop(list);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_slices_leave_in_the_order_they_were_added_whatever_the_socket_takes() {
+    fn bytes_and_slices_leave_in_order_whatever_the_socket_takes() {
         for step in [1, 7, 512, 513, 4096, 1 << 20] {
             let mut outbox = Outbox::new();
             let mut expected = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
                 let text = vec![round as u8; round % 40];
                 outbox.bytes().extend_from_slice(&text);
                 expected.extend_from_slice(&text);
-                // Sizes on both sides of the copying limit, and empty ones.
+                // Sizes on both sides of the copy limit, and empty slices.
                 let slice = vec![!(round as u8); (round * 37) % 1500];
                 outbox.push_shared(Bytes::from(slice.clone()));
                 expected.extend_from_slice(&slice);
@@ -166,23 +166,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_while_a_reader_is_slow_does_not_keep_what_was_written() {
+    fn written_bytes_are_released_while_a_reader_is_slow() {
         let mut outbox = Outbox::new();
         for _ in 0..10_000 {
             outbox.bytes().extend_from_slice(&[7; 1000]);
             let pending = outbox.pending_bytes();
-            // The reader stays a little behind, for ever.
+            // The reader always stays a little behind.
             outbox.advance(pending.saturating_sub(100));
         }
         assert!(outbox.held_bytes() < 1 << 20, "holds {} bytes", outbox.held_bytes());
     }
 
     #[test]
-    fn an_idle_outbox_gives_its_memory_back() {
+    fn an_idle_outbox_releases_its_memory() {
         let mut outbox = Outbox::new();
         outbox.bytes().resize(1 << 20, 0);
         outbox.shrink();
-        assert!(outbox.held_bytes() >= 1 << 20, "what is pending stays");
+        assert!(outbox.held_bytes() >= 1 << 20, "pending bytes stay");
         outbox.advance(1 << 20);
         outbox.shrink();
         assert_eq!(outbox.held_bytes(), 0);

@@ -1,13 +1,12 @@
-//! Peer: a server we call, as the shared handle of one connection that we made.
+//! Peer: the shared handle of one connection to a server.
 //!
-//! Owns the requests that wait to be written and the calls that wait for a reply. Callers encode straight into the
-//! outgoing bytes, so that whatever many of them added meanwhile leaves in one write. A call that finds nothing under
-//! way writes its request itself: waking the I/O thread for it would take longer than everything else it does. A call
-//! that coalesces, while others like it are under way, wakes no thread either: the next reply does, and what has
-//! gathered by then leaves in one write.
+//! It owns the requests waiting to be written and the calls waiting for a reply. Callers encode directly into the
+//! outgoing bytes, so requests added concurrently leave in one write. A call that finds none in flight writes its
+//! request itself: waking the I/O thread would take longer than everything else. A coalescing call wakes no thread
+//! while others like it are in flight: the next reply does, and the requests collected by then leave in one write.
 //!
-//! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once: with the
-//! reply, or with the reason why there is none.
+//! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once, with the
+//! reply or the reason there is none.
 //! Threads: any. One short lock for each call; callbacks run outside it.
 
 use std::io::Write as _;
@@ -24,39 +23,41 @@ use tokio::time::Instant;
 use super::call::{Call, CallError, Done, Linger, Reply, run};
 use super::error::FrameError;
 
-/// Requests that linger leave when they are so much.
+/// Coalescing requests are written once they reach this size.
 const LINGER_BYTES_MAX: usize = 16 << 10;
 
-/// A connection to one address, open or being made. Once it ended it stays so: ask the `Client` for the next one.
+/// A connection to one address, open or being made. After it ended, ask the `Client` for a new one.
 pub struct Peer {
     address: Arc<str>,
     bytes_max: usize,
     calls_max: usize,
-    /// Of `State::ended`, for callers that choose a connection: they look without the lock.
+    /// A copy of `State::ended` that callers choosing a connection read without the lock.
     has_ended: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     outgoing: Vec<u8>,
-    /// How much of `outgoing` is whole frames; beyond is what an encoder that failed left behind.
+    /// Bytes of `outgoing` that are whole frames; a failed encoder may leave bytes beyond.
     sealed: usize,
-    /// Bytes the I/O thread took and has not written.
+    /// Bytes that the I/O thread took and has not written.
     writing: usize,
     calls: HashMap<i32, Call, foldhash::fast::RandomState>,
-    /// Those of them that coalesce.
+    /// Calls in `calls` that coalesce.
     coalescing: usize,
-    /// The task looks again within a millisecond: what lingers will not wait for a slow reply.
+    /// Whether the task checks again within a millisecond, so lingering requests need not wait for a slow reply.
     is_linger_armed: bool,
-    /// The task has been woken for what waits.
+    /// Whether the task was woken for the pending bytes.
     is_woken: bool,
     next_opaque: i32,
-    /// No deadline of a call is earlier. Often it is that of a call already done: then one look is in vain.
+    /// A lower bound of the calls' deadlines. The call may already be done; one check is then wasted.
     earliest: Option<Instant>,
     local: Option<SocketAddr>,
-    /// The connection, for callers that write themselves.
+    /// The socket, for callers that write directly.
     socket: Option<TcpStream>,
     ended: Option<CallError>,
+    /// Whether the owner closes the connection.
+    is_closed: bool,
     task: Option<Waker>,
 }
 
@@ -75,36 +76,43 @@ impl Peer {
             local: None,
             socket: None,
             ended: None,
+            is_closed: false,
             task: None,
         };
         let (address, has_ended) = (address.into(), AtomicBool::new(false));
         Self { address, bytes_max, calls_max, has_ended, state: Mutex::new(state) }
     }
 
-    /// `host:port`, as it was asked for.
+    /// `host:port`, as requested.
     pub(crate) fn address(&self) -> &Arc<str> {
         &self.address
     }
 
-    /// Our side of the connection, once it is made.
+    /// Returns the local address, once connected.
     pub fn local(&self) -> Option<SocketAddr> {
         self.state.lock().local
     }
 
-    /// False once the connection ended, or could not be made.
+    /// Returns false once the connection has ended or failed.
     pub fn is_open(&self) -> bool {
         !self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Calls that wait for a reply.
+    /// Ends the connection; its calls in flight fail.
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.wake();
+    }
+
+    /// Returns the number of calls in flight.
     pub fn calls(&self) -> usize {
         self.state.lock().calls.len()
     }
 
     /// Sends a request and hands its reply to `done`.
     ///
-    /// `encode` appends one whole frame with the opaque it is given; it runs at once, under the peer's lock, so it
-    /// only encodes. `done` runs exactly once: on the I/O thread, or here, when the request could not be queued.
+    /// `encode` appends one whole frame with the given opaque. It runs under the peer's lock, so it must only encode.
+    /// `done` runs exactly once: on the I/O thread, or here if the request could not be queued.
     pub fn call(
         &self,
         timeout: Duration,
@@ -114,7 +122,7 @@ impl Peer {
         self.call_with(Linger::Immediate, timeout, encode, done);
     }
 
-    /// Likewise, for a request that may linger.
+    /// Sends a request that may linger, and hands its reply to `done`.
     pub fn call_with(
         &self,
         linger: Linger,
@@ -150,10 +158,10 @@ impl Peer {
         }
     }
 
-    /// Sends a frame that has no answer: a one-way request, or our answer to a request of the peer's.
+    /// Sends a frame that has no reply: a one-way request, or a response to the peer's request.
     ///
     /// # Errors
-    /// When it could not be queued. That it was queued is all that is promised.
+    /// When it could not be queued. Success only means that it is queued.
     pub fn send(
         &self,
         encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
@@ -168,7 +176,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Appends a frame; whether nothing waited before.
+    /// Appends a frame; returns whether the queue was empty.
     fn push(
         &self,
         state: &mut State,
@@ -192,19 +200,19 @@ impl Peer {
         Ok(sealed == 0)
     }
 
-    /// Wakes the connection's task whatever it waits for.
+    /// Wakes the connection's task.
     pub(super) fn wake(&self) {
         wake(self.state.lock().task.clone());
     }
 
-    /// There is a connection. Callers write to `socket`, if there is one, while the task has nothing to write.
+    /// Marks the connection as made. Callers write to `socket`, if any, while the task has nothing to write.
     pub(super) fn connected(&self, local: Option<SocketAddr>, socket: Option<TcpStream>) {
         let mut state = self.state.lock();
         state.local = local;
         state.socket = socket;
     }
 
-    /// What the connection's task looks at first when it wakes up; it is the one to be woken from now on.
+    /// Registers the task to wake and returns the state it must check first.
     pub(super) fn register(&self, task: &Waker) -> PeerStatus {
         let mut state = self.state.lock();
         if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
@@ -212,10 +220,10 @@ impl Peer {
         }
         let has_written = state.writing == 0 && state.sealed == 0;
         let is_settled = state.calls.is_empty() && has_written;
-        PeerStatus { earliest: state.earliest, is_settled }
+        PeerStatus { earliest: state.earliest, is_settled, is_closed: state.is_closed }
     }
 
-    /// Exchanges what was written, all of it, for what was queued meanwhile.
+    /// Swaps the written buffer for the bytes queued meanwhile.
     pub(super) fn take(&self, written: &mut Vec<u8>) {
         written.clear();
         let mut state = self.state.lock();
@@ -226,7 +234,7 @@ impl Peer {
         std::mem::swap(&mut state.outgoing, written);
     }
 
-    /// The call a reply belongs to; `None` when it came too late, or to no request.
+    /// Removes the call of a reply; `None` when the reply is late or has no request.
     pub(super) fn answered(&self, opaque: i32) -> Option<Done> {
         let mut state = self.state.lock();
         let call = state.calls.remove(&opaque)?;
@@ -234,14 +242,15 @@ impl Peer {
         Some(call.done)
     }
 
-    /// Whether callers may leave requests without waking the task, which then has to look again within a millisecond.
+    /// Returns whether callers may leave requests without waking the task, which then must check again within a
+    /// millisecond.
     pub(super) fn arm_linger(&self) -> bool {
         let mut state = self.state.lock();
         state.is_linger_armed = state.coalescing > 0;
         state.is_linger_armed
     }
 
-    /// Fails the calls whose time is up; when the next one's is.
+    /// Fails the calls that timed out; returns the next deadline.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let late: Vec<Call> =
@@ -257,7 +266,7 @@ impl Peer {
         earliest
     }
 
-    /// Fails everything in flight, and everything asked from now on.
+    /// Fails every call in flight, and all later ones.
     pub(super) fn end(&self, why: &CallError) {
         let mut state = self.state.lock();
         state.ended = Some(why.clone());
@@ -278,28 +287,30 @@ impl Peer {
 /// See `Peer::register`.
 pub(super) struct PeerStatus {
     pub(super) earliest: Option<Instant>,
-    /// Nothing to write, and no call waits for a reply.
+    /// Whether nothing is pending: no bytes and no calls.
     pub(super) is_settled: bool,
+    /// Whether the owner closes the connection.
+    pub(super) is_closed: bool,
 }
 
 impl State {
-    /// Writes what waits as far as the socket takes it; whether nothing is left.
+    /// Writes pending bytes as far as the socket takes them; returns whether none are left.
     fn write_now(&mut self) -> bool {
         let Some(socket) = self.socket.as_mut().filter(|_| self.writing == 0) else { return false };
         let whole = self.outgoing.get(..self.sealed).unwrap_or_default();
-        // What it does not take, and why, is for the connection's task to find out.
+        // The connection's task handles errors and the remaining bytes.
         let count = socket.write(whole).unwrap_or(0);
         self.outgoing.drain(..count);
         self.sealed -= count;
         self.sealed == 0
     }
 
-    /// A call is under way no more.
+    /// Updates the counters after a call has left `calls`.
     fn left(&mut self, call: &Call) {
         self.coalescing -= usize::from(call.linger == Linger::Coalesce);
     }
 
-    /// The next correlation id; it runs through all 32 bits, and skips calls that have waited so long.
+    /// Returns the next correlation id. Ids wrap around at 32 bits and skip calls still pending.
     fn free_opaque(&mut self) -> i32 {
         loop {
             let opaque = self.next_opaque;

@@ -1,7 +1,6 @@
-//! Peer task: the I/O side of a `Peer`. It makes the connection, writes what callers queued, and gives replies to their
-//! calls.
+//! Peer task: connects a `Peer`, writes the queued requests, and hands replies to their calls.
 //!
-//! Invariant: it sleeps only when socket, callers and alarm will wake it.
+//! Invariant: while it sleeps, the socket, callers and the alarm all have its waker.
 //! Threads: the client's I/O thread.
 
 use std::future::{Future, poll_fn};
@@ -29,9 +28,9 @@ use super::inbox::Inbox;
 use super::limits::{BURST_FRAMES_MAX, READ_BYTES_MAX};
 use super::peer::Peer;
 
-/// How often an undisturbed connection checks whether it is idle and holds too much.
+/// The interval in which a quiet connection checks whether it is idle or holds too much memory.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
-/// Longest wait of a request that coalesces, should no reply come that wakes the task.
+/// Longest delay of a coalescing request when no reply wakes the task.
 const LINGER: Duration = Duration::from_millis(1);
 
 pub(super) struct PeerTask {
@@ -40,29 +39,33 @@ pub(super) struct PeerTask {
     header: Header,
     writing: Vec<u8>,
     written: usize,
-    /// Rings when a call's time is up, and for maintenance.
+    /// Fires at the next call deadline, and for maintenance.
     alarm: Pin<Box<Sleep>>,
-    /// Rings when requests have lingered long enough.
+    /// Fires when requests have lingered long enough.
     linger: Pin<Box<Sleep>>,
     moved_at: Instant,
-    /// At least one byte came.
+    /// Whether any byte has arrived.
     has_received: bool,
 }
 
-/// Connects and serves one peer until something ends it; says what.
-pub(super) async fn serve(thread: Rc<ClientThread>, peer: Arc<Peer>) -> CallError {
+/// Connects, unless the stream is given, and serves one peer until the connection ends; returns the reason.
+pub(super) async fn serve(thread: Rc<ClientThread>, peer: Arc<Peer>, given: Option<Stream>) -> CallError {
     let (alarm, linger) = (Box::pin(sleep(MAINTENANCE_INTERVAL)), Box::pin(sleep(LINGER)));
     let (header, writing, moved_at) = (Header::new(), Vec::new(), Instant::now());
     let mut task =
         PeerTask { thread, peer, header, writing, written: 0, alarm, linger, moved_at, has_received: false };
-    match task.connect().await {
+    let connected = match given {
+        Some(stream) => Ok(stream),
+        None => task.connect().await,
+    };
+    match connected {
         Ok(stream) => task.drive(stream).await,
         Err(why) => why,
     }
 }
 
 impl PeerTask {
-    /// Tries every address the name has. Calls queued meanwhile may run out of time while it does.
+    /// Tries every address of the name. Queued calls may time out meanwhile.
     async fn connect(&mut self) -> Result<Stream, CallError> {
         let address = Arc::clone(self.peer.address());
         let refused =
@@ -78,7 +81,7 @@ impl PeerTask {
             Ok::<_, std::io::Error>(stream)
         }));
         let stream = poll_fn(|cx| {
-            // Nothing is taken before there is a socket to write it to: what waits counts against the bound.
+            // Take no requests before there is a socket, so pending bytes count against the limit.
             self.poll_status(cx)?;
             connecting.as_mut().poll(cx).map(|outcome| match outcome {
                 Ok(Ok(stream)) => Ok(stream),
@@ -87,18 +90,18 @@ impl PeerTask {
             })
         })
         .await?;
-        // Callers can write to a socket, not to a session of TLS.
+        // Callers can write to a plain socket, not to a TLS session.
         let socket = match &stream {
             Stream::Plain(socket) => socket.as_fd().try_clone_to_owned().ok().map(std::net::TcpStream::from),
-            Stream::Tls(_) => None,
+            Stream::Memory(_) | Stream::Tls(_) => None,
         };
-        self.peer.connected(stream.socket().local_addr().ok(), socket);
+        self.peer.connected(stream.socket().and_then(|socket| socket.local_addr().ok()), socket);
         Ok(stream)
     }
 
-    /// Writes and reads until the connection ends, and says why it did.
+    /// Reads and writes until the connection ends; returns the reason.
     async fn drive(&mut self, mut stream: Stream) -> CallError {
-        // A client has few connections, and its own limits to what they wait for.
+        // A client has few connections and its own limits on pending bytes.
         let budget = BufferBudget::new(usize::MAX);
         let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone(), budget);
         self.moved_at = Instant::now();
@@ -142,11 +145,11 @@ impl PeerTask {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes sure of being woken by callers and by the alarm, and fails calls that are late. True when maintenance
-    /// is due; an error when the client stops.
+    /// Registers with callers and the alarm, and fails late calls. Returns true when maintenance is due, an error
+    /// when the client stops.
     fn poll_status(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
         let status = self.peer.register(cx.waker());
-        if self.thread.must_end(status.is_settled) {
+        if status.is_closed || self.thread.must_end(status.is_settled) {
             return Err(CallError::Stopped);
         }
         if let Some(earliest) = status.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
@@ -163,7 +166,7 @@ impl PeerTask {
         Ok(has_rung)
     }
 
-    /// Makes sure to look again soon where callers may leave requests without waking the task.
+    /// Arms the linger timer if callers may leave requests without waking the task.
     fn poll_linger(&mut self, cx: &mut Context<'_>) {
         if self.peer.arm_linger() {
             while self.linger.as_mut().poll(cx).is_ready() {
@@ -172,7 +175,7 @@ impl PeerTask {
         }
     }
 
-    /// Gives back memory that was not needed lately, and ends a connection that was idle for too long.
+    /// Releases unused memory, and ends a connection that was idle too long.
     fn maintain(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
         inbox.settle();
         if self.writing.is_empty() {
@@ -184,7 +187,7 @@ impl PeerTask {
         Ok(())
     }
 
-    /// Writes what is queued as far as the socket takes it; whether it took anything.
+    /// Writes queued bytes as far as the socket takes them; returns whether it took any.
     fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Result<bool, CallError> {
         let mut has_written = false;
         loop {
@@ -193,7 +196,7 @@ impl PeerTask {
                 self.written = 0;
                 self.peer.take(&mut self.writing);
                 if self.writing.is_empty() {
-                    // What TLS has encrypted and the socket has not taken.
+                    // Flush bytes that TLS has encrypted and the socket has not taken.
                     return match Pin::new(&mut *stream).poll_flush(cx) {
                         Poll::Ready(Err(error)) => Err(self.lost(error)),
                         _ => Ok(has_written),
@@ -214,7 +217,7 @@ impl PeerTask {
         }
     }
 
-    /// Gives replies to their calls, and requests to their receiver.
+    /// Hands replies to their calls, and requests to their receiver.
     fn handle_frames(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
         loop {
             let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
@@ -238,14 +241,14 @@ impl PeerTask {
     fn dispatch(&self, body: &[u8]) {
         if !self.header.is_response() {
             let requests = &self.thread.requests;
-            // As for a call's end: what panics above is not the connection's fault.
+            // As with callbacks: a panic in the receiver does not end the connection.
             drop(catch_unwind(AssertUnwindSafe(|| requests.request(&self.peer, &self.header, body))));
         } else if let Some(done) = self.peer.answered(self.header.opaque) {
             run(done, Ok(Reply { header: &self.header, body }));
         }
     }
 
-    /// As `lost`, where what came may not be RocketMQ's at all.
+    /// Like `lost`, when the received bytes may belong to another protocol.
     fn lost_at(&self, inbox: &Inbox, reason: impl ToString) -> CallError {
         match ForeignProtocol::of(inbox.unhandled()) {
             Some(foreign) => self.lost(foreign),
@@ -257,7 +260,7 @@ impl PeerTask {
         if self.has_received || self.thread.options.tls.is_some() {
             "closed by the peer"
         } else {
-            "closed by the peer before it answered anything: it may be a port that wants TLS"
+            "closed by the peer before its first reply: the port may require TLS"
         }
     }
 

@@ -1,30 +1,31 @@
-//! Round: the connections of an I/O thread that are ready at the same time are answered after all of them were served.
+//! Round: batches the replies of connections that are ready at the same time, after all of them were served.
 //!
-//! A reply wakes its peer, which is dear where the peer sleeps, and takes a processor from this thread where there are few.
-//! Answered one after the other, peers are woken once and have more to do each time. A connection that is ready alone has
-//! nothing to wait for: it writes at once, and looks again later whether others have joined it.
+//! A reply wakes its peer, which is expensive while the peer sleeps, and on a small machine takes the processor from
+//! this thread. Replies written together wake each peer once, with more work. A connection that is ready alone writes
+//! immediately, and checks later whether others have joined it.
 //!
-//! Invariant: what defers comes back after the connections that were ready with it, and once.
+//! Invariant: a deferred connection runs once more, after the connections that were ready with it.
 //! Threads: the I/O thread.
 
 use std::cell::Cell;
 
-/// How often a connection that was alone writes at once, before one defers again to see who is ready with it.
+/// Immediate writes of a lone connection before one defers to check for others.
 const ALONE: u32 = 32;
 
-/// Who has replies to write, of one thread.
+/// The connections of one thread that have replies to write.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Connections that have deferred and not come back.
+    /// Connections that are deferred.
     waiting: Cell<u32>,
-    /// The most there were at a time since there were none.
+    /// The peak of `waiting` since it was last zero.
     gathered: Cell<u32>,
-    /// Times to write at once.
+    /// Remaining immediate writes.
     alone: Cell<u32>,
 }
 
 impl Round {
-    /// Whether a connection that has replies writes them when it comes back, after the others; if so it says `comes_back`.
+    /// Returns whether a connection with replies must write them later, after the others; it then calls
+    /// `comes_back`.
     pub(super) fn defers(&self) -> bool {
         let alone = self.alone.get();
         if alone > 0 {
@@ -37,7 +38,7 @@ impl Round {
         true
     }
 
-    /// A connection that has deferred is about to write.
+    /// Records that a deferred connection is about to write.
     pub(super) fn comes_back(&self) {
         let waiting = self.waiting.get() - 1;
         self.waiting.set(waiting);
@@ -61,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_ready_alone_writes_at_once_and_looks_again_later() {
+    fn a_connection_ready_alone_writes_immediately_and_checks_later() {
         let round = Round::default();
         let deferred = (0..100).filter(|_| round.defers().then(|| round.comes_back()).is_some());
         assert_eq!(deferred.count(), 100_usize.div_ceil(ALONE as usize + 1));
     }
 
     #[test]
-    fn connections_that_join_one_that_was_alone_are_deferred_soon() {
+    fn connections_that_join_a_lone_one_soon_defer() {
         let round = Round::default();
         assert!(round.defers());
         round.comes_back();

@@ -1,7 +1,7 @@
-//! Service: what a server does with frames, the one trait between the network and everything above it.
+//! Service: the trait between the network and everything above it, which handles frames.
 //!
-//! Threads: every method runs on the I/O thread of the connection, one at a time for one connection, and must not
-//! block: all connections of that thread would wait for it. A panic closes its connection only.
+//! Threads: every method runs on the connection's I/O thread, one at a time per connection, and must not block: all
+//! connections of that thread would wait. A panic closes only its connection.
 
 use std::sync::Arc;
 
@@ -14,42 +14,42 @@ use super::outbox::Outbox;
 
 /// Serves the connections of a `Server`.
 pub trait Service: Send + Sync + 'static {
-    /// What is remembered for one connection. It lives on that connection's I/O thread and never leaves it.
+    /// The state of one connection. It stays on the connection's I/O thread.
     type Session: 'static;
-    /// What other threads may post to a connection through its `Link`.
+    /// An event that other threads may post to a connection through its `Link`.
     type Event: Send + 'static;
 
-    /// A connection was accepted.
+    /// Opens the session of an accepted connection.
     fn open(&self, link: Arc<Link<Self::Event>>) -> Self::Session;
 
-    /// Complete frames in the order they came, at most `BURST_FRAMES_MAX`. What is appended to `out` is written
-    /// when it returns.
+    /// Handles complete frames in order, at most `BURST_FRAMES_MAX`. Bytes appended to `out` are written when it
+    /// returns.
     ///
     /// # Errors
     /// Closes the connection; replies already in `out` get one chance to be written.
     fn burst(&self, session: &mut Self::Session, frames: &[Frame<'_>], out: &mut Outbox)
     -> Result<(), Close>;
 
-    /// One posted event.
+    /// Handles one posted event.
     ///
     /// # Errors
     /// As `burst`.
     fn event(&self, session: &mut Self::Session, event: Self::Event, out: &mut Outbox) -> Result<(), Close>;
 
-    /// What bursts and events have cost since the last call, beyond the usual: so many frames are taken from the turn.
+    /// Returns the extra cost of bursts and events since the last call, in frames charged to the turn. After a turn with an
+    /// extra cost of `TURN_FRAMES_MAX` a connection waits for its next one at a turnstile, with others after such turns.
     fn take_cost(&self, session: &mut Self::Session) -> usize {
         let _ = session;
         0
     }
 
-    /// The frame of `head` was not read, because there was no memory for it in time. Its body is not in `head`.
+    /// Refuses a frame that found no memory in time. `head` lacks its body.
     ///
     /// # Errors
     /// As `burst`.
     fn refuse(&self, session: &mut Self::Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close>;
 
-    /// A frame larger than any usual buffer has begun, whose header is all that `head` has of it: what becomes of the
-    /// `body_bytes` behind it.
+    /// Decides, from the header alone, how to handle the `body_bytes` of a frame larger than an ordinary buffer.
     ///
     /// # Errors
     /// As `burst`.
@@ -64,7 +64,7 @@ pub trait Service: Send + Sync + 'static {
         Ok(LargeBody::Lent)
     }
 
-    /// One such frame, with the memory that it was read into: whoever keeps its body need not copy it.
+    /// Handles such a frame with its buffer, so that the body can be kept without a copy.
     ///
     /// # Errors
     /// As `burst`.
@@ -79,7 +79,7 @@ pub trait Service: Send + Sync + 'static {
         self.burst(session, std::slice::from_ref(frame), out)
     }
 
-    /// Another thread has called `Link::signal`.
+    /// Handles a call of `Link::signal` by another thread.
     ///
     /// # Errors
     /// As `burst`.
@@ -88,68 +88,75 @@ pub trait Service: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether more frames may be handed over. Where not, they stay with their sender until `Link::signal` was called.
+    /// Returns whether more frames may be handed over. Otherwise the connection stops reading until `Link::signal`.
     fn is_ready(&self, session: &Self::Session) -> bool {
         let _ = session;
         true
     }
 
-    /// Bytes of replies that are held back. While they are many, no more frames are read.
+    /// Returns the bytes of held replies. While they are many, no more frames are read.
     fn held_bytes(&self, session: &Self::Session) -> usize {
         let _ = session;
         0
     }
 
-    /// Memory that the session keeps for what comes next.
+    /// Returns the memory that the session keeps for later bursts.
     fn kept_bytes(&self, session: &Self::Session) -> usize {
         let _ = session;
         0
     }
 
-    /// Gives that memory back.
+    /// Releases that memory.
     fn shrink(&self, session: &mut Self::Session) {
         let _ = session;
     }
 
-    /// Whether nothing is owed to this peer. A stopping server waits, within its grace, until this is so.
+    /// Returns whether this peer is owed nothing. A stopping server waits for this, within its grace.
     fn is_settled(&self, session: &Self::Session) -> bool {
         let _ = session;
         true
     }
 
-    /// The connection is gone; called once for every `open` that returned.
+    /// Releases a part of what the session of an ended connection holds; false when nothing is left. It is called until
+    /// then, and other connections have turns in between.
+    fn release(&self, session: &mut Self::Session) -> bool {
+        let _ = session;
+        false
+    }
+
+    /// Closes the session; called once for every `open` that returned.
     fn close(&self, session: Self::Session);
 }
 
-/// What becomes of a large frame's body, decided by its header.
+/// The handling of a large frame's body, decided by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LargeBody {
-    /// It comes in a `burst`, in the buffer of its connection, which has the next one, too.
+    /// It arrives in a `burst`, in the connection's buffer, which is then reused.
     Lent,
-    /// It comes by `given`.
+    /// It arrives through `given`.
     Given,
-    /// It is read and not kept: the header was enough to answer it.
+    /// It is read and discarded: the header was enough for a reply.
     Declined,
 }
 
-/// Why a connection ends.
+/// The reason a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
     /// The peer closed it, or the network did.
     Peer,
-    /// What came is no frame.
+    /// The received bytes are not a frame.
     Frame(FrameError),
-    /// A frame's header cannot be read.
+    /// A frame's header is unreadable.
     Header(HeaderError),
-    /// The peer broke another rule; the text says which.
+    /// The peer broke another rule; the text names it.
     Protocol(&'static str),
-    /// Neither read nor written for too long.
+    /// Nothing was read or written for too long.
     Idle,
-    /// A frame was begun and not continued, or none ever came.
+    /// A frame stalled, or none ever came.
     Slow,
-    /// The service asked for it, through the link.
+    /// The service requested it, through the link.
     Requested,
-    /// The server stops.
+    /// The server is stopping.
     Stopped,
     /// The service panicked.
     Panicked,

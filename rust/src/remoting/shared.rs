@@ -1,6 +1,6 @@
-//! Shared state of all I/O threads of a server: connections, how many there may be, and what they hold together.
+//! Shared state of a server's I/O threads: connections, their limits, and their combined memory.
 //!
-//! Invariant: each `Permit` is counted, and counted once.
+//! Invariant: each `Permit` is counted exactly once.
 //! Threads: any. The map is locked to open, find and close a connection, never for a frame.
 
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ struct AdmissionLimits {
     refused: Refused,
 }
 
-/// Connections that were closed as they came.
+/// Connections closed on arrival.
 #[derive(Default)]
 struct Refused {
     too_many: AtomicU64,
@@ -54,8 +54,8 @@ struct ConnectionCount {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The right to be connected; given back when dropped.
-pub(super) struct Permit {
+/// The right to be connected, released on drop.
+pub struct Permit {
     limits: Arc<AdmissionLimits>,
     address: IpAddr,
 }
@@ -68,36 +68,36 @@ struct Ended {
     panicked: AtomicU64,
 }
 
-/// Counters of a server, taken at one moment.
+/// A snapshot of a server's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStatistics {
     /// Connections open now.
     pub connections: usize,
     /// Connections accepted and admitted so far.
     pub accepted: u64,
-    /// Connections closed as they came, because there were too many.
+    /// Connections closed on arrival because there were too many.
     pub refused: u64,
-    /// The same, because there were too many of their address.
+    /// Connections closed on arrival because there were too many of their address.
     pub refused_of_address: u64,
-    /// The same, because the process had too many descriptors open.
+    /// Connections closed on arrival because the process had too many open descriptors.
     pub refused_for_descriptors: u64,
-    /// Connections closed because what came was no frame, or no header, or broke another rule.
+    /// Connections closed because of an invalid frame or header, or another broken rule.
     pub closed_broken: u64,
-    /// Connections closed after silence.
+    /// Connections closed as idle.
     pub closed_idle: u64,
-    /// Connections closed because a frame did not come on.
+    /// Connections closed because a frame stalled.
     pub closed_slow: u64,
-    /// Connections lost to a panic of the service.
+    /// Connections closed by a panic of the service.
     pub panics: u64,
-    /// Frames refused because there was no memory for them in time.
+    /// Frames refused because they found no memory in time.
     pub refused_frames: u64,
-    /// Bytes of replies that wait for peers which do not take them, or for the disk.
+    /// Bytes of replies that wait for peers to read, or for the disk.
     pub pending_bytes: usize,
     /// Memory of the buffers of all connections, filled or not.
     pub buffers_bytes: usize,
-    /// Bytes in mailboxes, and of requests whose replies will come there.
+    /// Bytes in mailboxes, including requests with deferred replies.
     pub mailbox_bytes: usize,
-    /// Notices that were dropped because their peers do not read.
+    /// Notices dropped because their peers do not read.
     pub dropped_notices: u64,
 }
 
@@ -125,10 +125,10 @@ impl<E: Send + 'static> Shared<E> {
         }
     }
 
-    /// A place for a connection from this address, if there is one.
+    /// Admits a connection from this address, if there is room.
     ///
-    /// `descriptor` is its number. The system gives the lowest that is free, so that it tells how many are open in
-    /// the whole process, whoever opened them.
+    /// `descriptor` is its number. The system assigns the lowest free one, so it shows how many are open in the whole
+    /// process.
     pub(super) fn admit(&self, address: IpAddr, descriptor: usize) -> Option<Permit> {
         let limits = &self.limits;
         let (is_loopback, address) = (address.to_canonical().is_loopback(), site_of(address));
@@ -153,7 +153,7 @@ impl<E: Send + 'static> Shared<E> {
         Some(Permit { limits: Arc::clone(limits), address })
     }
 
-    /// A new connection's handle, to be found from now on.
+    /// Registers a new connection and returns its handle.
     pub(super) fn link(&self, peer: SocketAddr, local: SocketAddr, is_vip: bool) -> Arc<Link<E>> {
         let id = LinkId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let link = Arc::new(Link::new(id, peer, local, is_vip, &self.mailboxes));
@@ -182,7 +182,7 @@ impl<E: Send + 'static> Shared<E> {
         }
     }
 
-    /// What waits in all outboxes together. A hint: each connection adds its part when it falls behind.
+    /// Returns the bytes pending in all outboxes. A hint: each connection adds its part when it falls behind.
     pub(super) fn pending_bytes(&self) -> usize {
         self.pending_bytes.load(Ordering::Relaxed)
     }
@@ -233,8 +233,8 @@ impl Drop for Permit {
     }
 }
 
-/// Whose connections are counted together: an IPv6 machine has as many addresses as it likes, of one network of 64
-/// bits, and an IPv4 one that comes in over an IPv6 socket is the same machine.
+/// Returns the unit in which connections are counted. An IPv6 machine can use any address of its /64 network, and an
+/// IPv4 machine on an IPv6 socket is the same machine.
 fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -253,7 +253,7 @@ mod tests {
         Shared::new(&ServerOptions { connections_per_address_max, descriptors_max, ..options })
     }
 
-    /// How many connections of `address` are admitted at once, of 20.
+    /// Returns how many of 20 concurrent connections from `address` are admitted.
     fn admitted(shared: &Shared<()>, address: impl Into<IpAddr>) -> usize {
         let address = address.into();
         let permits: Vec<Permit> = (0..20).filter_map(|number| shared.admit(address, number)).collect();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_its_share_of_all_connections_and_loopback_has_all() {
+    fn an_address_has_a_share_of_all_connections_except_loopback() {
         let shared = shared(5, usize::MAX);
         let (near, far) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let permits: Vec<Permit> = (0..20).filter_map(|number| shared.admit(near.into(), number)).collect();
@@ -269,7 +269,7 @@ mod tests {
         assert!(shared.admit(near.to_ipv6_mapped().into(), 0).is_none(), "the same machine");
         assert_eq!(admitted(&shared, far), 5);
         drop(permits);
-        assert_eq!(admitted(&shared, near), 5, "what was given back can be had again");
+        assert_eq!(admitted(&shared, near), 5, "a released place is available again");
         assert_eq!(admitted(&shared, Ipv4Addr::LOCALHOST), 10);
         assert_eq!(admitted(&shared, Ipv6Addr::LOCALHOST), 10);
         assert_eq!(admitted(&shared, Ipv4Addr::LOCALHOST.to_ipv6_mapped()), 10);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_machine_has_one_share_whatever_addresses_of_its_network_it_takes() {
+    fn addresses_of_one_ipv6_network_have_one_share() {
         let shared = shared(5, usize::MAX);
         let address = |network: u16, machine: u16| Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, machine);
         let permits: Vec<Permit> =

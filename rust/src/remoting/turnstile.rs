@@ -1,28 +1,31 @@
-//! Turnstile: connections end, or shake hands, a few at a time, and requests that came meanwhile are served in between.
+//! Turnstile: lets connections do expensive work a few at a time, and other requests run in between.
 //!
-//! A handshake of TLS passes here, too. A crowd that leaves at once would otherwise be seen off in one go, some ten microseconds each, while whoever has a
-//! request waits for all of it.
+//! When many connections end together, each takes some ten microseconds; without the turnstile a request would wait
+//! for all of them. Turns full of expensive requests take longer, and have a turnstile that admits one at a time.
 //!
-//! Invariant: who waits passes, in the order they came, for as long as the thread runs its tasks.
-//! Threads: the I/O thread; one turnstile for each.
+//! Invariant: waiters pass in order of arrival, for as long as the thread runs its tasks.
+//! Threads: the I/O thread.
 
 use std::cell::Cell;
 
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::yield_now;
 
-/// Who passes before everything else that is ready has its turn.
+/// Connections that end or handshake before other ready tasks run.
 pub(super) const PASSES_MAX: usize = 4;
 
 pub(super) struct Turnstile {
+    /// Waiters that pass before other ready tasks run.
+    passes_max: usize,
     waiting: Cell<usize>,
     passes: Semaphore,
     has_waiting: Notify,
 }
 
 impl Turnstile {
-    pub(super) fn new() -> Self {
-        Self { waiting: Cell::new(0), passes: Semaphore::const_new(0), has_waiting: Notify::const_new() }
+    pub(super) fn new(passes_max: usize) -> Self {
+        let (waiting, passes, has_waiting) = (Cell::new(0), Semaphore::const_new(0), Notify::const_new());
+        Self { passes_max, waiting, passes, has_waiting }
     }
 
     /// Waits for a turn.
@@ -35,14 +38,14 @@ impl Turnstile {
         }
     }
 
-    /// Lets through who comes, for ever; a task of its own.
+    /// Admits waiters forever; runs as a separate task.
     pub(super) async fn turn(&self) {
         loop {
             while self.waiting.get() > 0 {
-                let count = self.waiting.get().min(PASSES_MAX);
+                let count = self.waiting.get().min(self.passes_max);
                 self.waiting.set(self.waiting.get() - count);
                 self.passes.add_permits(count);
-                // Behind the next look at the sockets, and all it finds ready.
+                // Run after the next poll of the sockets and the tasks it makes ready.
                 yield_now().await;
             }
             self.has_waiting.notified().await;
@@ -61,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_work_waits_for_a_few_who_leave_and_they_leave_in_order() {
+    fn work_waits_for_a_few_leavers_which_leave_in_order() {
         let order = Rc::new(RefCell::new(Vec::new()));
-        let turnstile = Rc::new(Turnstile::new());
+        let turnstile = Rc::new(Turnstile::new(PASSES_MAX));
         let tasks = LocalSet::new();
         for number in 0..100 {
             let (order, turnstile) = (Rc::clone(&order), Rc::clone(&turnstile));
@@ -85,6 +88,6 @@ mod tests {
         let left: Vec<i32> = order.iter().copied().flatten().collect();
         assert!(left.is_sorted(), "{left:?}");
         let together = order.split(Option::is_none).map(<[_]>::len).max();
-        assert!(together <= Some(2 * PASSES_MAX), "{together:?} between two turns of who has work");
+        assert!(together <= Some(2 * PASSES_MAX), "{together:?} left between two turns of the worker");
     }
 }

@@ -1,77 +1,77 @@
-//! Alignment: what a slave does with its log before the stream begins.
+//! Alignment: decides what a slave does with its log before the stream begins.
 //!
-//! The original's protocol compares nothing, and lets two logs differ for ever whose master once lost its end.
+//! Apache's protocol does not compare logs, so two logs stay different once the master has lost its end.
 
 use std::fmt;
 
 use super::epochs::Epochs;
 use crate::positions::PhysicalOffset;
 
-/// What one side says of its log.
+/// The state of one log.
 #[derive(Debug, Clone)]
 pub struct LogState {
-    /// Its epochs.
+    /// The epochs of the log.
     pub epochs: Epochs,
-    /// Where its oldest file begins.
+    /// The beginning of its oldest file.
     pub first: PhysicalOffset,
-    /// Where it ends.
+    /// The end of the log.
     pub end: PhysicalOffset,
 }
 
-/// What the slave does.
+/// The decision for a slave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alignment {
-    /// It has nothing, or nothing the master does not have.
+    /// Follow: the slave's log is empty or a prefix of the master's.
     Follow,
-    /// It gives up what comes after this, and follows.
+    /// Truncate the log at this position, then follow.
     Truncate(PhysicalOffset),
 }
 
-/// Why it does not follow. An operator has to decide: nothing is lost until then.
+/// The reason why the slave does not follow. Nothing is removed until an operator decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Divergence {
-    /// The slave knows a younger epoch: this master has been replaced.
+    /// The slave knows a newer epoch, so this master was replaced.
     OlderEpoch {
-        /// The youngest epoch of the master.
+        /// The newest epoch of the master.
         master: u32,
-        /// The youngest epoch of the slave.
+        /// The newest epoch of the slave.
         slave: u32,
     },
-    /// The master has lost the end of its log, and the slave has it.
+    /// The master has lost the end of its log, which the slave still has.
     MasterShorter {
-        /// End of the master's log.
+        /// The end of the master's log.
         master: PhysicalOffset,
-        /// End of the slave's.
+        /// The end of the slave's log.
         slave: PhysicalOffset,
     },
-    /// The two have no epoch in common.
+    /// The logs have no epoch in common.
     NothingInCommon,
-    /// They should agree up to there, and have other bytes before.
+    /// The logs should be equal up to here, but their bytes differ.
     Bytes {
-        /// Up to where they should agree.
+        /// The position up to which they should be equal.
         agreed: PhysicalOffset,
     },
-    /// The logs differ below what was confirmed.
+    /// The logs differ below the confirmed position.
     Confirmed {
-        /// Up to where they agree.
+        /// The position up to which they agree.
         agreed: PhysicalOffset,
-        /// What was confirmed.
+        /// The confirmed position.
         confirmed: PhysicalOffset,
     },
-    /// What the slave needs next has expired at the master.
+    /// The next bytes for the slave have expired at the master.
     Expired {
-        /// Up to where the logs agree.
+        /// The position up to which the logs agree.
         agreed: PhysicalOffset,
-        /// Begin of the master's log.
+        /// The beginning of the master's log.
         first: PhysicalOffset,
     },
 }
 
-/// What the slave does that has heard of its master's log, and knows that the records up to `confirmed` were promised: the
-/// end of a record, for a confirmed position may be in the middle of one, and that record was promised to nobody.
+/// Decides what the slave does, given both logs and the position up to which records were promised. `confirmed` must
+/// be the end of a record: a confirmed position may lie inside a record, which was then not promised.
 ///
 /// # Errors
-/// The logs differ in a way that no rule decides.
+/// The logs differ in a way that no rule can resolve.
 pub fn align(
     slave: &LogState,
     master: &LogState,
@@ -84,7 +84,7 @@ pub fn align(
     if slave.first == slave.end {
         return Ok(Alignment::Follow);
     }
-    // A log of an older release, or of Apache's, has none: its bytes alone can say whether it is the same.
+    // Logs of older releases and of Apache's broker have no epochs, so only their bytes can show whether they agree.
     let are_known = [slave, master].iter().all(|log| !log.epochs.entries().is_empty());
     let agreed = match slave.epochs.agreed_end(slave.end, &master.epochs, master.end) {
         Some(agreed) => agreed,
@@ -114,29 +114,29 @@ impl fmt::Display for Divergence {
         match self {
             Self::OlderEpoch { master, slave } => write!(
                 out,
-                "the master is of epoch {master}, this slave of epoch {slave}: that master has been replaced"
+                "the master is in epoch {master}, this slave in epoch {slave}: the master was replaced"
             ),
             Self::MasterShorter { master, slave } => write!(
                 out,
                 "the master's log ends at {master}, this one at {slave}: the master has lost its end; promote \
-                 this slave, or give up what only it has"
+                 this slave, or discard the records that only it has"
             ),
             Self::Bytes { agreed } => write!(
                 out,
-                "this log and the master's have other bytes before {agreed}: one of the two has lost something; rmqpy store \
-                 compare says where, and one of them has to begin with an empty folder"
+                "this log and the master's differ before {agreed}: one of them lost data; find the place with \
+                 `rmqpy store compare`, and restart one of them with an empty folder"
             ),
             Self::NothingInCommon => {
-                write!(out, "this log and the master's have no epoch in common: they are not of one group")
+                write!(out, "this log and the master's have no epoch in common: they are of different groups")
             }
             Self::Confirmed { agreed, confirmed } => write!(
                 out,
-                "this log and the master's agree up to {agreed} only, and everything up to {confirmed} was promised"
+                "this log and the master's agree only up to {agreed}, but messages up to {confirmed} were confirmed"
             ),
             Self::Expired { agreed, first } => write!(
                 out,
-                "this log and the master's agree up to {agreed}, and what follows has expired at the master, whose \
-                 log begins at {first}; begin with an empty folder"
+                "this log and the master's agree up to {agreed}, and the next bytes have expired at the master, whose \
+                 log begins at {first}; restart this slave with an empty folder"
             ),
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_master_has_is_followed() {
+    fn a_prefix_of_the_masters_log_follows() {
         let master = log(&[(1, 0), (2, 80)], 0, 300);
         for slave in
             [log(&[], 0, 0), log(&[], 90, 90), log(&[(1, 0)], 0, 70), log(&[(1, 0), (2, 80)], 0, 300)]
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_younger_epoch_decided_against_is_given_up() {
+    fn a_newer_epoch_cuts_the_older_end() {
         let master = log(&[(1, 0), (2, 80)], 0, 300);
         assert_eq!(aligned(&log(&[(1, 0)], 0, 100), &master), Ok(Alignment::Truncate(PhysicalOffset(80))));
     }
 
     #[test]
-    fn what_was_promised_is_not_given_up() {
+    fn a_promised_record_is_not_cut() {
         let (agreed, confirmed) = (PhysicalOffset(50), PhysicalOffset(60));
         let master = log(&[(1, 0), (2, 50)], 0, 300);
         assert_eq!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_became_shorter_decides_nothing() {
+    fn a_master_that_became_shorter_cuts_nothing() {
         let (master, slave) = (PhysicalOffset(90), PhysicalOffset(100));
         assert_eq!(
             aligned(&log(&[(1, 0)], 0, 100), &log(&[(1, 0)], 0, 90)),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_different_groups_and_expired_ones_are_told() {
+    fn logs_of_different_groups_and_expired_ones_are_reported() {
         assert_eq!(
             aligned(&log(&[(1, 0)], 0, 100), &log(&[(2, 0)], 0, 90)),
             Err(Divergence::NothingInCommon)

@@ -1,40 +1,40 @@
-//! Epochs: from where on the log was written under which leadership.
+//! Epochs: the ranges of the log by the leadership that wrote them.
 
 use std::fmt;
 
 use crate::positions::PhysicalOffset;
 
-/// The most entries a list may have: what the original's peers have room for.
+/// Maximum number of entries, given by Apache's protocol.
 pub const EPOCHS_MAX: usize = 1000;
 
-/// The beginning of an epoch; it ends where the next one begins, the last one with the log.
+/// The beginning of an epoch. An epoch ends where the next one begins, the last one at the end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochStart {
-    /// From 1, each larger than the one before it.
+    /// The number, from 1, increasing.
     pub epoch: u32,
-    /// End of the log when it began.
+    /// The end of the log when it began.
     pub start: PhysicalOffset,
 }
 
-/// The epochs of one log. Invariant: numbers and starts ascend, no start is there twice.
+/// The epochs of a log. *Invariant*: numbers and starts increase strictly.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Epochs(Vec<EpochStart>);
 
-/// Why an epoch cannot follow the others.
+/// The reason why an epoch cannot follow the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochError {
-    /// Its number has been used.
+    /// The number was used before.
     Number {
-        /// The one that was to begin.
+        /// The number of the new epoch.
         new: u32,
-        /// The last one.
+        /// The last number.
         last: u32,
     },
-    /// It would begin before the last one did.
+    /// The epoch would begin before the last one.
     Start {
-        /// Where it was to begin.
+        /// The beginning of the new epoch.
         new: PhysicalOffset,
-        /// Where the last one began.
+        /// The beginning of the last one.
         last: PhysicalOffset,
     },
     /// The list is full.
@@ -42,10 +42,10 @@ pub enum EpochError {
 }
 
 impl Epochs {
-    /// Entries that were stored, or that came from a peer.
+    /// Creates a list from entries that were stored, or that a peer sent.
     ///
     /// # Errors
-    /// They do not ascend, or are too many.
+    /// They do not increase, or are too many.
     pub fn from_entries(entries: impl IntoIterator<Item = EpochStart>) -> Result<Self, EpochError> {
         let mut epochs = Self::default();
         for entry in entries {
@@ -57,37 +57,37 @@ impl Epochs {
         Ok(epochs)
     }
 
-    /// Oldest first.
+    /// Returns the entries, oldest first.
     #[must_use]
     pub fn entries(&self) -> &[EpochStart] {
         &self.0
     }
 
-    /// The youngest.
+    /// Returns the newest entry.
     #[must_use]
     pub fn last(&self) -> Option<EpochStart> {
         self.0.last().copied()
     }
 
-    /// The number of the youngest; 0 where there is none.
+    /// Returns the number of the newest epoch, or 0.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.last().map_or(0, |last| last.epoch)
     }
 
-    /// Where the first epoch begins that begins after `at`.
+    /// Returns the beginning of the first epoch that begins after `at`.
     #[must_use]
     pub fn start_after(&self, at: PhysicalOffset) -> Option<PhysicalOffset> {
         self.0.get(self.0.partition_point(|entry| entry.start <= at)).map(|entry| entry.start)
     }
 
-    /// Takes over the epochs of a log of which this one is the beginning, up to its end: those that began by then.
+    /// Takes the epochs of `longer` that began up to `end`. This log is a prefix of that of `longer`.
     pub fn take_over(&mut self, longer: &Self, end: PhysicalOffset) {
         self.0.clone_from(&longer.0);
         self.0.retain(|entry| entry.start <= end);
     }
 
-    /// Begins an epoch at `start`. The last one makes way for it where nothing was written in that.
+    /// Begins an epoch at `start`. It replaces the last one if that is empty.
     ///
     /// # Errors
     /// It does not follow the last one, or the list is full.
@@ -108,19 +108,19 @@ impl Epochs {
         Ok(())
     }
 
-    /// Forgets what began at `end` or after it: the log has been cut there.
+    /// Removes epochs that began at `end` or later, where the log was truncated.
     pub fn cut(&mut self, end: PhysicalOffset) {
         self.0.retain(|entry| entry.start < end);
     }
 
-    /// Forgets what ended at `first` or before it: those files have expired. The epoch of `first` begins there now.
+    /// Removes epochs that ended at `first` or earlier, with expired files. The epoch of `first` then begins there.
     pub fn expire(&mut self, first: PhysicalOffset) {
         let gone = self.0.partition_point(|entry| entry.start <= first).saturating_sub(1);
         self.0.drain(..gone);
     }
 
-    /// Up to where this log, which ends at `end`, and another one have the same bytes; `None` where they have no epoch in
-    /// common.
+    /// Returns the position up to which this log, which ends at `end`, and another have the same bytes; `None` if
+    /// they have no epoch in common.
     #[must_use]
     pub fn agreed_end(
         &self,
@@ -128,8 +128,8 @@ impl Epochs {
         other: &Self,
         other_end: PhysicalOffset,
     ) -> Option<PhysicalOffset> {
-        let youngest = self.0.iter().rev().find(|entry| other.0.contains(entry))?;
-        Some(self.end_of(*youngest, end).min(other.end_of(*youngest, other_end)))
+        let newest = self.0.iter().rev().find(|entry| other.0.contains(entry))?;
+        Some(self.end_of(*newest, end).min(other.end_of(*newest, other_end)))
     }
 
     fn end_of(&self, epoch: EpochStart, end: PhysicalOffset) -> PhysicalOffset {
@@ -145,7 +145,7 @@ impl fmt::Display for EpochError {
             Self::Start { new, last } => {
                 write!(out, "an epoch cannot begin at {new}, before the last one, which began at {last}")
             }
-            Self::Full => write!(out, "there are {EPOCHS_MAX} epochs already"),
+            Self::Full => write!(out, "the list of epochs is full ({EPOCHS_MAX})"),
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_agree_up_to_the_end_of_the_youngest_epoch_that_both_have() {
+    fn logs_agree_up_to_the_end_of_the_newest_epoch_that_both_have() {
         assert_eq!(agreed(&[(1, 0)], 100, &[(1, 0)], 70), Some(70));
         assert_eq!(agreed(&[(1, 0)], 100, &[(1, 0), (2, 80)], 300), Some(80));
         assert_eq!(agreed(&[(1, 0), (2, 50)], 100, &[(1, 0), (3, 80)], 300), Some(50));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_in_which_nothing_was_written_makes_way_for_the_next() {
+    fn an_empty_epoch_is_replaced_by_the_next() {
         let mut found = epochs(&[(1, 0), (2, 50)]);
         found.begin(3, PhysicalOffset(50)).unwrap();
         assert_eq!(found, epochs(&[(1, 0), (3, 50)]));

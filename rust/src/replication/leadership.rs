@@ -1,36 +1,37 @@
-//! Leadership: which replica may begin an epoch.
+//! Leadership: the decision which replica may begin an epoch.
 
 use std::fmt;
 
 use crate::positions::PhysicalOffset;
 
-/// What a replica answers who is asked to take part in a promotion. From then on it follows no older epoch than the one
-/// that is about to begin, and confirms nothing to its master.
+/// A replica's answer in a promotion. From then on it follows no epoch older than the one about to begin, and
+/// confirms nothing to its master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Broker id.
     pub id: u64,
-    /// The youngest epoch of its log.
+    /// The newest epoch of its log.
     pub epoch: u32,
-    /// End of its log, after its last whole record.
+    /// The end of its log, after its last whole record.
     pub end: PhysicalOffset,
-    /// The machine lost power while bytes of the log were not on disk, and it has not caught up with anybody since.
+    /// Whether a power loss may have removed bytes that it had confirmed, and it has not caught up with another
+    /// replica since.
     pub has_forgotten: bool,
 }
 
-/// Why none of them may.
+/// The reason why none may lead: too few complete replicas answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooFew {
-    /// Those who have forgotten nothing.
+    /// The number of replicas that answered and have lost nothing.
     pub answered: usize,
-    /// How many of these it takes.
+    /// The required number.
     pub needed: usize,
 }
 
-/// Which of those who answered has every confirmed message, where each is on `copies` of `replicas` nodes.
+/// Returns the candidate that has every confirmed message, if each is on `copies` of `replicas` nodes.
 ///
 /// # Errors
-/// A message may be on none of them.
+/// A message may be missing on all of them.
 pub fn leader(candidates: &[Candidate], replicas: usize, copies: usize) -> Result<Candidate, TooFew> {
     let needed = replicas.saturating_sub(copies) + 1;
     let sound = || candidates.iter().filter(|candidate| !candidate.has_forgotten);
@@ -40,11 +41,11 @@ pub fn leader(candidates: &[Candidate], replicas: usize, copies: usize) -> Resul
     longest.filter(|_| answered >= needed).copied().ok_or(TooFew { answered, needed })
 }
 
-/// Replicas of one group that never begin epochs of one number.
+/// The maximum number of replicas in a group, which keeps their epoch numbers apart.
 const IDS: u32 = 16;
 
-/// The number of the epoch that the replica `id` begins when it has heard of those up to `highest`. No other one takes the
-/// same, whatever each has heard: two masters that do not know of each other are told apart when they meet.
+/// Returns the number of the epoch that replica `id` begins after `highest`. Numbers of different replicas never
+/// collide, so two masters that are unaware of each other differ when they meet.
 #[must_use]
 pub fn next_epoch(highest: u32, id: u64) -> u32 {
     let own = (id % u64::from(IDS)) as u32;
@@ -55,7 +56,7 @@ impl fmt::Display for TooFew {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{} replicas answered that have forgotten nothing; a confirmed message may be missing unless {} do",
+            "{} replicas with complete logs answered; {} are needed to have every confirmed message",
             self.answered, self.needed
         )
     }
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_log_of_the_youngest_epoch_leads() {
+    fn the_longest_log_of_the_newest_epoch_leads() {
         let found = [candidate(1, 1, 900, false), candidate(2, 2, 300, false), candidate(3, 2, 400, false)];
         assert_eq!(leader(&found, 3, 2).unwrap().id, 3);
         let alike = [candidate(2, 2, 300, false), candidate(1, 2, 300, false)];
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_that_remember_lead_nothing() {
+    fn too_few_complete_logs_elect_no_leader() {
         let found = [candidate(1, 1, 900, true), candidate(2, 1, 300, false)];
         assert_eq!(leader(&found, 3, 2), Err(TooFew { answered: 1, needed: 2 }));
         assert_eq!(leader(&found, 2, 2).unwrap().id, 2);

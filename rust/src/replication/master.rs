@@ -1,7 +1,7 @@
-//! Master: what its slaves have, what they get next, and what may be promised.
+//! Master: the slaves' positions, their next transfers, and the confirmed position.
 //!
-//! Invariants: a slave has no more than was sent to it, and is sent no more than the log has; no transfer crosses the
-//! beginning of an epoch; *confirmed* never goes back.
+//! *Invariant*: a slave has no more than it was sent, and is sent no more than the log has; no transfer crosses the
+//! beginning of an epoch; *confirmed* never decreases.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,95 +12,95 @@ use super::epochs::Epochs;
 use super::stream::TransferHeader;
 use crate::positions::PhysicalOffset;
 
-/// Names a slave's connection; never used again.
+/// The id of a slave's connection, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Where a slave begins that has nothing.
+/// The position at which an empty slave begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyFrom {
-    /// With the whole log.
+    /// The beginning of the log.
     First,
-    /// With the last file, as Apache's slaves do: it will never have what is older.
+    /// The last file, as with Apache's slaves; the slave will never have older messages.
     LastFile,
 }
 
-/// What a master goes by.
+/// The rules of a master.
 #[derive(Debug, Clone, Copy)]
 pub struct MasterRules {
-    /// Copies that a confirmed message has, the master's own among them; 1 waits for nobody (`inSyncReplicas`).
+    /// Copies that make a message confirmed, the master's included; 1 waits for no slave (`inSyncReplicas`).
     pub copies: usize,
-    /// A slave that lacks less than this is in sync (`haMaxGapNotInSync`).
+    /// The lag below which a slave is in sync (`haMaxGapNotInSync`).
     pub gap_bytes_max: u64,
-    /// A slave that says nothing for this long is gone (`haHousekeepingInterval`).
+    /// The silence after which a slave counts as gone (`haHousekeepingInterval`).
     pub silence_max: Duration,
-    /// A sign of life, where there is nothing to send (`haSendHeartbeatInterval`).
+    /// The interval of heartbeats without new data (`haSendHeartbeatInterval`).
     pub heartbeat_interval: Duration,
-    /// The most bytes behind one header (`haTransferBatchSize`).
+    /// Maximum bytes after one header (`haTransferBatchSize`).
     pub transfer_bytes_max: u32,
-    /// What a slave may be sent that it has not reported yet.
+    /// Maximum bytes sent to a slave and not reported yet.
     pub unreported_bytes_max: u64,
-    /// Size of a file of the log: no transfer crosses the end of one.
+    /// The size of a log file; no transfer crosses the end of one.
     pub file_bytes: u64,
 }
 
-/// Why a slave's connection must be closed.
+/// The reason why a slave's connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distrust {
-    /// It has more than the master: one of the two has lost something.
+    /// The slave has more than the master, so one of them has lost data.
     AheadOfMaster {
-        /// End of its log.
+        /// The end of the slave's log.
         slave: PhysicalOffset,
-        /// End of the master's.
+        /// The end of the master's log.
         master: PhysicalOffset,
     },
-    /// It had more than the master, which has grown past it since: the bytes that both have there need not be the same.
+    /// The slave had more than the master, which has grown past it since, so their bytes may differ.
     WasAhead {
-        /// End of its log, as before.
+        /// The end of the slave's log, unchanged.
         slave: PhysicalOffset,
     },
-    /// It begins as slaves do whose group is led by a controller: another protocol.
+    /// The slave uses the protocol of a group with a controller.
     OfController,
-    /// What it needs next has expired.
+    /// The next bytes for the slave have expired.
     Expired {
-        /// End of its log.
+        /// The end of the slave's log.
         slave: PhysicalOffset,
-        /// Begin of the master's.
+        /// The beginning of the master's log.
         first: PhysicalOffset,
     },
-    /// It reports what it was never sent.
+    /// The slave reports bytes that it was never sent.
     NeverSent {
-        /// What it reported.
+        /// The reported position.
         reported: PhysicalOffset,
-        /// What it was sent.
+        /// The end of the sent bytes.
         sent: PhysicalOffset,
     },
-    /// It reports less than before.
+    /// The slave reports less than before.
     WentBack {
-        /// What it reported.
+        /// The reported position.
         reported: PhysicalOffset,
-        /// What it had reported before.
+        /// The position reported before.
         before: PhysicalOffset,
     },
 }
 
-/// What is known of a slave.
+/// The state of a slave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlaveState {
-    /// What it has reported; `None` before it has said where its log ends.
+    /// The position reported last; `None` before the first report.
     pub has: Option<PhysicalOffset>,
-    /// Bytes it lacks.
+    /// The bytes that it lacks.
     pub lag_bytes: Option<u64>,
-    /// Whether that is little enough.
+    /// Whether it lacks less than the limit.
     pub is_in_sync: bool,
-    /// When it said something last.
+    /// Time of its last report.
     pub heard_at: Duration,
 }
 
 #[derive(Debug)]
 struct Slave {
     copy_from: CopyFrom,
-    /// What it was sent, and what it has; `None` until it has said where its log ends.
+    /// Sent and reported positions; `None` before its first report.
     progress: Option<Progress>,
     heard_at: Duration,
     sent_at: Duration,
@@ -112,7 +112,7 @@ struct Progress {
     has: PhysicalOffset,
 }
 
-/// The master of one log.
+/// The master of a log.
 #[derive(Debug)]
 pub struct Master {
     rules: MasterRules,
@@ -124,7 +124,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// The master of a log of which everything up to `confirmed` is known to be confirmed.
+    /// Creates the master of a log that is confirmed up to `confirmed`.
     #[must_use]
     pub fn new(rules: MasterRules, log: LogState, confirmed: PhysicalOffset) -> Self {
         let LogState { epochs, first, end } = log;
@@ -133,31 +133,31 @@ impl Master {
         master
     }
 
-    /// A slave has connected.
+    /// Adds a slave that has connected.
     pub fn connected(&mut self, id: ConnectionId, copy_from: CopyFrom, now: Duration) {
         self.slaves.insert(id, Slave { copy_from, progress: None, heard_at: now, sent_at: now });
     }
 
-    /// Its connection has ended.
+    /// Removes a slave whose connection has ended.
     pub fn disconnected(&mut self, id: ConnectionId) {
         self.slaves.remove(&id);
     }
 
-    /// The log reaches `end` now, and may be sent up to there.
+    /// Extends the log to `end`, up to which it may be sent.
     pub fn grown(&mut self, end: PhysicalOffset) {
         self.end = self.end.max(end);
         self.confirm();
     }
 
-    /// The log begins at `first` now.
+    /// Moves the beginning of the log to `first`.
     pub fn expired(&mut self, first: PhysicalOffset) {
         self.first = self.first.max(first);
     }
 
-    /// A slave says that its log ends at `end`.
+    /// Takes a slave's report that its log ends at `end`.
     ///
     /// # Errors
-    /// It cannot be; close the connection and say why.
+    /// The report is not possible; close the connection and log the reason.
     pub fn reported(&mut self, id: ConnectionId, end: PhysicalOffset, now: Duration) -> Result<(), Distrust> {
         let (first, own_end) = (self.first, self.end);
         let last_file = PhysicalOffset(own_end.0 - own_end.0 % self.rules.file_bytes).max(first);
@@ -167,7 +167,7 @@ impl Master {
             Some(progress) if end > progress.sent => {
                 return Err(Distrust::NeverSent { reported: end, sent: progress.sent });
             }
-            // One that began with nothing says so until it has something.
+            // An empty slave reports 0 until it has data.
             Some(progress) if end < progress.has && end.0 > 0 => {
                 return Err(Distrust::WentBack { reported: end, before: progress.has });
             }
@@ -187,8 +187,9 @@ impl Master {
         Ok(())
     }
 
-    /// What to send to a slave whose connection takes bytes; it counts as sent. A header without bytes is a sign of life.
-    /// Where there is nothing, ask again when the log has grown, or the slave has reported, or `heartbeat_interval` later.
+    /// Returns the next transfer to a slave whose connection is writable, and counts it as sent. A header without
+    /// bytes is a heartbeat. After `None`, call again when the log has grown, the slave has reported, or
+    /// `heartbeat_interval` has passed.
     pub fn next(&mut self, id: ConnectionId, now: Duration) -> Option<TransferHeader> {
         let slave = self.slaves.get_mut(&id)?;
         let progress = slave.progress.as_mut()?;
@@ -208,26 +209,26 @@ impl Master {
         Some(TransferHeader { at, bytes: bytes as u32 })
     }
 
-    /// Slaves that have been silent for too long; close their connections.
+    /// Returns slaves that have been silent for too long, whose connections must be closed.
     pub fn silent(&self, now: Duration) -> impl Iterator<Item = ConnectionId> + '_ {
         let silence_max = self.rules.silence_max;
         let is_silent = move |slave: &Slave| now.saturating_sub(slave.heard_at) > silence_max;
         self.slaves.iter().filter(move |(_, slave)| is_silent(slave)).map(|(id, _)| *id)
     }
 
-    /// As many copies as asked for reach up to here.
+    /// Returns the position that the required number of copies has reached.
     #[must_use]
     pub fn confirmed(&self) -> PhysicalOffset {
         self.confirmed
     }
 
-    /// The end of the log.
+    /// Returns the end of the log.
     #[must_use]
     pub fn end(&self) -> PhysicalOffset {
         self.end
     }
 
-    /// Replicas in sync, this one among them.
+    /// Returns the number of replicas in sync, including this one.
     #[must_use]
     pub fn in_sync(&self) -> usize {
         let lacks = |progress: Progress| self.end.bytes_since(progress.has);
@@ -237,7 +238,7 @@ impl Master {
         1 + self.slaves.values().filter(is_in_sync).count()
     }
 
-    /// What is known of a slave; `None` of one that is not connected.
+    /// Returns the state of a slave; `None` if it is not connected.
     #[must_use]
     pub fn state(&self, id: ConnectionId) -> Option<SlaveState> {
         let slave = self.slaves.get(&id)?;
@@ -250,7 +251,7 @@ impl Master {
         })
     }
 
-    /// Bytes that each connected slave still lacks; `None` for one that has not said what it has.
+    /// Returns the bytes that each connected slave lacks; `None` before its first report.
     pub fn lags(&self) -> impl Iterator<Item = (ConnectionId, Option<u64>)> + '_ {
         self.slaves
             .iter()
@@ -268,15 +269,16 @@ impl Master {
         } else {
             *ends.select_nth_unstable_by(others - 1, |one, other| other.cmp(one)).1
         };
-        // What older epochs wrote may yet be decided against by those who have heard of none of it, unless as many as it
-        // takes have reached this epoch: then they are the longest.
+        // Replicas without records of older epochs may still truncate them, unless enough replicas have reached this
+        // epoch, because then these have the longest logs.
         if self.epochs.last().is_none_or(|current| reached >= current.start) {
             self.confirmed = self.confirmed.max(reached.min(self.end));
         }
     }
 }
 
-/// Whether a first report is how a slave begins beside a controller: a state of 32 bits, then two flags of 16.
+/// Returns whether a first report is the handshake of a slave with a controller: a state of 32 bits, then two flags
+/// of 16.
 fn is_controller_handshake(first: PhysicalOffset) -> bool {
     const HANDSHAKE: u64 = 1 << 32;
     const FLAGS: u64 = 1 << 16 | 1;
@@ -288,28 +290,28 @@ impl fmt::Display for Distrust {
         match self {
             Self::AheadOfMaster { slave, master } => write!(
                 out,
-                "the slave's log ends at {slave}, this master's at {master}: one of them has lost something, or \
-                 they are not of one group"
+                "the slave's log ends at {slave}, this master's at {master}: one of them has lost data, or they \
+                 belong to different groups"
             ),
             Self::WasAhead { slave } => write!(
                 out,
-                "the slave's log ends at {slave}, as it did when this master's was shorter: its end is of another \
-                 log; the slave has to begin anew"
+                "the slave's log ends at {slave}, unchanged since this master's was shorter: it is of another \
+                 log; restart the slave with an empty folder"
             ),
             Self::OfController => write!(
                 out,
-                "the slave speaks the protocol of groups that a controller leads: set enableControllerMode=false there"
+                "the slave uses the protocol of groups with a controller: set enableControllerMode=false there"
             ),
             Self::Expired { slave, first } => write!(
                 out,
-                "the slave's log ends at {slave}, and what follows has expired: this log begins at {first}; the \
-                 slave has to begin anew"
+                "the slave's log ends at {slave}, and the next bytes have expired: this log begins at {first}; restart \
+                 the slave with an empty folder"
             ),
             Self::NeverSent { reported, sent } => {
-                write!(out, "the slave reports {reported}, and was sent no more than {sent}")
+                write!(out, "the slave reports {reported}, but was sent only {sent}")
             }
             Self::WentBack { reported, before } => {
-                write!(out, "the slave reports {reported}, and had {before} before")
+                write!(out, "the slave reports {reported}, but had reported {before} before")
             }
         }
     }
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slave_gets_what_it_lacks_in_transfers_that_end_with_files() {
+    fn a_slave_gets_missing_bytes_in_transfers_that_end_with_files() {
         let mut master = master(2, 0, 1010);
         assert_eq!(master.next(ONE, NOW), None);
         joined(&mut master, ONE, 950).unwrap();
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slave_cannot_have_is_not_believed() {
+    fn an_impossible_report_is_refused() {
         let mut master = master(2, 100, 500);
         let (at, master_end) = (PhysicalOffset, PhysicalOffset(500));
         let ahead = Distrust::AheadOfMaster { slave: at(501), master: master_end };
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_epochs_wrote_is_confirmed_with_the_beginning_of_this_one() {
+    fn records_of_older_epochs_are_confirmed_with_the_begin_of_this_one() {
         let mut master = master(2, 0, 500);
         master.epochs.begin(1, PhysicalOffset(0)).unwrap();
         master.epochs.begin(2, PhysicalOffset(400)).unwrap();
@@ -460,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_go_out_and_are_missed() {
+    fn heartbeats_are_sent_and_their_absence_is_noticed() {
         let mut master = master(2, 0, 0);
         joined(&mut master, ONE, 0).unwrap();
         let later = NOW + Duration::from_secs(5);

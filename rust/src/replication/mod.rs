@@ -1,22 +1,23 @@
-//! Replication: what a master and its slaves decide, without sockets, files or a clock of its own.
+//! Replication: the decisions of a master and its slaves, without sockets, files or a clock.
 //!
 //! # Theory of operation
 //!
-//! A slave's log is a byte-exact prefix of its master's. The stream between them is the original's (`stream`): the slave
-//! says where its log ends, the master sends what comes after that, and the slave says again how far it is. What the
-//! slaves said is what a master may promise: a position is *confirmed* once as many copies as asked for, the master's own
-//! among them, reach it (`master`), and it only grows. Consumers see no more than that, and producers hear of no more.
+//! A slave's log is a byte-exact prefix of its master's. The stream between them is that of Apache's broker (`stream`):
+//! the slave reports the end of its log, the master sends the bytes after it, and the slave reports again. The
+//! reports determine what a master may promise: a position is *confirmed* once the required number of copies, the
+//! master's included, reach it (`master`), and it only grows. Consumers see no message beyond it, and producers get
+//! no acknowledgement beyond it.
 //!
-//! The stream compares nothing. That is done before it begins (`alignment`), by *epochs* (`epochs`): a node that begins to
-//! lead begins an epoch at the end of its log, so two logs agree up to where the youngest epoch that both have ends in
-//! either. A slave gives up what comes after that only if a younger epoch has decided against it; that its own master has
-//! become shorter decides nothing.
+//! The stream compares nothing. `alignment` compares the logs before it begins, by *epochs* (`epochs`): a new leader
+//! begins an epoch at the end of its log, so two logs agree up to the end, in either, of the newest epoch that
+//! both have. A slave truncates its log there only if a newer epoch requires it, never because its own master
+//! became shorter.
 //!
-//! Who may begin an epoch (`leadership`): the node with the longest log of the youngest epoch, out of so many that one of
-//! them has every confirmed message. A node that lost power with bytes not on disk has forgotten what it once confirmed; it
-//! counts for nothing until it has caught up with another.
+//! `leadership` decides which node may begin an epoch: the one with the longest log of the newest epoch, out of a
+//! quorum in which at least one node has every confirmed message. A node that lost power before bytes were on disk
+//! may have lost records it confirmed; it does not count until it has caught up with another.
 //!
-//! Events go in, and what is to be done is asked for: the caller owns connections, bytes and time.
+//! The caller reports events and asks for actions: it owns connections, bytes and time.
 
 pub mod alignment;
 pub mod epochs;

@@ -1,6 +1,6 @@
-//! Slave: where the log goes on, and when to say how far it is.
+//! Slave: the position of received bytes, and the time of reports.
 //!
-//! Invariant: bytes are appended where the log ends, or not at all.
+//! *Invariant*: bytes are appended at the end of the log, or not at all.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,43 +10,43 @@ use super::epochs::{EpochStart, Epochs};
 use super::stream::TransferHeader;
 use crate::positions::PhysicalOffset;
 
-/// What a slave goes by.
+/// The rules of a slave.
 #[derive(Debug, Clone, Copy)]
 pub struct SlaveRules {
-    /// A master that says nothing for this long is gone (`haHousekeepingInterval`).
+    /// The silence after which a master counts as gone (`haHousekeepingInterval`).
     pub silence_max: Duration,
-    /// A report, where there is nothing new (`haSendHeartbeatInterval`).
+    /// The interval of reports without new data (`haSendHeartbeatInterval`).
     pub heartbeat_interval: Duration,
 }
 
-/// Bytes that do not go on where the log ends: close the connection, and begin again.
+/// Bytes that do not continue the log: close the connection and reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misplaced {
-    /// Where they belong.
+    /// The position of the bytes.
     pub at: PhysicalOffset,
-    /// Where the log ends.
+    /// The end of the log.
     pub end: PhysicalOffset,
 }
 
-/// What a slave does before it appends the bytes behind a header.
+/// Actions before the bytes after a header are appended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Before {
-    /// Its log is empty, and begins here.
+    /// The position at which to begin the empty log.
     pub log_begins: Option<PhysicalOffset>,
-    /// An epoch has begun by then, which has to be on disk first.
+    /// An epoch that has begun, to be saved first.
     pub epoch_begins: Option<EpochStart>,
 }
 
-/// A slave's side of one connection.
+/// The slave's side of one connection.
 #[derive(Debug)]
 pub struct Slave {
     rules: SlaveRules,
-    /// The master's, when the connection began: none begins while it lasts.
+    /// The master's epochs when the connection began; none begins during a connection.
     epochs: Epochs,
-    /// The youngest that began.
+    /// The newest epoch that has begun.
     epoch: u32,
     end: PhysicalOffset,
-    /// The log is empty: it begins wherever the master says.
+    /// Whether the log is empty, so that the master determines where it begins.
     is_empty: bool,
     reported: Option<PhysicalOffset>,
     reported_at: Duration,
@@ -54,7 +54,7 @@ pub struct Slave {
 }
 
 impl Slave {
-    /// Connected, with a log that was aligned with that of a master of these epochs; none where it is Apache's.
+    /// Starts a connection with an aligned log to a master with these epochs, none for Apache's.
     #[must_use]
     pub fn connected(rules: SlaveRules, log: &LogState, epochs: Epochs, now: Duration) -> Self {
         let (end, is_empty) = (log.end, log.first == log.end);
@@ -62,10 +62,10 @@ impl Slave {
         Self { rules, epochs, epoch, end, is_empty, reported: None, reported_at: now, heard_at: now }
     }
 
-    /// A header has come; what to do before bytes are appended.
+    /// Takes a header; returns the actions before its bytes are appended.
     ///
     /// # Errors
-    /// Its bytes belong elsewhere.
+    /// The bytes do not continue the log.
     pub fn header(&mut self, header: TransferHeader, now: Duration) -> Result<Before, Misplaced> {
         self.heard_at = now;
         let mut before = Before::default();
@@ -79,30 +79,29 @@ impl Slave {
         Ok(before)
     }
 
-    /// Bytes were appended. An epoch may begin behind them; it has to be on disk before anything is reported, which counts
-    /// as having reached it, and before more is appended, which would count as the last one's.
+    /// Counts appended bytes. Returns an epoch that begins after them, which must be saved durably before a report,
+    /// which would claim it, and before the next append, which belongs to it.
     pub fn appended(&mut self, bytes: usize, now: Duration) -> Option<EpochStart> {
         self.heard_at = now;
         self.end = PhysicalOffset(self.end.0 + bytes as u64);
         self.begun()
     }
 
-    /// The youngest epoch that the log has reached, if it did just now.
+    /// Returns the newest epoch that the log has reached, if it is new.
     fn begun(&mut self) -> Option<EpochStart> {
         let began = |entry: &&EpochStart| entry.start <= self.end && entry.epoch > self.epoch;
-        let youngest = self.epochs.entries().iter().rfind(began).copied().filter(|_| !self.is_empty)?;
-        self.epoch = youngest.epoch;
-        Some(youngest)
+        let newest = self.epochs.entries().iter().rfind(began).copied().filter(|_| !self.is_empty)?;
+        self.epoch = newest.epoch;
+        Some(newest)
     }
 
-    /// Where the next bytes belong.
+    /// Returns the position of the next bytes.
     #[must_use]
     pub fn end(&self) -> PhysicalOffset {
         self.end
     }
 
-    /// What is to be said now of a log that keeps everything up to `kept`, whatever happens to this process; it counts as
-    /// said.
+    /// Returns the report to send now, for a log that is durable up to `kept`, and counts it as sent.
     pub fn report(&mut self, kept: PhysicalOffset, now: Duration) -> Option<PhysicalOffset> {
         let end = if self.is_empty { PhysicalOffset(0) } else { kept.min(self.end) };
         let is_due = now.saturating_sub(self.reported_at) >= self.rules.heartbeat_interval;
@@ -113,7 +112,7 @@ impl Slave {
         Some(end)
     }
 
-    /// Whether the master has been silent for too long.
+    /// Returns whether the master has been silent for too long.
     #[must_use]
     pub fn is_deserted(&self, now: Duration) -> bool {
         now.saturating_sub(self.heard_at) > self.rules.silence_max
@@ -122,7 +121,7 @@ impl Slave {
 
 impl fmt::Display for Misplaced {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "the master sent what belongs at {}, and this log ends at {}", self.at, self.end)
+        write!(out, "the master sent bytes at {}, but this log ends at {}", self.at, self.end)
     }
 }
 
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_where_its_log_ends_at_once_and_then_after_each_append() {
+    fn a_slave_reports_the_end_of_its_log_first_and_after_each_append() {
         let mut slave = slave(100);
         let at = PhysicalOffset;
         assert_eq!(slave.report(at(100), NOW), Some(at(100)));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_no_more_than_it_keeps() {
+    fn a_slave_reports_only_durable_bytes() {
         let mut slave = slave(100);
         assert_eq!(slave.report(PhysicalOffset(90), NOW), Some(PhysicalOffset(90)));
         slave.header(header(100, 30), NOW).unwrap();
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_elsewhere_is_not_appended() {
+    fn misplaced_bytes_are_not_appended() {
         let mut slave = slave(100);
         for at in [99, 101] {
             let gap = Misplaced { at: PhysicalOffset(at), end: PhysicalOffset(100) };
@@ -190,7 +189,7 @@ mod tests {
             assert_eq!(
                 slave.header(header(at, 0), NOW),
                 Err(gap),
-                "a sign of life says where the master is, too"
+                "a heartbeat has the master's position, too"
             );
         }
     }
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_says_nothing_is_gone() {
+    fn a_silent_master_is_gone() {
         let mut slave = slave(0);
         slave.header(header(0, 0), NOW + Duration::from_secs(5)).unwrap();
         assert!(!slave.is_deserted(NOW + Duration::from_secs(25)));

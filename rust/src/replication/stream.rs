@@ -1,21 +1,22 @@
-//! Stream: the bytes between master and slave, as Apache's brokers exchange them.
+//! Stream: the bytes between master and slave, in the protocol of Apache's broker.
 //!
 //! ```text
-//! slave → master   i64 end of the slave's log                          the first one asks to begin there
-//! master → slave   i64 offset, i32 size, then as many bytes of the log; size 0 is a sign of life
+//! slave → master   i64 end of the slave's log                          the first one requests bytes from there on
+//! master → slave   i64 offset, i32 size, then as many bytes of the log; size 0 is a heartbeat
 //! ```
 //!
-//! Between two of ours the slave says first who has let it in, and the master answers before anything else:
+//! Between two rmqpy brokers the slave first shows a ticket, and the master answers before anything else:
 //!
 //! ```text
-//! slave → master   a mark that is no position, 16 bytes of a ticket
-//! master → slave   8 bytes: the ticket is taken
+//! slave → master   a mark that is not a position, 16 bytes of a ticket
+//! master → slave   8 bytes: the ticket was accepted
 //! ```
 //!
-//! The ticket is from the ordinary port of that very master, so that a slave follows the process that it has compared its
-//! log with, and so that this port need not believe what is said on it. Masters that give no tickets never see the mark.
+//! The ticket comes from the ordinary port of the same master. It ensures that a slave follows the process that it
+//! compared its log with, and that this port need not trust its input. A master that issues no tickets never
+//! receives the mark.
 //!
-//! The bytes of the log are cut anywhere. A reader keeps the few bytes of a number that has not come whole, nothing else.
+//! The bytes of the log are split anywhere. A reader buffers only the bytes of an incomplete number.
 
 use std::fmt;
 
@@ -25,47 +26,46 @@ use crate::positions::PhysicalOffset;
 
 /// Bytes of a slave's report.
 pub const REPORT_BYTES: usize = 8;
-/// Bytes before those of the log.
+/// The size of the header of a transfer.
 pub const TRANSFER_HEADER_BYTES: usize = 12;
-/// The most bytes of the log behind one header: Apache's slaves have room for 4 MiB.
+/// Maximum bytes of the log after one header; Apache's slaves have buffers of 4 MiB.
 pub const TRANSFER_BYTES_MAX: u32 = 4 << 20;
 
-/// No log has reached this: what names a position beyond it is no replication stream. A text, or another protocol's first
-/// bytes, read as a number, is.
+/// An exclusive bound for positions. The first bytes of a text or of another protocol, read as a number, exceed it.
 const POSITION_MAX: u64 = 1 << 56;
 
 /// Bytes of a ticket.
 pub const TICKET_BYTES: usize = 16;
-/// Bytes of a mark, and of a number.
+/// Bytes of a mark and of a number.
 pub const MARK_BYTES: usize = 8;
-/// Comes before a ticket: below 0 as a position, so that it is the first report of no slave.
+/// Precedes a ticket. As a position it is negative, so that it is never a first report.
 const TICKET_MARK: [u8; MARK_BYTES] = *b"\xffticket\0";
-/// The answer of a master that takes the ticket.
+/// The answer of a master that accepts the ticket.
 pub const TICKET_TAKEN: [u8; MARK_BYTES] = *b"\xfftaken\0\0";
 
-/// Lets one connection of a slave in, once.
+/// Admits one connection of a slave, once.
 pub type Ticket = [u8; TICKET_BYTES];
 
-/// What can be no replication stream.
+/// The reason why bytes are not a replication stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// An offset below 0, or beyond what any log reaches.
+    /// An offset that is negative or beyond any log.
     Offset(i64),
-    /// A size below 0 or above the bound.
+    /// A size that is negative or above the limit.
     Size(i32),
 }
 
-/// What comes before bytes of the log.
+/// The header before bytes of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferHeader {
-    /// Where they begin in the log.
+    /// The position of the bytes in the log.
     pub at: PhysicalOffset,
-    /// How many they are; none is a sign of life.
+    /// The number of bytes; 0 for a heartbeat.
     pub bytes: u32,
 }
 
 impl TransferHeader {
-    /// As it is sent.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; TRANSFER_HEADER_BYTES] {
         let mut bytes = [0; TRANSFER_HEADER_BYTES];
@@ -83,13 +83,13 @@ impl TransferHeader {
     }
 }
 
-/// A report as it is sent.
+/// Encodes a report.
 #[must_use]
 pub fn report(end: PhysicalOffset) -> [u8; REPORT_BYTES] {
     end.0.to_be_bytes()
 }
 
-/// What a slave says first that has a ticket.
+/// Encodes the first bytes of a slave with a ticket.
 #[must_use]
 pub fn introduction(ticket: &Ticket) -> [u8; MARK_BYTES + TICKET_BYTES] {
     let mut bytes = [0; MARK_BYTES + TICKET_BYTES];
@@ -99,16 +99,16 @@ pub fn introduction(ticket: &Ticket) -> [u8; MARK_BYTES + TICKET_BYTES] {
     bytes
 }
 
-/// Whether a ticket follows the first bytes of a slave; otherwise they are its first report.
+/// Returns whether a ticket follows the first bytes of a slave; otherwise they are its first report.
 #[must_use]
 pub fn announces_ticket(first: [u8; MARK_BYTES]) -> bool {
     first == TICKET_MARK
 }
 
-/// Reads a report that has come whole.
+/// Decodes a complete report.
 ///
 /// # Errors
-/// The bytes are no position of a log.
+/// The bytes are not a position of a log.
 pub fn read_report(bytes: [u8; REPORT_BYTES]) -> Result<PhysicalOffset, StreamError> {
     position(bytes)
 }
@@ -119,17 +119,17 @@ fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
     position.map(PhysicalOffset).ok_or(StreamError::Offset(offset))
 }
 
-/// Reads what a slave says.
+/// Reads the reports of a slave.
 #[derive(Debug, Default)]
 pub struct ReportReader {
     partial: ArrayVec<u8, REPORT_BYTES>,
 }
 
 impl ReportReader {
-    /// Takes the next bytes; the report that ends first, and what is left of them.
+    /// Takes the next bytes; returns the first complete report and the rest of the bytes.
     ///
     /// # Errors
-    /// What came is no report.
+    /// The bytes are not a report.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(PhysicalOffset, &'a [u8])>, StreamError> {
         let rest = fill(&mut self.partial, bytes);
         let Ok(whole) =
@@ -141,28 +141,28 @@ impl ReportReader {
     }
 }
 
-/// A part of what a master sent.
+/// A part of a master's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// A header has come; so many bytes of the log follow.
+    /// A header; its bytes of the log follow.
     Header(TransferHeader),
-    /// Some of them.
+    /// Some bytes of the log.
     Bytes(&'a [u8]),
 }
 
-/// Reads what a master says.
+/// Reads the stream of a master.
 #[derive(Debug, Default)]
 pub struct TransferReader {
     header: ArrayVec<u8, TRANSFER_HEADER_BYTES>,
-    /// Bytes of the log that are still to come.
+    /// Bytes of the log still expected.
     left: u32,
 }
 
 impl TransferReader {
-    /// Takes the next bytes; the piece that they begin with, and what is left of them.
+    /// Takes the next bytes; returns the piece at their begin and the rest of the bytes.
     ///
     /// # Errors
-    /// What came is no transfer.
+    /// The bytes are not a transfer.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Piece<'a>, &'a [u8])>, StreamError> {
         if bytes.is_empty() {
             return Ok(None);
@@ -184,7 +184,7 @@ impl TransferReader {
     }
 }
 
-/// Moves bytes into what is not whole yet; those for which there is no room are left.
+/// Moves bytes into an incomplete number; returns the rest.
 fn fill<'a, const SIZE: usize>(partial: &mut ArrayVec<u8, SIZE>, bytes: &'a [u8]) -> &'a [u8] {
     let (taken, rest) = bytes.split_at(bytes.len().min(partial.remaining_capacity()));
     partial.extend(taken.iter().copied());
@@ -195,10 +195,10 @@ impl fmt::Display for StreamError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Offset(offset) => {
-                write!(out, "{offset} is no offset of a log: what came is no replication stream")
+                write!(out, "{offset} is not an offset of a log: this is not a replication stream")
             }
             Self::Size(size) => {
-                write!(out, "a transfer of {size} bytes; there are 0 to {TRANSFER_BYTES_MAX} in one")
+                write!(out, "a transfer of {size} bytes, expected 0 to {TRANSFER_BYTES_MAX}")
             }
         }
     }
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Feeds `stream` in pieces of these sizes, again and again.
+    /// Splits `stream` into pieces of these sizes, repeatedly.
     fn in_pieces<'a>(stream: &'a [u8], sizes: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = stream;
         sizes.iter().cycle().map_while(move |size| {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_announced_by_what_is_no_report() {
+    fn the_mark_of_a_ticket_is_not_a_report() {
         let introduced = introduction(&[7; TICKET_BYTES]);
         let (first, ticket) = introduced.split_at(MARK_BYTES);
         let first = first.try_into().unwrap();
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reports_come_out_as_they_went_in_however_they_are_cut(
+        fn reports_are_read_however_they_are_cut(
             ends in vec(0..=POSITION_MAX, 0..20), sizes in vec(1_usize..20, 1..5),
         ) {
             let stream: Vec<u8> = ends.iter().flat_map(|end| report(PhysicalOffset(*end))).collect();
@@ -252,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn transfers_come_out_as_they_went_in_however_they_are_cut(
+        fn transfers_are_read_however_they_are_cut(
             transfers in vec((0..=POSITION_MAX, vec(any::<u8>(), 0..50)), 0..10), sizes in vec(1_usize..40, 1..5),
         ) {
             let mut stream = Vec::new();
@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(stream in vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_read_or_refused(stream in vec(any::<u8>(), 0..200)) {
             let (mut bytes, mut reader) = (stream.as_slice(), TransferReader::default());
             while let Ok(Some((_, rest))) = reader.next(bytes) {
                 prop_assert!(rest.len() < bytes.len());

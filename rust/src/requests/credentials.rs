@@ -1,7 +1,7 @@
-//! Credentials: what a client signs its requests with.
+//! Credentials: sign a client's requests.
 //!
-//! A frame is written with room for its signature, as the last field of its header, and signed where it stands: what is
-//! signed are the fields as the server will read them. Any thread.
+//! A frame reserves space for its signature as the last header field and is signed in place, over the fields as the
+//! server will read them. Any thread.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use crate::remoting::codes::VERSION;
 use crate::remoting::frame::{Encoding, Frame, PREFIX_BYTES};
 use crate::remoting::header::{Header, HeaderWriter};
 
-/// What stands in the place of a signature until the rest is written. No character of it is escaped in JSON.
+/// The placeholder of a signature until the rest is written. JSON escapes none of its characters.
 const ROOM: &str = "############################";
 const _: () = assert!(ROOM.len() == SIGNATURE_CHARS);
 
-/// The name and the secret of a user.
+/// A user's access key and secret key.
 #[derive(Clone)]
 pub struct Credentials {
     access_key: Box<str>,
@@ -28,12 +28,17 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of a user; a service may want a `token` besides.
+    /// Creates credentials; some services also need a `token`.
     pub fn new(access_key: &str, secret_key: &str, token: Option<&str>) -> Self {
         Self { access_key: access_key.into(), key: SigningKey::new(secret_key), token: token.map(Into::into) }
     }
 
-    /// Adds the fields of a signed request, which are the last ones, with room for the signature.
+    /// Creates credentials of a user whose key is known.
+    pub(crate) fn of(access_key: &str, key: SigningKey) -> Self {
+        Self { access_key: access_key.into(), key, token: None }
+    }
+
+    /// Adds the fields of a signed request, the last of the header, with a placeholder for the signature.
     pub(crate) fn announce(&self, header: &mut HeaderWriter<'_>) {
         header.ext(ACCESS_KEY, &self.access_key);
         if let Some(token) = &self.token {
@@ -45,7 +50,7 @@ impl Credentials {
     /// Signs the frame that begins at `start` of `out`, whose header is finished and whose body comes next.
     ///
     /// # Errors
-    /// When it has more fields than a server reads. Nothing of the frame is left in the buffer then.
+    /// When it has more fields than a server reads. The frame is then removed from the buffer.
     pub(crate) fn sign(&self, out: &mut Vec<u8>, start: usize, body: &[u8]) -> Result<(), FrameError> {
         let head = out.get_mut(start..).unwrap_or_default();
         let signature = read(head, |header| self.key.sign(header.ext(), VERSION, body).ok());
@@ -61,8 +66,8 @@ impl Credentials {
         }
     }
 
-    /// What has to be known to sign many frames that differ in a few characters: where in `head`, all of a frame that
-    /// stands before `body`, the signature goes, and what is signed.
+    /// Prepares the signing of many frames that differ in a few characters: returns the position of the signature in
+    /// `head`, the whole frame before `body`, and the text to sign.
     ///
     /// # Errors
     /// As `sign`.
@@ -71,18 +76,18 @@ impl Credentials {
         room(head).zip(text).ok_or(FrameError::Unsignable)
     }
 
-    /// The signature over a text that was prepared.
+    /// Returns the signature of a prepared text.
     pub(crate) fn sign_text(&self, text: &[u8]) -> Signature {
         self.key.sign_text(text)
     }
 }
 
-/// Where a frame has room for its signature.
+/// Returns the position of a frame's placeholder.
 fn room(head: &[u8]) -> Option<usize> {
     memmem::rfind(head, ROOM.as_bytes())
 }
 
-/// What `work` makes of the header as a server will read it.
+/// Calls `work` with the header as a server will read it.
 fn read<T>(head: &[u8], work: impl FnOnce(&Header) -> Option<T>) -> Option<T> {
     let encoding = Encoding::from_byte(*head.get(4)?)?;
     let mut header = Header::new();
@@ -117,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_server_that_has_the_secret_verifies_what_a_client_signs(
+        fn a_server_with_the_secret_verifies_signed_requests(
             values in prop::collection::vec(".+", 0..4), body in prop::collection::vec(any::<u8>(), 0..64),
             is_binary in any::<bool>(), token in prop::option::of("[a-z]+"),
         ) {
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_looks_like_the_room_for_a_signature_stays() {
+    fn a_value_equal_to_the_placeholder_is_kept() {
         let credentials = Credentials::new("alice", "secret", None);
         let bytes = signed(&credentials, Encoding::Json, &[("topic", ROOM)], b"");
         let (frame, _) = split(&bytes, &FrameLimits::default()).unwrap().unwrap();

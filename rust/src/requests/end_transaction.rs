@@ -1,4 +1,4 @@
-//! End of a transaction: END_TRANSACTION, with which a producer decides about a half message.
+//! End of a transaction: END_TRANSACTION, a producer's decision about a half message.
 
 use crate::remoting::error::FieldError;
 #[cfg(feature = "load")]
@@ -8,18 +8,18 @@ use crate::remoting::header::{Header, number};
 /// The decisions, which are the transaction bits of a system flag.
 pub(crate) const COMMIT: i32 = 8;
 pub(crate) const ROLLBACK: i32 = 12;
-/// The producer does not know yet.
+/// The producer has not decided yet.
 pub(crate) const UNKNOWN: i32 = 0;
 
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct EndTransactionHeader<'h> {
     pub(crate) group: &'h str,
-    /// Offset of the half message in its queue; -1 where it is missing.
+    /// Offset of the half message in its queue; -1 if missing.
     pub(crate) queue_offset: i64,
-    /// Its position in the log; -1 where it is missing.
+    /// Its position in the log; -1 if missing.
     pub(crate) offset: i64,
     pub(crate) decision: i32,
-    /// Whether the broker has asked.
+    /// Whether this answers a check by the broker.
     pub(crate) is_checked: bool,
 }
 
@@ -40,7 +40,7 @@ impl<'h> EndTransactionHeader<'h> {
         Ok(fields)
     }
 
-    /// Writes every field, and the unique id of the message, which our broker does not look at.
+    /// Writes every field, and the message's unique id, which rmqpy's broker ignores.
     #[cfg(feature = "load")]
     pub(crate) fn encode(&self, unique_id: &str, out: &mut HeaderWriter<'_>) {
         out.ext("producerGroup", self.group)

@@ -1,19 +1,19 @@
-//! Fields: all names that the fields of sends and pulls may have.
+//! Fields: the complete field names of sends and pulls.
 //!
-//! A signature is over values, one behind the other, and not over names: the end of a value, moved into a field that
-//! nobody reads, leaves it as it was. Requests of which every field is known here are refused with another one, where
-//! they are signed. Releases up to 5.5 of the Java client, and those of Go, C++ and Node, send no others.
+//! A signature covers the concatenated values, not the names: moving the end of a value into an unread field keeps
+//! the signature valid. So a signed request with a complete field list here is refused if it has any other field.
+//! Java clients up to 5.5, and the Go, C++ and Node clients, send no others.
 //!
-//! What is left is the border between two fields that follow one another: only encryption keeps it.
+//! The border between two adjacent fields remains movable; only encryption protects it.
 
 use crate::access::signature::{ACCESS_KEY, SECURITY_TOKEN, SIGNATURE};
 use crate::remoting::codes::request;
 use crate::remoting::header::Header;
 
-/// Of every request: what signs it, what hooks of clients add, what all headers of 5.x have.
+/// Fields of every request: signatures, client hooks, and those of all 5.x headers.
 const INHERITED: [&str; 10] =
     [ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, "OnsChannel", "ReqT", "bname", "ns", "nsd", "lo", "oway"];
-/// Of sends with letters for names.
+/// Fields of sends with one-letter names.
 const SEND: [&str; 14] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"];
 const PULL: [&str; 15] = [
     "consumerGroup",
@@ -33,7 +33,8 @@ const PULL: [&str; 15] = [
     "liteTopic",
 ];
 
-/// The name of the first field that no client gives a request of this kind; `None` also where not all names are known.
+/// Returns the first field that no client sends with this request; `None` also if the request's fields are not
+/// listed.
 pub(crate) fn undeclared(header: &Header) -> Option<&str> {
     let own: &[&str] = match header.code {
         request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => &SEND,

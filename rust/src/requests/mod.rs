@@ -1,11 +1,11 @@
-//! Headers of hot requests, each with both directions of its encoding.
+//! Headers of hot requests: each with encoder and decoder.
 //!
-//! One file per request: its fields under the names of the wire, read as the broker needs them and written as the client
-//! and the load generator send them. Decoders borrow from the header, in one pass; encoders write straight into the
-//! frame. Fields that only other brokers look at are written and not read.
+//! One file per request: its fields under their wire names, decoded for the broker and encoded for the client and the
+//! load generator. Decoders borrow from the header, in one pass; encoders write directly into the frame. Fields that
+//! only other brokers use are written and not read.
 //!
-//! `needs` is what each of them needs of `access`; `credentials` sign any request, `fields` has all names that those of the
-//! hottest may have.
+//! `needs` lists the access each request needs; `credentials` sign any request; `fields` lists all field names of the
+//! hottest requests.
 //!
 //! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
 
@@ -13,6 +13,7 @@ pub(crate) mod credentials;
 pub(crate) mod end_transaction;
 pub(crate) mod fields;
 pub(crate) mod needs;
+pub(crate) mod pop;
 pub(crate) mod pull;
 pub(crate) mod recall;
 pub(crate) mod send;

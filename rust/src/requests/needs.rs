@@ -1,13 +1,14 @@
-//! Needs: what each hot request does to which topic or group. Those of all other requests are in Python's declarations
-//! (`rmqpy.protocol.access`); a test walks both.
+//! Needs: the access that each hot request needs to topics and groups. Python's declarations
+//! (`rmqpy.protocol.access`) cover all other requests; a test checks both.
 //!
-//! Names are read from the same fields as the request itself, the last one where a name stands twice. A retry topic is
-//! its group's own: who may be a member of the group may read and write it, and nobody else. Internal topics and groups
-//! are reserved: no policy gives a right to them.
+//! Names are read from the same fields as by the request itself, the last value if a name is repeated. A retry topic
+//! belongs to its group: only users that may join the group may read and write it. Internal topics and groups are
+//! reserved: no policy grants access to them.
 
 use crate::access::action::{Action, Actions};
 use crate::access::policy::Needed;
-use crate::access::resource::{Resource, ResourceKind};
+use crate::access::resource::Resource;
+use crate::access::resource::ResourceKind::{self, Group, Topic};
 use crate::message::topic::{self, RETRY_PREFIX};
 use crate::remoting::codes::request;
 use crate::remoting::header::Header;
@@ -17,72 +18,128 @@ const SUB: Actions = Actions::of(&[Action::Sub]);
 const SUB_GET: Actions = Actions::of(&[Action::Sub, Action::Get]);
 const SUB_UPDATE: Actions = Actions::of(&[Action::Sub, Action::Update]);
 
-/// A field of the header, what its value names, and the actions of which one is needed.
+/// A header field, the resource its value names, and the actions of which one is needed.
 pub(crate) type NeedRow = (ResourceKind, &'static str, Actions);
 
-/// What a hot request needs by its header; nothing for other codes. A returned message and the end of a transaction are
-/// about a record besides, whose own topic counts: see the handlers.
-pub(crate) const fn rows(code: i32) -> &'static [NeedRow] {
-    use ResourceKind::{Group, Topic};
-    match code {
-        request::SEND_MESSAGE => &[(Topic, "topic", PUB)],
-        request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => &[(Topic, "b", PUB)],
-        request::RECALL_MESSAGE => &[(Topic, "topic", PUB)],
-        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => {
-            &[(Topic, "topic", SUB), (Group, "consumerGroup", SUB)]
-        }
-        request::CONSUMER_SEND_MSG_BACK => &[(Group, "group", SUB)],
-        request::QUERY_CONSUMER_OFFSET => &[(Topic, "topic", SUB_GET), (Group, "consumerGroup", SUB_GET)],
-        request::UPDATE_CONSUMER_OFFSET => {
-            &[(Topic, "topic", SUB_UPDATE), (Group, "consumerGroup", SUB_UPDATE)]
-        }
-        _ => &[],
-    }
+/// A request that the broker serves without Python, by its handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HotRequest {
+    Send,
+    Pull,
+    Pop,
+    Peek,
+    Notification,
+    PollingInfo,
+    Ack,
+    BatchAck,
+    ChangeInvisibleTime,
+    SendBack,
+    Recall,
+    EndTransaction,
+    QueryOffset,
+    UpdateOffset,
 }
 
-/// Asks `permit` for everything that a hot request needs by its header.
+macro_rules! hot_requests {
+    ($($code:ident => $handler:ident, $rows:expr;)*) => {
+        /// The codes of all hot requests. A known heartbeat is answered without Python, too, and is not among them.
+        pub(crate) const HOT_CODES: &[i32] = &[$(request::$code),*];
+
+        /// Returns the hot request of this code.
+        #[inline]
+        pub(crate) const fn hot_request(code: i32) -> Option<HotRequest> {
+            match code {
+                $(request::$code => Some(HotRequest::$handler),)*
+                _ => None,
+            }
+        }
+
+        /// Returns the rights that the header of a hot request asks for; none for other codes. A returned message
+        /// and the end of a transaction also concern the topic of a record, which their handlers check. So do the
+        /// entries of a batch of acknowledgements.
+        pub(crate) const fn rows(code: i32) -> &'static [NeedRow] {
+            match code {
+                $(request::$code => &$rows,)*
+                _ => &[],
+            }
+        }
+    };
+}
+
+hot_requests! {
+    SEND_MESSAGE => Send, [(Topic, "topic", PUB)];
+    SEND_MESSAGE_V2 => Send, [(Topic, "b", PUB)];
+    SEND_BATCH_MESSAGE => Send, [(Topic, "b", PUB)];
+    PULL_MESSAGE => Pull, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    LITE_PULL_MESSAGE => Pull, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    POP_MESSAGE => Pop, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    PEEK_MESSAGE => Peek, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    NOTIFICATION => Notification, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    POLLING_INFO => PollingInfo, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    ACK_MESSAGE => Ack, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    BATCH_ACK_MESSAGE => BatchAck, [];
+    CHANGE_MESSAGE_INVISIBLETIME => ChangeInvisibleTime, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    CONSUMER_SEND_MSG_BACK => SendBack, [(Group, "group", SUB)];
+    RECALL_MESSAGE => Recall, [(Topic, "topic", PUB)];
+    END_TRANSACTION => EndTransaction, [];
+    QUERY_CONSUMER_OFFSET => QueryOffset, [(Topic, "topic", SUB_GET), (Group, "consumerGroup", SUB_GET)];
+    UPDATE_CONSUMER_OFFSET => UpdateOffset,
+        [(Topic, "topic", SUB_UPDATE), (Group, "consumerGroup", SUB_UPDATE)];
+}
+
+/// Calls `permit` for everything that a hot request needs by its header.
 ///
 /// # Errors
-/// The first one.
+/// The first error of `permit`.
 pub(crate) fn each<'h, E>(
     header: &'h Header,
     mut permit: impl FnMut(Needed<'h>) -> Result<(), E>,
 ) -> Result<(), E> {
     for (kind, field, actions) in rows(header.code) {
-        permit(on(*kind, header.get(field).unwrap_or_default(), *actions))?;
+        let name = header.get(field).unwrap_or_default();
+        let name = if header.code >= request::POP_MESSAGE { popped_topic(header, name) } else { name };
+        permit(on(*kind, name, *actions))?;
     }
     Ok(())
 }
 
-/// To send to this topic.
+/// Returns the topic of a pop retry topic's name.
+fn popped_topic<'h>(header: &'h Header, name: &'h str) -> &'h str {
+    let group = header.get("consumerGroup").unwrap_or_default();
+    let rest = name.strip_prefix(RETRY_PREFIX).and_then(|rest| rest.strip_prefix(group));
+    rest.and_then(|rest| rest.strip_prefix(['_', '+'])).unwrap_or(name)
+}
+
+/// Returns the need to send to this topic.
 pub(crate) fn to_send(topic: &str) -> Needed<'_> {
-    on(ResourceKind::Topic, topic, PUB)
+    on(Topic, topic, PUB)
 }
 
-/// To be given messages of this topic.
+/// Returns the need to receive messages of this topic.
 pub(crate) fn to_receive(topic: &str) -> Needed<'_> {
-    on(ResourceKind::Topic, topic, SUB)
+    on(Topic, topic, SUB)
 }
 
-/// To be a member of this group.
+/// Returns the need to join this group.
 pub(crate) fn to_join(group: &str) -> Needed<'_> {
-    on(ResourceKind::Group, group, SUB)
+    on(Group, group, SUB)
 }
 
-/// These actions on a topic or group: on the group, where it is a group's retry topic.
+/// Returns the need for these actions on a topic or group; a retry topic stands for its group.
 pub(crate) fn on(kind: ResourceKind, name: &str, actions: Actions) -> Needed<'_> {
     let (resource, actions) = match name.strip_prefix(RETRY_PREFIX) {
-        Some(group) if kind == ResourceKind::Topic => {
-            // A member sends what it failed on, and reads it again: to send there, too, is to consume.
+        Some(group) if kind == Topic => {
+            // A member sends failed messages to the retry topic and reads them again, so sending there counts as
+            // consuming.
             let actions = if actions == PUB { SUB } else { actions };
-            (Resource { kind: ResourceKind::Group, name: group }, actions)
+            (Resource { kind: Group, name: group }, actions)
         }
-        Some(group) if kind == ResourceKind::Group => (Resource { kind, name: group }, actions),
+        Some(group) if kind == Group => (Resource { kind, name: group }, actions),
         _ => (Resource { kind, name }, actions),
     };
     let is_reserved = match resource.kind {
-        ResourceKind::Topic => topic::is_internal(resource.name),
-        ResourceKind::Group => topic::is_internal_group(resource.name),
+        Topic => topic::is_internal(resource.name),
+        Group => topic::is_internal_group(resource.name),
         ResourceKind::Cluster | ResourceKind::Namespace => false,
     };
     Needed { resource, actions, is_reserved }

@@ -3,7 +3,7 @@
 use crate::remoting::error::FieldError;
 use crate::remoting::header::{Header, HeaderWriter, number};
 
-/// Bit of `sys_flag`: `commit_offset` is to be committed.
+/// Bit of `sys_flag`: commit `commit_offset`.
 pub(crate) const COMMIT_OFFSET: i32 = 1;
 /// Bit of `sys_flag`: the pull may wait for a message.
 pub(crate) const SUSPEND: i32 = 2;
@@ -23,7 +23,7 @@ pub(crate) struct PullHeader<'h> {
     pub(crate) suspend_ms: u64,
     pub(crate) expression: Option<&'h str>,
     pub(crate) expression_type: &'h str,
-    /// The version of its subscription the client believes in.
+    /// The client's version of the subscription.
     pub(crate) subscription_version: i64,
 }
 
@@ -40,7 +40,7 @@ impl<'h> PullHeader<'h> {
                 "maxMsgBytes" => fields.bytes_max = Some(number(name, value)?),
                 "sysFlag" => fields.sys_flag = number(name, value)?,
                 "commitOffset" => fields.commit_offset = number(name, value)?,
-                // Negative where a client means no wait at all.
+                // A negative value means no wait.
                 "suspendTimeoutMillis" => fields.suspend_ms = number::<i64>(name, value)?.max(0) as u64,
                 "subscription" => fields.expression = Some(value),
                 "expressionType" => fields.expression_type = value,

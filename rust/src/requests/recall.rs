@@ -1,4 +1,4 @@
-//! Recall: RECALL_MESSAGE, with which a producer takes back a timed message.
+//! Recall: RECALL_MESSAGE, which recalls a timed message before delivery.
 
 use crate::remoting::header::Header;
 

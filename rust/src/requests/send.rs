@@ -1,4 +1,4 @@
-//! Send: SEND_MESSAGE with its long names; its second version and a batch, of the same fields under letters.
+//! Send: SEND_MESSAGE with long names, and its second version and batches with the same fields under letters.
 
 use crate::message::topic::AUTO_CREATE_TOPIC;
 use crate::remoting::codes::{RECONSUME_MAX_SINCE, request};
@@ -8,29 +8,29 @@ use crate::remoting::header::{Header, HeaderWriter, number};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SendHeader<'h> {
     pub(crate) topic: &'h str,
-    /// Negative for any.
+    /// Negative for any queue.
     pub(crate) queue_id: i32,
     pub(crate) sys_flag: i32,
     pub(crate) born_timestamp_ms: i64,
     pub(crate) flag: i32,
     pub(crate) properties: &'h str,
-    /// Deliveries the message has behind it.
+    /// The number of earlier deliveries.
     pub(crate) reconsume_times: i32,
-    /// The client's limit of retries, where its release may set one.
+    /// The client's retry limit, if its release sends a meaningful one.
     pub(crate) reconsume_max: Option<i32>,
     pub(crate) is_batch: bool,
 }
 
-/// Fields that our broker does not look at, and others do.
+/// Fields that only other brokers read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendOrigin<'h> {
     pub(crate) group: &'h str,
-    /// Queues of a topic that is made by its first message.
+    /// Queue count of a topic created by its first message.
     pub(crate) template_queues: i32,
     pub(crate) broker: &'h str,
 }
 
-/// The letter of a long name.
+/// Returns the letter of a long name.
 fn letter(name: &str) -> &str {
     match name {
         "topic" => "b",
@@ -47,7 +47,7 @@ fn letter(name: &str) -> &str {
 }
 
 impl<'h> SendHeader<'h> {
-    /// Reads every field in one pass.
+    /// Decodes every field in one pass.
     pub(crate) fn decode(header: &'h Header) -> Result<Self, FieldError> {
         let mut fields = Self::default();
         let mut queue_id = None;
@@ -72,7 +72,7 @@ impl<'h> SendHeader<'h> {
         Ok(fields)
     }
 
-    /// The request code to send it with.
+    /// Returns the request code to use.
     pub(crate) fn code(&self) -> i32 {
         if self.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 }
     }

@@ -1,4 +1,4 @@
-//! Send back: CONSUMER_SEND_MSG_BACK. Written by Python, with fields for other brokers.
+//! Send back: CONSUMER_SEND_MSG_BACK, written by Python with fields for other brokers.
 
 use crate::remoting::codes::RECONSUME_MAX_SINCE;
 use crate::remoting::error::FieldError;
@@ -7,11 +7,11 @@ use crate::remoting::header::{Header, number};
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct SendBackHeader<'h> {
     pub(crate) group: &'h str,
-    /// Position in the log; -1 where it is missing.
+    /// Position in the log; -1 if missing.
     pub(crate) offset: i64,
-    /// Below 0 for the dead letters, 0 for what comes next.
+    /// Below 0 for the dead-letter topic, 0 for the next level.
     pub(crate) delay_level: i32,
-    /// The client's limit of retries, where its release may set one.
+    /// The client's retry limit, if its release sends a meaningful one.
     pub(crate) reconsume_max: Option<i32>,
 }
 

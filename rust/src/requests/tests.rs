@@ -1,4 +1,4 @@
-//! Tests of headers: what is written is read, under the names that both halves agree on.
+//! Header tests: encoded requests decode again, under the names shared with Python.
 
 use proptest::prelude::*;
 
@@ -11,14 +11,14 @@ use crate::remoting::header::{Header, HeaderWriter};
 
 const ORIGIN: SendOrigin<'_> = SendOrigin { group: "pg", template_queues: 4, broker: "broker-a" };
 
-/// The names of `code` in the table that Python's tests read as well.
+/// The names of `code` in the table that Python's tests also read.
 fn names(code: i32) -> Vec<&'static str> {
     let table = include_str!("../../../tests/vectors/request_headers.txt");
     let mut lines = table.lines().map(|line| line.split(' '));
     lines.find(|line| line.clone().next() == Some(&code.to_string())).unwrap().skip(1).collect()
 }
 
-/// A header that `write` has filled, decoded.
+/// Decodes a header filled by `write`.
 fn decoded(encoding: Encoding, code: i32, write: impl FnOnce(&mut HeaderWriter<'_>)) -> Header {
     let mut bytes = Vec::new();
     let mut writer = HeaderWriter::begin(&mut bytes, encoding, code, 1, 0, None);
@@ -36,7 +36,7 @@ fn encoding() -> impl Strategy<Value = Encoding> {
 
 proptest! {
     #[test]
-    fn a_send_is_read_as_it_was_written(
+    fn a_send_round_trips(
         encoding in encoding(),
         (topic, properties) in (".*", ".*"),
         (queue_id, sys_flag, flag, reconsume_times) in any::<(i32, i32, i32, i32)>(),
@@ -48,7 +48,7 @@ proptest! {
         };
         let header = decoded(encoding, send.code(), |out| send.encode(&ORIGIN, out));
         prop_assert_eq!(SendHeader::decode(&header).unwrap(), send);
-        // The same fields under long names.
+        // The same fields with long names.
         let long = decoded(encoding, request::SEND_MESSAGE, |out| {
             for (letter, name) in names(request::SEND_MESSAGE_V2).iter().zip(names(request::SEND_MESSAGE)) {
                 if let Some(value) = header.get(letter) {
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pull_is_read_as_it_was_written(
+    fn a_pull_round_trips(
         encoding in encoding(),
         (group, topic, expression_type) in (".*", ".*", ".*"),
         expression in prop::option::of(".+"),
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn headers_have_the_names_that_both_halves_agree_on() {
+fn headers_use_the_shared_names() {
     let check = |code, write: &dyn Fn(&mut HeaderWriter<'_>)| {
         let header = decoded(Encoding::Json, code, write);
         let written: Vec<&str> = header.ext().map(|(name, _)| name).collect();

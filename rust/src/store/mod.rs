@@ -1,62 +1,54 @@
-//! The message store: open, append, read, look up, close.
+//! Message store: the log of all messages, with queues and index derived from it.
 //!
 //! # Theory of operation
 //!
-//! All messages of all queues go into one log (`log`), a sequence of records in fixed-size mapped files (`segments`).
-//! Four positions move along it, and everything is said in terms of them:
+//! All messages of all queues go into one log (`log`), a sequence of records in fixed-size mapped files
+//! (`segments`). Four positions move along it and define its state:
 //!
-//! - *reserved*: where the next record goes. Known under the put lock only;
-//! - *published*: records before it are whole and may be read;
+//! - *reserved*: the end of the last record. Known only under the put lock;
+//! - *published*: records before it are whole and readable;
 //! - *durable*: bytes before it are on disk (`flush`);
-//! - *visible*: what consumers may see. In async mode that is what is published; in sync mode, what is durable: no
-//!   consumer is shown a message that a power loss could take back. What is in no file yet (`write_path`) is not visible either.
+//! - *visible*: the end of what consumers may see: the published records in async mode, and the durable ones in sync
+//!   mode, where consumers never see a message that a power loss could remove or that is in no file yet
+//!   (`write_path`).
 //!
-//! durable <= published <= reserved, and all four only grow. The thread that advances *visible* drains what the append left in
-//! a ring into the queues and the index (`dispatcher`), and wakes the waiters. The queues and the index
-//! (`derived`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
+//! durable <= published <= reserved, and all four only grow. The thread that advances *visible* drains the records
+//! of the append from a ring into the queues and the index (`dispatcher`), and wakes the waiters. Queues and index
+//! (`derived`) are computed from the log, delay no acknowledgement, and can be deleted.
 //!
-//! Opening takes the lock, reads the log from where it is known to be good (`recovery`), cuts a torn end off, and starts
-//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `interim` what cannot wait for that, `ahead` makes ready what appends come to,
-//! `read` takes reads that may wait for the disk.
-//! The bytes are Apache's, so a folder can go to an Apache broker and come back (docs/store.md has the maps).
+//! Opening takes the lock, reads the log from the last trusted position (`recovery`), cuts a torn end off, and
+//! starts the threads: `flush` makes the log durable, `maintenance` does periodic work, `interim` does its urgent
+//! steps during a checkpoint, `ahead` prepares pages for appends, `read` runs reads that may block on the disk. The
+//! formats are Apache's, so that a folder can move to its broker and back (docs/store.md has the layouts).
 //!
-//! After a failed flush, or a panic in one of its threads, the store refuses writes and goes on reading until it is
-//! opened again.
+//! After a failed flush, or a panic in one of its threads, the store refuses writes until it is reopened; reads
+//! continue.
 //!
-//! Inner rooms, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works on
-//! a store that is not open.
+//! Parts, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works
+//! on a stopped store.
 //!
-//! Locks, in this order: rounds of maintenance, interim steps, pages ahead, `flush`, dispatch, put lock, next segment; then
-//! queue files, index files; a queue's tail, the keys that wait for the index, or the list of the spool's parts, last. No
-//! file call under the put lock.
+//! Lock order: rounds of maintenance, interim steps, pages ahead, `flush`, dispatch, put lock, next segment; then
+//! queue files, index files; last a queue's tail, the waiting keys of the index, or the list of the write ring's parts.
+//! No file operation happens under the put lock.
 
-#![allow(missing_docs, reason = "a name that says it all needs no sentence")]
+#![allow(missing_docs, reason = "self-explanatory names need no sentence")]
 
-mod confirmation;
-mod counters;
 mod derived;
 pub mod disk;
-mod durability;
 mod error;
-mod events;
 pub mod inspect;
-mod io_range;
 mod log;
-mod lookup;
 mod maintenance;
 #[cfg(all(test, feature = "loom"))]
 mod models;
 mod opening;
-mod options;
 mod own_file;
-mod paths;
-mod reading;
+mod read;
 mod recovery;
 mod replica;
-mod retention;
-mod statistics;
+mod reports;
+mod settings;
 mod sync;
-pub(crate) mod timers;
 mod waiting_rooms;
 
 use std::fmt;
@@ -71,37 +63,37 @@ use parking_lot::Mutex;
 
 use crate::positions::PhysicalOffset;
 
-use confirmation::Confirmation;
-use counters::Counters;
 use disk::{Disk, FileLock};
-use events::Events;
 use log::{CommitLog, Dispatcher, Flush, NoRoom};
 use maintenance::{Ahead, Maintenance};
 use recovery::DeletedTopics;
+use replica::confirmation::Confirmation;
+use reports::counters::Counters;
+use reports::events::Events;
 
 pub use derived::{ConsumeQueue, KeyHashes, Unit};
-pub use durability::Durability;
 pub use error::{PutError, StoreError};
-pub use events::{Event, SpoolMismatch, Step};
 pub use log::{Arrivals, Growth, Put, Watcher};
-pub use lookup::{Boundary, Get, GetResult, GetStatus};
-pub use options::{Options, TimerOptions};
-pub use paths::StorePaths;
+pub use read::lookup::{Boundary, Get, GetResult, GetStatus};
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use replica::{RECORD_BYTES_MAX, Replica, ReplicaError};
-pub use retention::Retention;
+pub use reports::events::{Event, RingMismatch, Step};
+pub use settings::durability::Durability;
+pub use settings::options::{Options, TimerOptions};
+pub use settings::paths::StorePaths;
+pub use settings::retention::Retention;
 pub use waiting_rooms::{FirstOf, Left, Undelivered, WaitingRoom, Waits};
 
-#[cfg(feature = "python")]
-pub(crate) use counters::SIZE_BOUNDS;
 pub(crate) use log::STORE_TIME_AHEAD_MS_MAX;
-pub(crate) use lookup::ReadFilter;
-pub(crate) use options::Setting;
-pub(crate) use statistics::QueueArrivals;
+pub(crate) use read::lookup::ReadFilter;
+#[cfg(feature = "python")]
+pub(crate) use reports::counters::SIZE_BOUNDS;
+pub(crate) use reports::statistics::QueueArrivals;
+pub(crate) use settings::options::Setting;
 
-/// How long an append waits, in all, for a segment or for a flush that makes room.
+/// Maximum total time that an append waits for a segment, or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long one that others wait for waits for a flush: many times what it usually takes.
+/// Maximum time an I/O thread blocks on a flush: many times the usual duration.
 const FLUSH_WAIT_MAX: Duration = Duration::from_millis(50);
 
 type ColdRead = Box<dyn FnOnce(&Store) + Send>;
@@ -121,22 +113,24 @@ pub struct Store {
     threads: Mutex<Vec<JoinHandle<()>>>,
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
-    /// Whether there is a `Replica` of it.
+    /// Whether a `Replica` of the store exists.
     is_copied: AtomicBool,
     confirmation: Confirmation,
-    /// Held until the store is closed: no other broker may touch the folder meanwhile.
+    /// Held until the store is closed, so that no other broker uses the folder.
     locks: Mutex<Vec<Arc<dyn FileLock>>>,
-    /// The process that opened it. A forked child has neither its threads nor its lock.
+    /// The process that opened the store. A forked child has neither its threads nor its lock.
     process: u32,
 }
 
 impl Store {
-    /// Sets the listener for arrivals, durable positions and failure. Only the first call counts.
-    pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
-        self.dispatcher.set_arrivals(arrivals);
+    /// Sets the listener for arrivals, durable positions and failure, which the caller keeps alive. Only the first
+    /// call has an effect.
+    pub fn set_arrivals(&self, arrivals: &Arc<impl Arrivals + 'static>) {
+        let listener = Arc::downgrade(arrivals);
+        self.dispatcher.set_arrivals(listener);
     }
 
-    /// Who is told when the log grows.
+    /// Returns the notification of new log data.
     #[must_use]
     pub fn growth(&self) -> &Growth {
         self.dispatcher.growth()
@@ -147,12 +141,12 @@ impl Store {
         self.dispatcher.derived().queues.get(topic, queue_id)
     }
 
-    /// The queue, made where there is none; it gets files with its first message.
+    /// Returns the queue, created if necessary. It gets files with its first message.
     pub fn queue_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         self.dispatcher.derived().queues.get_or_create(topic, queue_id)
     }
 
-    /// Likewise, but makes none where `is_gone` says that the topic has been deleted.
+    /// Returns the queue, but does not create one if `is_gone` reports a deleted topic.
     pub(crate) fn queue_unless(
         &self,
         topic: &str,
@@ -162,8 +156,8 @@ impl Store {
         self.dispatcher.derived().queues.get_or_create_unless(topic, queue_id, is_gone)
     }
 
-    /// The queue for a message that has waited at a position of the log, made where there is none; an error where its topic
-    /// has been deleted since it was sent.
+    /// Returns the queue for a pending message at `at`, created if necessary. Fails if its topic was deleted after
+    /// the message was sent.
     pub(crate) fn queue_of_waiting(
         &self,
         topic: &str,
@@ -172,23 +166,23 @@ impl Store {
     ) -> Result<Arc<ConsumeQueue>, StoreError> {
         let is_gone = || self.deleted.covers(topic.as_bytes(), at.0);
         if is_gone() {
-            // One of that name, made since, is another topic.
+            // A topic created since under the same name is a different one.
             return Err(StoreError::TopicDeleted { topic: topic.to_owned() });
         }
         self.queue_unless(topic, queue_id, is_gone)
     }
 
-    /// Appends messages in order; each gets its outcome. Takes the put lock once, and allocates nothing.
+    /// Appends messages in order and sets the outcome of each. Takes the put lock once and allocates nothing.
     ///
     /// In async mode stored messages are visible when this returns; in sync mode when they are durable, which
-    /// [`release_after`](Self::release_after) brings about. Blocks for at most 5 s, when the disk does not keep up.
+    /// [`release_after`](Self::release_after) requests. Blocks for at most 5 s, when the disk does not keep up.
     pub fn append(&self, puts: &mut [Put<'_>]) {
         self.append_within(puts, |_| WAIT_MAX);
     }
 
-    /// The same for a thread that serves others, too: it does not wait for a segment, and for a flush no longer than one
-    /// usually takes. Returns how many puts were decided about. The others found no room, in order; that there may be some
-    /// again is told by [`Arrivals::room_was_made`].
+    /// Appends messages on an I/O thread: does not wait for a segment, and waits only briefly for a flush. Returns
+    /// the number of decided puts. The others, in order, found no room; [`Arrivals::room_was_made`] notifies of the
+    /// time to retry.
     pub fn try_append(&self, puts: &mut [Put<'_>]) -> usize {
         self.append_within(puts, |missing| match missing {
             NoRoom::File => Duration::ZERO,
@@ -207,7 +201,8 @@ impl Store {
             waited += self.make_room();
             waited.is_zero() || waited < wait_max
         });
-        // Where senders may wait for the disk, they ask for the flush; where not, consumers should not wait either.
+        // Senders that may wait for the disk request the flush. Otherwise the flush is requested here, for the
+        // consumers.
         if !self.options.durability.promises_disk() {
             self.after_append();
         }
@@ -216,27 +211,27 @@ impl Store {
         done
     }
 
-    /// Makes what was appended visible, or asks for the flush that will.
+    /// Makes appended messages visible, or requests the flush that will.
     fn after_append(&self) {
         if self.options.durability.is_shown_when_durable() {
             self.flush.release_after(self.log.published());
             return;
         }
         self.make_visible();
-        if self.log.segments().spool().is_some_and(|spool| spool.take_due()) {
+        if self.log.segments().write_ring().is_some_and(|ring| ring.take_due()) {
             self.flush.release_after(self.log.published());
         }
     }
 
     fn make_visible(&self) {
-        // Nothing can fail where nothing has to be flushed first.
+        // Cannot fail without a flush.
         let _ = self.dispatcher.advance(&self.log, |_, _| Ok(()));
     }
 
-    /// Sees to room for an append, and waits for it a moment; returns how long, of the time that an append has.
+    /// Requests space and waits briefly; returns the time to charge to the append.
     fn make_room(&self) -> Duration {
         if !self.options.threads {
-            // No thread would make room later.
+            // Without threads, room is made here.
             let is_made = self.maintain().is_ok() && self.flush().is_ok();
             return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
@@ -245,8 +240,8 @@ impl Store {
             self.flush.release_after(self.log.published());
         } else {
             self.make_visible();
-            if let Some(spool) = self.log.segments().spool()
-                && !spool.recycle()
+            if let Some(ring) = self.log.segments().write_ring()
+                && !ring.recycle()
             {
                 self.flush.release_after(self.log.published());
             }
@@ -254,36 +249,36 @@ impl Store {
         self.log.wait_for_room()
     }
 
-    /// Position of the newest record that consumers may see; `None` of a log without one.
+    /// Returns the position of the newest record that consumers may see; `None` for a log without records.
     pub(crate) fn newest_record(&self) -> Option<PhysicalOffset> {
         self.dispatcher.last().0.map(|last| PhysicalOffset(last.physical))
     }
 
-    /// Whether senders may ask to wait until their message is on disk.
+    /// Returns whether senders may wait until their message is on disk.
     pub(crate) fn is_sync(&self) -> bool {
         self.options.durability.promises_disk()
     }
 
-    /// Everything before this position is on disk.
+    /// Returns the position before which everything is on disk.
     #[must_use]
     pub fn durable(&self) -> PhysicalOffset {
         self.flush.durable()
     }
 
-    /// Everything before this position may be seen by consumers.
+    /// Returns the position before which everything is visible to consumers.
     #[must_use]
     pub fn visible(&self) -> PhysicalOffset {
         self.dispatcher.visible()
     }
 
-    /// The first and the last position of the log.
+    /// Returns the first and the last position of the log.
     #[must_use]
     pub fn range(&self) -> (PhysicalOffset, PhysicalOffset) {
         (PhysicalOffset(self.log.segments().begin()), self.log.published())
     }
 
-    /// Asks the flush thread to make everything before `end` durable, and returns at once.
-    /// [`Arrivals::durable`] tells when it is, or [`Arrivals::latched`] that it will not be.
+    /// Requests a flush of everything before `end` without waiting. [`Arrivals::durable`] reports success, and
+    /// [`Arrivals::latched`] failure.
     pub fn release_after(&self, end: PhysicalOffset) {
         self.flush.release_after(end);
     }
@@ -292,55 +287,55 @@ impl Store {
         self.flush.flush()
     }
 
-    /// Has the queues show what is published, and leaves `visible` behind, as it is for a moment with each message. For a store
-    /// that waits for the disk and writes through the mapping.
+    /// Fills the queues with published messages but leaves `visible` behind, a state that every message passes
+    /// briefly. For a store that waits for the disk and writes through the mapping.
     #[cfg(test)]
     pub(crate) fn fill_queues(&self) {
         self.dispatcher.fill_queues(&self.log);
     }
 
-    /// Does one round of maintenance in this thread.
+    /// Runs one round of maintenance on this thread.
     pub fn maintain(&self) -> Result<(), StoreError> {
         let outcome = self.maintenance.run_round();
         self.ahead.advance();
         outcome
     }
 
-    /// Makes a checkpoint now: what is visible will not be read again by the next recovery.
+    /// Makes a checkpoint now: the next recovery will not read visible messages again.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
         self.maintenance.checkpoint_now()
     }
 
-    /// Sets how long messages are kept, and what a full disk means.
+    /// Sets how long messages are kept, and the limits of a full disk.
     pub fn retain(&self, retention: Retention) {
         self.maintenance.expiry().set(retention);
         self.maintenance.wake();
     }
 
-    /// Deletes in this thread the files of the log that have expired, whatever the hour, and trims queues and index. Returns
-    /// how many files of the log went.
+    /// Deletes expired files of the log on this thread, at any hour, and trims queues and index. Returns the number
+    /// of deleted files.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
         self.maintenance.delete_expired()
     }
 
-    /// Removes in this thread the files of queues and index whose messages are no longer in the log.
+    /// Removes, on this thread, files of queues and index whose messages were deleted from the log.
     pub(crate) fn trim(&self) -> Result<(), StoreError> {
         self.maintenance.trim()
     }
 
-    /// Why writes are refused; `None` while they are accepted.
+    /// Returns the reason why writes are refused; `None` while they are accepted.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.log.failure()
     }
 
-    /// Whether writes are refused.
+    /// Returns whether writes are refused.
     #[must_use]
     pub fn is_latched(&self) -> bool {
         self.failure().is_some()
     }
 
-    /// What messages of the delay levels 1, 2, … wait, in milliseconds.
+    /// Delays of the delay levels 1, 2, …, in milliseconds.
     pub(crate) fn delay_levels_ms(&self) -> &[u64] {
         &self.options.delay_levels_ms
     }
@@ -349,7 +344,7 @@ impl Store {
         &self.options.timers
     }
 
-    /// The disk, and the folder of what is kept there beside the log.
+    /// Returns the disk of the store's root.
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
@@ -358,8 +353,8 @@ impl Store {
         &self.options.paths.root
     }
 
-    /// Removes a topic's queues, durably. Their messages stay in the log until it forgets them; a topic made again under the
-    /// same name begins at offset 0.
+    /// Removes a topic's queues, durably. Their messages stay in the log until their files are deleted; a topic
+    /// created again under the same name begins at offset 0.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         let queues = &self.dispatcher.derived().queues;
         let removed = self.maintenance.between_checkpoints(|base| {
@@ -374,13 +369,13 @@ impl Store {
         self.deleted.finish(topic)
     }
 
-    /// Topics with the ids of their queues, sorted.
+    /// Returns the topics with the ids of their queues, sorted.
     #[must_use]
     pub fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
         self.dispatcher.derived().queues.topics()
     }
 
-    /// Logs messages that left the room they waited in and go nowhere, and counts those that no operator deleted.
+    /// Reports pending messages that were discarded, and counts those whose topic was not deleted.
     pub(crate) fn report_undelivered(&self, room: WaitingRoom, reason: Left, first: FirstOf, count: u64) {
         if count > 0 {
             if reason != Left::TopicDeleted {
@@ -390,24 +385,24 @@ impl Store {
         }
     }
 
-    /// Logs messages that wait in a delay level that the settings lack.
+    /// Reports delayed messages in a level that the settings lack.
     pub(crate) fn report_level_gone(&self, level: usize, count: u64) {
         self.events.add(Event::LevelGone { level, count });
     }
 
-    /// The largest record that the log takes.
+    /// Returns the size of the largest record that the log accepts.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.log.record_bytes_max()
     }
 
-    /// What has happened since the last call that an operator should read about, oldest first.
+    /// Takes the events since the last call, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.events.take()
     }
 
-    /// Stops the threads, brings everything to disk and removes the abort file. A store that failed says so and keeps the
-    /// file, so that the next start trusts nothing. Only the first call does anything.
+    /// Stops the threads, makes everything durable and removes the abort file. A failed store returns its error and
+    /// keeps the file, so that the next start trusts nothing. Only the first call has an effect.
     pub fn close(&self) -> Result<(), StoreError> {
         if !self.stop() {
             return Ok(());
@@ -426,12 +421,12 @@ impl Store {
         self.unlock();
     }
 
-    /// Lets another process have the folder, though shares of this store may live on in what still reads from it.
+    /// Releases the folder for other processes, even if references to this store remain.
     fn unlock(&self) {
         self.locks.lock().clear();
     }
 
-    /// Ends appends and threads; `true` for the first call.
+    /// Stops appends and threads. Returns true for the first call.
     fn stop(&self) -> bool {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return false;
@@ -443,7 +438,7 @@ impl Store {
         self.cold_reads.lock().take();
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
-            // The last share of a store may be dropped by a read of its own.
+            // A read of the store may drop the last reference to it.
             if thread.thread().id() != me {
                 let _ = thread.join();
             }

@@ -1,9 +1,9 @@
-//! Models of the threads that meet in the store, in every order of their steps, by loom: `make model`.
+//! Models: the threads of the store in every interleaving, by loom: `make campaign NAME=threads`.
 //!
-//! Goal: what the positions promise each other, the ring between append and dispatch, the list of queues to write, and waiters
-//! for a message or for the disk, hold whichever thread comes first and whatever a processor reorders.
-//! Method: the real log, dispatcher and flush on a disk in memory; each model is run again and again until all orders with so
-//! many preemptions have been seen. A thread that is never woken is a deadlock, and fails.
+//! Goal: the guarantees of the positions, the ring between append and dispatch, the list of dirty queues, and
+//! waiters for a message or for the disk, hold for every interleaving and memory reordering. Method: the real log,
+//! dispatcher and flush on a disk in memory; each model runs through all interleavings with a bounded number of
+//! preemptions. A thread that is never woken is a deadlock and fails the model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::store::derived::{
 };
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
-use crate::store::events::Events;
 use crate::store::log::{Arrivals, Checksums, CommitLog, Dispatcher, Flush, Put, Segments, WritePathKind};
+use crate::store::reports::events::Events;
 use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 const SEGMENT_BYTES: u64 = 1 << 13;
-/// Bugs of this kind need two preemptions, rarely three; each more multiplies the orders by some ten.
+/// Bugs of this kind need two preemptions, rarely three; each further one multiplies the interleavings by some ten.
 const PREEMPTIONS_MAX: usize = 2;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -33,7 +33,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A log with one queue, and what moves its positions.
+/// A log with one queue, and the parts that move its positions.
 struct World {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
@@ -56,7 +56,7 @@ impl World {
         let log = Arc::new(CommitLog::new(segments, checksums, ManualClock::at(0), active, 0));
         let files = QueueFiles::new(disk, PathBuf::from("/consumequeue"), 8 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
-        let queue = queues.get_or_create("t", 0).expect("a good name");
+        let queue = queues.get_or_create("t", 0).expect("a valid name");
         let derived = DerivedFiles { queues, index: None };
         let dispatcher = Arc::new(Dispatcher::new(derived, PhysicalOffset(0), None));
         let (flushed, seen) = (Arc::clone(&log), Arc::clone(&dispatcher));
@@ -64,7 +64,7 @@ impl World {
         Arc::new(Self { log, dispatcher, flush, queue })
     }
 
-    /// Appends a message; the position after it.
+    /// Appends a message; returns the position after it.
     fn append(&self) -> Result<PhysicalOffset, PutError> {
         let mut puts = [Put::sample(&self.queue, b"body")];
         self.log.append(&mut puts, |_| false);
@@ -73,10 +73,10 @@ impl World {
     }
 
     fn show(&self) {
-        self.dispatcher.advance(&self.log, |_, _| Ok(())).expect("nothing has to be ready");
+        self.dispatcher.advance(&self.log, |_, _| Ok(())).expect("no flush is needed");
     }
 
-    /// What a reader sees that comes by at any time.
+    /// Checks the state that a reader may see at any time.
     fn look(&self, is_sync: bool) {
         let visible = self.dispatcher.visible();
         let units = self.queue.max().0;
@@ -96,31 +96,31 @@ impl World {
     }
 }
 
-/// Remembers what it was told, and lets threads wait for it.
+/// Records notifications, and lets threads wait for them.
 #[derive(Default)]
 struct Listener {
-    told: Mutex<(u64, bool)>,
+    received: Mutex<(u64, bool)>,
     changed: Condvar,
 }
 
 impl Listener {
     fn wait_until(&self, holds: impl Fn(&(u64, bool)) -> bool) {
-        let mut told = self.told.lock();
-        while !holds(&told) {
-            self.changed.wait_for(&mut told, Duration::MAX);
+        let mut seen = self.received.lock();
+        while !holds(&seen) {
+            self.changed.wait_for(&mut seen, Duration::MAX);
         }
     }
 }
 
 impl Arrivals for Listener {
-    fn arrived(&self, _: &ConsumeQueue, _: QueueOffset, _: i64) {
-        self.told.lock().1 = true;
+    fn arrived(&self, _: &Arc<ConsumeQueue>, _: QueueOffset, _: i64) {
+        self.received.lock().1 = true;
         self.changed.notify_all();
     }
 
     fn durable(&self, position: PhysicalOffset) {
-        let mut told = self.told.lock();
-        told.0 = told.0.max(position.0);
+        let mut seen = self.received.lock();
+        seen.0 = seen.0.max(position.0);
         self.changed.notify_all();
     }
 
@@ -149,14 +149,14 @@ fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
 }
 
 #[test]
-fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
+fn the_ring_passes_every_record_once_and_in_order_to_any_thread() {
     check(|| {
         let world = World::new(WritePathKind::Mapping, false);
         let other = Arc::clone(&world);
         let sending = spawn(move || {
             let end = other.append().expect("stored");
             other.show();
-            assert!(other.dispatcher.visible() >= end, "what was appended is visible to who appended it");
+            assert!(other.dispatcher.visible() >= end, "an append is visible to its own thread");
             other.look(false);
         });
         world.append().expect("stored");
@@ -171,11 +171,12 @@ fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
 }
 
 #[test]
-fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
+fn a_waiter_at_a_queue_sees_the_message_or_is_notified() {
     check(|| {
         let world = World::new(WritePathKind::Mapping, false);
         let listener = Arc::new(Listener::default());
-        world.dispatcher.set_arrivals(listener.clone());
+        let weak = Arc::downgrade(&listener);
+        world.dispatcher.set_arrivals(weak);
         let sender = Arc::clone(&world);
         let sending = spawn(move || {
             sender.append().expect("stored");
@@ -183,7 +184,7 @@ fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
         });
         world.queue.set_awaited(true);
         if world.queue.max() == QueueOffset(0) {
-            listener.wait_until(|told| told.1);
+            listener.wait_until(|seen| seen.1);
         }
         sending.join().expect("no panic");
     });
@@ -194,17 +195,18 @@ fn every_waiter_for_the_disk_is_released() {
     check(|| {
         let world = World::new(WritePathKind::WriteBuffer, true);
         let listener = Arc::new(Listener::default());
-        world.dispatcher.set_arrivals(listener.clone());
+        let weak = Arc::downgrade(&listener);
+        world.dispatcher.set_arrivals(weak);
         let flush = Arc::clone(&world.flush);
         let flushing = spawn(move || flush.run());
-        let (other, told) = (Arc::clone(&world), Arc::clone(&listener));
+        let (other, seen) = (Arc::clone(&world), Arc::clone(&listener));
         let send = |world: &World, listener: &Listener| {
             let end = world.append().expect("stored");
             world.flush.release_after(end);
-            listener.wait_until(|told| told.0 >= end.0);
+            listener.wait_until(|seen| seen.0 >= end.0);
             assert!(world.flush.durable() >= end && world.dispatcher.visible() >= end);
         };
-        let sending = spawn(move || send(&other, &told));
+        let sending = spawn(move || send(&other, &seen));
         send(&world, &listener);
         sending.join().expect("no panic");
         world.flush.stop();
@@ -213,7 +215,7 @@ fn every_waiter_for_the_disk_is_released() {
 }
 
 #[test]
-fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
+fn a_queue_with_unwritten_units_is_on_the_list_of_dirty_queues() {
     check(|| {
         let world = World::new(WritePathKind::Mapping, false);
         world.append().expect("stored");
@@ -229,7 +231,7 @@ fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
 }
 
 #[test]
-fn after_the_log_has_latched_nothing_is_stored_any_more() {
+fn a_latched_log_stores_nothing() {
     check(|| {
         let world = World::new(WritePathKind::WriteBuffer, true);
         let sender = Arc::clone(&world);

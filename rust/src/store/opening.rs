@@ -1,6 +1,6 @@
-//! Opening a store: the lock, recovery, the threads.
+//! Opening: the lock, the recovery and the threads of a store.
 //!
-//! Threads: the opening one; the four it starts are named in ARCHITECTURE.md.
+//! Threads: the opener of the store; ARCHITECTURE.md lists the threads it starts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::SharedClock;
-use crate::store::confirmation::Confirmation;
-use crate::store::counters::Counters;
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
-use crate::store::events::Events;
 use crate::store::log::{CommitLog, Dispatcher, Flush};
 use crate::store::maintenance::{Ahead, Expiry, Maintenance, Volumes};
-use crate::store::options::Options;
 use crate::store::recovery::{CheckpointFiles, RecoveryPhase, RecoveryProgress};
+use crate::store::replica::confirmation::Confirmation;
+use crate::store::reports::counters::Counters;
+use crate::store::reports::events::Events;
+use crate::store::settings::options::Options;
 
 use super::{ColdRead, Store, recovery};
 
-/// Reads that wait for the `read` thread, at most.
+/// Maximum number of reads queued for the `read` thread.
 const COLD_READS_MAX: usize = 1024;
 
 impl Store {
-    /// Takes the lock, recovers what is there, and starts the store's threads.
+    /// Takes the lock, recovers the store, and starts its threads.
     ///
-    /// `progress` may be watched from another thread meanwhile.
+    /// Another thread may watch `progress` meanwhile.
     pub fn open(
         options: Options,
         disk: Arc<dyn Disk>,
@@ -39,8 +39,8 @@ impl Store {
         Self::open_copy(options, disk, clock, progress, 0)
     }
 
-    /// Opens a store whose log was copied from one that had `lost_bytes` more: what was in them keeps its places in the
-    /// queues.
+    /// Opens a store that was copied without `lost_bytes` of the original log: messages in those bytes keep their
+    /// places in the queues.
     pub(super) fn open_copy(
         options: Options,
         disk: Arc<dyn Disk>,
@@ -159,8 +159,7 @@ impl Store {
     }
 }
 
-/// Memory of this machine, or what the group of processes that this one is in may have of it; a guess where neither is
-/// told.
+/// Returns the memory of this machine, or the limit of this process's control group; a guess if both are unknown.
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));

@@ -1,6 +1,6 @@
-//! Own files: small ones in our folder of the store, each replaced whole.
+//! Own files: small files of rmqpy in the store, replaced atomically.
 //!
-//! Invariant: after a crash a file has what was written last, or what it had before.
+//! *Invariant*: after a crash a file has its new content or its old one.
 //! Threads: any; one at a time writes a file.
 
 use std::path::Path;
@@ -12,21 +12,21 @@ use super::Store;
 use super::disk::{Disk, Open};
 use super::error::StoreError;
 
-/// Bytes of the log whose digest is taken in one go.
+/// Bytes of the log per read of a digest.
 const DIGEST_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// What an own file has; nothing where there is none.
+    /// Returns the content of an own file; empty if it does not exist.
     pub(crate) fn own_file(&self, name: &str) -> Result<Vec<u8>, StoreError> {
         self.disk.read_front(&self.options.paths.own().join(name), usize::MAX)
     }
 
-    /// Gives an own file another content, durably.
+    /// Durably replaces the content of an own file.
     pub(crate) fn replace_own_file(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
         replace(&self.disk, &self.options.paths.own(), name, content)
     }
 
-    /// CRC-32 of a part of the log; `None` where some of it is not there, or may not be copied yet.
+    /// Returns the CRC-32 of a range of the log; `None` if part of it is missing or must not be copied yet.
     #[must_use]
     pub fn digest(&self, begin: PhysicalOffset, end: PhysicalOffset) -> Option<u32> {
         let (mut digest, mut at) = (crc32fast::Hasher::new(), begin);
@@ -38,13 +38,13 @@ impl Store {
         Some(digest.finalize())
     }
 
-    /// Refuses messages from now on, for another broker leads: where the log ends now is where it ends.
+    /// Fences the log: refuses messages from now on, because another broker leads.
     pub fn fence(&self) {
         self.log.set_replica(true);
     }
 }
 
-/// Replaces the file `name` in `dir` by one with this content, durably.
+/// Durably replaces the file `name` in `dir`.
 pub(super) fn replace(
     disk: &Arc<dyn Disk>,
     dir: &Path,

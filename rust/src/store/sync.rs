@@ -1,15 +1,15 @@
-//! Locks and atomics of the parts of the store that are lock-free in places: parking_lot's and the standard library's.
+//! Sync: locks and atomics of the lock-free parts of the store, from parking_lot and the standard library.
 //!
-//! With the feature `loom` they are loom's under the same names, so that `models` can run the real code through every order
-//! of its steps. A wait has no time-out there: a thread that is not woken waits for good, and the model says so.
+//! With the feature `loom` they are loom's under the same names, so that `models` can run the real code in every
+//! interleaving. Waits have no timeout there: a thread that is not woken waits forever, and the model reports it.
 
 #[cfg(not(feature = "loom"))]
 pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(feature = "loom"))]
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 
 #[cfg(feature = "loom")]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 #[cfg(feature = "loom")]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 
@@ -20,11 +20,11 @@ mod modelled {
     use std::sync::PoisonError;
     use std::time::Duration;
 
-    /// A lock of loom's, as parking_lot's looks.
+    /// A loom mutex with parking_lot's interface.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// What holds it. Empty only within [`Condvar::wait_for`].
+    /// Its guard. Empty only within [`Condvar::wait_for`].
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
@@ -57,7 +57,7 @@ mod modelled {
         }
     }
 
-    /// A condition of loom's, as parking_lot's looks.
+    /// A loom condition variable with parking_lot's interface.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(loom::sync::Condvar);
 
@@ -74,7 +74,7 @@ mod modelled {
             self.0.notify_all();
         }
 
-        /// Waits to be woken, however long that takes.
+        /// Waits until it is notified, without a timeout.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
             let held = guard.0.take();
             guard.0 = held.map(|held| self.0.wait(held).unwrap_or_else(PoisonError::into_inner));

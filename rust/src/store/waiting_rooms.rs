@@ -1,13 +1,13 @@
-//! Waiting rooms: where messages wait for a time or a decision, and what leaves them undelivered.
+//! Waiting rooms: the places where messages wait for a time or a decision, and reasons for discarding them.
 //!
-//! Values only. Whatever leaves a room and goes nowhere is reported through
+//! Values only. A message that leaves its room undelivered is reported through
 //! [`Store::report_undelivered`](super::Store::report_undelivered), which counts and logs it.
 
 use std::fmt;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
 
-/// A room that messages wait in.
+/// A place where messages wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitingRoom {
     /// A delay level.
@@ -30,18 +30,18 @@ impl WaitingRoom {
     }
 }
 
-/// What waits in the rooms of a broker, as retention asks.
+/// The pending messages of a broker, for retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
-    /// Nothing that this broker delivers.
+    /// No message is pending.
     Nothing,
-    /// No message before this position.
+    /// No message before this position is pending.
     From(PhysicalOffset),
-    /// It is not known yet.
+    /// Unknown so far.
     Unknown,
 }
 
-/// Where the first of several messages lies.
+/// The place of the first of several messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstOf {
     /// An offset in the queue of the room.
@@ -50,16 +50,16 @@ pub enum FirstOf {
     Log(PhysicalOffset),
 }
 
-/// Why a message left its room undelivered.
+/// The reason why a message left its room undelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// Its record was deleted with its file of the log.
+    /// The log file with its record was deleted.
     Gone,
     /// Its record is damaged.
     Unreadable,
-    /// Its record is larger than the log takes now.
+    /// Its record is larger than the log accepts now.
     TooLarge,
-    /// Its properties name no queue.
+    /// Its properties do not name a queue.
     Nowhere,
     /// Its topic was deleted while it waited.
     TopicDeleted,
@@ -71,7 +71,7 @@ impl Left {
             Self::Gone => "the record is gone from the log",
             Self::Unreadable => "the record cannot be read",
             Self::TooLarge => {
-                "the record is larger than the log takes; raise commitLogSpoolBytes and send the message again"
+                "the record is larger than the log takes; raise commitLogRingBytes and send the message again"
             }
             Self::Nowhere => "the message does not name a queue to go to",
             Self::TopicDeleted => "the topic was deleted",
@@ -79,7 +79,7 @@ impl Left {
     }
 }
 
-/// Messages that left their room undelivered, for one reason.
+/// Messages that left their room undelivered for the same reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Undelivered {
     pub room: WaitingRoom,
@@ -104,7 +104,7 @@ impl fmt::Display for Undelivered {
     }
 }
 
-/// So many messages of a kind, and the verb for one or many.
+/// Formats a count of messages, with the verb for one or many.
 pub(super) fn messages(count: u64, adjective: &str, [one, many]: [&str; 2]) -> String {
     let (noun, verb) = if count == 1 { ("message", one) } else { ("messages", many) };
     let space = if verb.is_empty() { "" } else { " " };

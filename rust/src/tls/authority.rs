@@ -1,4 +1,4 @@
-//! Authority: certificates of our own, for trying things out and for clusters that have no other authority.
+//! Authority: creates certificates, for tests and for clusters without another authority.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -13,12 +13,12 @@ use super::pem::{TlsError, certificates};
 pub struct Made {
     /// The certificate.
     pub certificate: String,
-    /// Its private key, PKCS #8.
+    /// The private key, as PKCS #8.
     pub key: String,
 }
 
-/// A certificate for these names and addresses, the first of which is its common name, from now on for some days. An
-/// authority's own where `is_authority`; by an `authority` (certificate and key) where there is one, else by itself.
+/// Creates a certificate for these names and addresses, the first of which is its common name, valid for `days` from now on.
+/// With `is_authority` it is that of an authority; it is signed by `authority` (certificate and key) if given, else by itself.
 ///
 /// # Errors
 /// A name cannot be in a certificate, or the authority cannot be read.
@@ -33,7 +33,7 @@ pub fn make(
     params.distinguished_name = called(names.first().map_or("rmqpy", String::as_str));
     let now = std::time::SystemTime::now();
     let day = std::time::Duration::from_hours(24);
-    // Clocks differ. Without a day it is over already.
+    // Clocks differ, so it is valid from yesterday on. With `days` 0 it has expired.
     params.not_before = (now - day).into();
     params.not_after = (now + day * days - std::time::Duration::from_secs(1)).into();
     if is_authority {
@@ -57,7 +57,7 @@ pub fn make(
     Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// An authority that `make` has made: its subject is a common name and nothing else.
+/// Loads an authority that `make` created: its subject has only a common name.
 fn issuer(certificate: &str, key: &str) -> Result<Issuer<'static, KeyPair>, TlsError> {
     let found = certificates(certificate.as_bytes())?;
     let name = found.first().and_then(common_name).ok_or(TlsError::NoCertificate)?;

@@ -1,10 +1,11 @@
-//! Blocking stream: a connection whose thread waits for the socket itself, as it is or through TLS.
+//! Blocking stream: a plain or TLS connection of a thread without a runtime.
 //!
-//! A read takes what one read of the socket brought, decrypted; a write is on its way when `flush` says so. The socket may
-//! be one that does not block: what it has not got, and what it does not take, is `WouldBlock`, as without TLS.
+//! A read returns the decrypted bytes of one read of the socket; `flush` sends written bytes. On a non-blocking
+//! socket, reads and writes that cannot proceed return `WouldBlock`, as without TLS.
 //!
-//! Invariant: after a read into two records' room or more, nothing that is decrypted is left in the session, so that a
-//! socket without bytes means a stream without bytes. Threads: one.
+//! Invariant: after a read into space for two records or more, no decrypted bytes are left in the session, so a
+//! socket without bytes means a stream without bytes.
+//! Threads: one.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -25,20 +26,20 @@ pub struct BlockingStream {
 #[derive(Debug)]
 struct Session {
     tls: ClientConnection,
-    /// As the socket gave it.
+    /// Encrypted bytes from the socket.
     received: Vec<u8>,
 }
 
 impl BlockingStream {
-    /// Bytes as they are.
+    /// Creates a plain stream.
     pub fn plain(socket: TcpStream) -> Self {
         Self { socket, session: None }
     }
 
-    /// Through TLS, with the server at `host:port`; returns when hands are shaken. The socket blocks until then.
+    /// Connects through TLS to the server at `host:port`; returns after the handshake. The socket blocks until then.
     ///
     /// # Errors
-    /// The text says what is wrong and what to do.
+    /// The text names the problem and the remedy.
     pub fn through(mut socket: TcpStream, tls: &ClientTls, address: &str) -> io::Result<Self> {
         let mut session = tls.session(address).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
@@ -52,7 +53,7 @@ impl BlockingStream {
                 Err(error) => return Err(error),
             }
             if let Err(error) = session.process_new_packets() {
-                // An alert tells the server, where it still listens.
+                // Sends the alert; the server may no longer read it.
                 let _ = send(&mut session, &mut socket);
                 return Err(broken(&error));
             }
@@ -61,7 +62,7 @@ impl BlockingStream {
         Ok(Self { socket, session: Some(Box::new(Session { tls: session, received: Vec::new() })) })
     }
 
-    /// The socket below.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
@@ -93,12 +94,12 @@ impl Write for BlockingStream {
 
 impl Session {
     fn read(&mut self, socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
-        // Left by a read that had less room than a record.
+        // Bytes left by a read with less space than a record.
         let (mut filled, mut is_over) = take(&mut self.tls, into)?;
         if filled > 0 || is_over {
             return Ok(filled);
         }
-        // A record that has not come whole may end with the next bytes, and takes room of its own.
+        // A partial record may end with the next bytes, and needs extra space.
         let most = into.len().saturating_sub(RECORD_BYTES_MAX).max(1);
         if self.received.len() < most {
             self.received.resize(most, 0);
@@ -121,7 +122,7 @@ impl Session {
     }
 }
 
-/// Moves what is decrypted into `into`: how much, and whether nothing comes behind it.
+/// Moves decrypted bytes to `into`; returns their number, and whether the stream ends after them.
 fn take(session: &mut ClientConnection, into: &mut [u8]) -> io::Result<(usize, bool)> {
     let mut filled = 0;
     while let Some(room) = into.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -135,7 +136,7 @@ fn take(session: &mut ClientConnection, into: &mut [u8]) -> io::Result<(usize, b
     Ok((filled, false))
 }
 
-/// Gives the socket what is encrypted.
+/// Writes the encrypted bytes to the socket.
 fn send(session: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<()> {
     while session.wants_write() {
         match session.write_tls(socket) {

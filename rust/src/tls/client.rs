@@ -1,4 +1,4 @@
-//! A client's side: whom it trusts, and who it is.
+//! TLS client: the servers it trusts, and the certificate it shows.
 //!
 //! Threads: any; a configuration is shared, and replaced whole.
 
@@ -17,16 +17,16 @@ use super::pem::{Identity, TlsError};
 use super::stream::Stream;
 use super::suites::Suites;
 
-/// Which servers a client talks to.
+/// The servers that a client trusts.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Those with a certificate for the name they were called by, that one of these vouches for.
+    /// Servers with a certificate for their host name, signed by one of these authorities.
     Authorities(Arc<RootCertStore>),
-    /// Any: whoever stands between can read and change everything.
+    /// Any server: an attacker on the path can read and change everything.
     Anybody,
 }
 
-/// What the connections of a client have in common.
+/// The shared configuration of a client's connections.
 #[derive(Debug)]
 pub struct ClientTls {
     current: ArcSwap<Current>,
@@ -35,15 +35,15 @@ pub struct ClientTls {
 #[derive(Debug)]
 struct Current {
     config: Arc<ClientConfig>,
-    /// Every server's certificate is for this name, whatever its address.
+    /// The name in every server's certificate, whatever the address.
     server_name: Option<ServerName<'static>>,
 }
 
 impl ClientTls {
-    /// A client that shows `identity` where it is asked for one.
+    /// Creates a client that shows `identity` when a server requests a certificate.
     ///
     /// # Errors
-    /// The identity cannot be used, or the name is none.
+    /// The identity cannot be used, or the name is not valid.
     pub fn new(
         trust: Trust,
         identity: Option<Identity>,
@@ -70,15 +70,15 @@ impl ClientTls {
         Ok(Self { current: ArcSwap::from_pointee(Current { config: Arc::new(config), server_name }) })
     }
 
-    /// Is as `other` for the connections to come.
+    /// Uses the configuration of `other` for new connections.
     pub fn replace(&self, other: &Self) {
         self.current.store(other.current.load_full());
     }
 
-    /// The client's side of a connection to `host:port`, before its handshake.
+    /// Starts the client side of a connection to `host:port`, before its handshake.
     ///
     /// # Errors
-    /// The host is no name that a certificate could have.
+    /// The host cannot be a name in a certificate.
     pub fn begin(&self, socket: TcpStream, address: &str) -> io::Result<Stream> {
         let session = self.session(address).map_err(io::Error::other)?;
         Ok(Stream::through(socket, session.into()))
@@ -104,10 +104,10 @@ fn named(host: &str) -> Result<ServerName<'static>, TlsError> {
         return Ok(ServerName::from(address));
     }
     ServerName::try_from(host.to_owned())
-        .map_err(|_| TlsError::Refused(format!("{host:?} is no name that a certificate could have")))
+        .map_err(|_| TlsError::Refused(format!("{host:?} cannot be a name in a certificate")))
 }
 
-/// Takes any certificate whose owner has its key.
+/// Accepts any certificate whose key the server has.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,50 +1,51 @@
-//! Faults: why a handshake or a session failed, and what its operator or user does about it.
+//! Faults: error texts for failed handshakes and sessions, with the remedy.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// The sentence for an error of a session.
+/// Explains an error of a session.
 pub(super) fn explain(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),
         Error::AlertReceived(alert) => refused(*alert),
         Error::NoCertificatesPresented => {
-            "no certificate was shown, and one is required (tls.server.need.client.auth)".to_owned()
+            "the client showed no certificate, and tls.server.need.client.auth requires one".to_owned()
         }
         Error::PeerIncompatible(why) => format!(
-            "no protocol and cipher that both sides take (tls.protocols, tls.ciphers; TLS 1.2 or 1.3 is needed): {why:?}"
+            "no common protocol and cipher (tls.protocols, tls.ciphers; TLS 1.2 or 1.3 is needed): {why:?}"
         ),
         Error::InvalidMessage(why) => {
-            format!("what came is not TLS ({why:?}): the other side may not have it switched on")
+            format!("the peer did not send TLS ({why:?}): TLS may be disabled there")
         }
         other => other.to_string(),
     }
 }
 
-/// The same, as the end of a connection.
+/// Explains it as the end of a connection.
 pub(super) fn broken(error: &Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", explain(error)))
 }
 
-/// The other side closed the connection in the middle of the handshake.
+/// The peer closed the connection in the middle of the handshake.
 pub(super) fn unanswered() -> io::Error {
-    let why = "TLS: closed during the handshake: this port may not speak TLS, or wants a certificate of its clients";
+    let why =
+        "TLS: closed during the handshake: this port may not support TLS, or requires client certificates";
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
-/// The other side sends more than a handshake takes.
+/// The peer sent more than a handshake needs.
 pub(super) fn too_long(has_hello: bool, bytes_max: usize) -> io::Error {
     let what = if has_hello { "the handshake" } else { "the hello" };
-    let why = format!("TLS: {what} has more than {bytes_max} bytes, which no usual client sends");
+    let why = format!("TLS: {what} exceeds {bytes_max} bytes");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// The other side says nothing in the middle of the handshake.
+/// The peer was silent in the middle of the handshake.
 pub(super) fn silent() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        "TLS: no answer during the handshake: this port may not speak TLS",
+        "TLS: no answer during the handshake: this port may not support TLS",
     )
 }
 
@@ -67,7 +68,7 @@ fn certificate(error: &CertificateError) -> String {
         E::NotValidForName => "the certificate is for another name".to_owned(),
         // Another authority may have the same name.
         E::UnknownIssuer | E::BadSignature => {
-            "nobody who is trusted vouches for the certificate: name the certificate of its \
+            "no trusted authority has signed the certificate: set the certificate of its \
                              authority (ca, tls.client.trustCertPath, tls.server.trustCertPath)"
                 .to_owned()
         }
@@ -91,15 +92,15 @@ fn refused(alert: AlertDescription) -> String {
         }
         A::UnknownCA | A::BadCertificate | A::CertificateUnknown | A::UnsupportedCertificate => {
             format!(
-                "our certificate is not accepted ({alert:?}): the other side does not trust who made it, or its name"
+                "the peer refused this side's certificate ({alert:?}): it does not trust the authority, or the name"
             )
         }
         A::CertificateExpired | A::CertificateRevoked => {
-            format!("our certificate is not accepted ({alert:?}): replace it")
+            format!("the peer refused this side's certificate ({alert:?}): replace it")
         }
         A::HandshakeFailure | A::ProtocolVersion => {
-            format!("there is no TLS version, cipher or certificate that both sides take ({alert:?})")
+            format!("no common TLS version, cipher or certificate ({alert:?})")
         }
-        other => format!("the other side ended it ({other:?})"),
+        other => format!("the peer ended the session ({other:?})"),
     }
 }

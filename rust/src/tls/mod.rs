@@ -1,14 +1,15 @@
-//! TLS: the same bytes, encrypted; on one port with those that are not.
+//! TLS: encrypted connections, on the same ports as plain ones.
 //!
-//! A server looks at the first byte of a connection, which no frame shares with a hello of TLS (`server`), a client begins
-//! with one (`client`). What they agree on is rustls' business, with ring's cryptography; here is how it meets sockets
-//! (`stream`, and `blocking` for a thread without a runtime): a read of the socket for what one turn takes, a write for
-//! what one turn made.
+//! A server checks the first byte of a connection, which differs between a frame and a TLS hello (`server`); a
+//! client starts with a hello (`client`). rustls implements the protocol, with ring's cryptography. This module
+//! connects it to sockets (`stream`, and `blocking` for a thread without a runtime): one read of the socket and one
+//! write per turn.
 //!
-//! `pem` reads certificates and keys, `authority` makes them, `names` reads who a certificate is for, `suites` says which
-//! protocols and ciphers may be used, and `fault` what went wrong and what to do.
+//! `pem` reads certificates and keys, `authority` creates them, `names` reads their subjects, `suites` selects
+//! protocols and ciphers, and `fault` explains errors.
 //!
-//! Invariant: what a peer sends before its handshake is done costs a bounded buffer, and nothing of it reaches a frame.
+//! Invariant: before the handshake is complete a peer's bytes take a bounded buffer, and none of them reaches a
+//! frame.
 //! Threads: a stream stays on the thread of its connection; configurations are replaced whole, from any.
 
 mod authority;
@@ -30,5 +31,5 @@ pub use server::{ClientCertificates, Failures, ServerTls};
 pub use stream::Stream;
 pub use suites::Suites;
 
-/// The first byte of a TLS connection; as the first of a frame it would mean a length beyond any.
+/// The first byte of a TLS connection. In a frame it would mean a length beyond the limit.
 pub const HELLO: u8 = 0x16;

@@ -1,4 +1,4 @@
-//! Names: who a certificate is for, and until when.
+//! Names: the subject and the expiry of a certificate.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use x509_cert::der::oid::ObjectIdentifier;
 use super::pem::{TlsError, certificates};
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
-/// Longest name that is kept; others are as none.
+/// Longest name that is accepted; longer ones are ignored.
 const NAME_CHARS_MAX: usize = 256;
 
-/// When the certificate that comes first in this PEM text ends to be valid, since 1970.
+/// Returns the end of validity of the first certificate in this PEM text, since 1970.
 ///
 /// # Errors
-/// There is none, or one that cannot be read.
+/// There is none, or it cannot be read.
 pub fn expiry(text: &[u8]) -> Result<Duration, TlsError> {
     let found = certificates(text)?;
     let first = found.first().ok_or(TlsError::NoCertificate)?;
@@ -24,7 +24,7 @@ pub fn expiry(text: &[u8]) -> Result<Duration, TlsError> {
     Ok(parsed.tbs_certificate().validity().not_after.to_unix_duration())
 }
 
-/// The common name of a certificate's subject.
+/// Returns the common name of a certificate's subject.
 pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<Box<str>> {
     let parsed = x509_cert::Certificate::from_der(certificate).ok()?;
     let attributes = parsed.tbs_certificate().subject().iter();

@@ -7,30 +7,30 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use thiserror::Error;
 
-/// What stands before an encrypted key.
+/// Label of an encrypted key.
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
-/// The same of the form that came before PKCS #8.
+/// Label of the format before PKCS #8.
 const ENCRYPTED_OLD: &str = "Proc-Type: 4,ENCRYPTED";
 
-/// Certificates and keys that cannot be used; the text says what to do.
+/// The reason why certificates or keys cannot be used; the text names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TlsError {
-    /// There is no certificate in it.
-    #[error("no certificate: PEM text with BEGIN CERTIFICATE is expected")]
+    /// The text has no certificate.
+    #[error("no certificate: expected PEM text with BEGIN CERTIFICATE")]
     NoCertificate,
-    /// There is no key in it.
-    #[error("no private key: PEM text with BEGIN PRIVATE KEY is expected")]
+    /// The text has no key.
+    #[error("no private key: expected PEM text with BEGIN PRIVATE KEY")]
     NoKey,
-    /// Its key has a password, and none was given.
-    #[error("the private key is encrypted, and there is no password for it")]
+    /// The key is encrypted, and no password was given.
+    #[error("the private key is encrypted, and no password is set")]
     NoPassword,
-    /// Its password is another.
+    /// The password is wrong.
     #[error("the private key cannot be decrypted: {0}")]
     Password(String),
-    /// It is encrypted in the form of old.
-    #[error("the private key is encrypted in an old form: make it anew with `openssl pkcs8 -topk8`")]
+    /// The key is encrypted in a format before PKCS #8.
+    #[error("the private key is encrypted in an old format: convert it with `openssl pkcs8 -topk8`")]
     OldForm,
-    /// rustls refuses it.
+    /// rustls refused it.
     #[error("{0}")]
     Refused(String),
 }
@@ -41,7 +41,7 @@ impl TlsError {
     }
 }
 
-/// A certificate with those that vouch for it, and its key.
+/// A certificate with its chain, and its key.
 #[derive(Debug)]
 pub struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -49,7 +49,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads both; a key in PKCS #8 may be encrypted.
+    /// Reads both; a PKCS #8 key may be encrypted.
     ///
     /// # Errors
     /// One of them is missing, or cannot be read.
@@ -58,10 +58,10 @@ impl Identity {
     }
 }
 
-/// The authorities that are trusted.
+/// Reads trusted authorities.
 ///
 /// # Errors
-/// There is none, or one that cannot be read.
+/// There is none, or one cannot be read.
 pub fn authorities(text: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut store = RootCertStore::empty();
     let (_, _ignored) = store.add_parsable_certificates(certificates(text)?);

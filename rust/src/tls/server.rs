@@ -1,6 +1,6 @@
-//! A server's side: which connections are encrypted, and with which certificate.
+//! TLS server: decides which connections are encrypted, and with which certificate.
 //!
-//! Invariant: a connection keeps the configuration it began with; the next one has the newest.
+//! Invariant: a connection keeps its configuration; new ones use the newest.
 //! Threads: any.
 
 use std::future::poll_fn;
@@ -23,25 +23,25 @@ use super::pem::{Identity, TlsError};
 use super::stream::Stream;
 use super::suites::Suites;
 
-/// What is asked of clients.
+/// Whether clients need certificates.
 #[derive(Debug, Clone)]
 pub enum ClientCertificates {
-    /// Nothing.
+    /// Certificates are not requested.
     Ignored,
-    /// A certificate that one of these vouches for, from those that have one.
+    /// Certificates are verified against these authorities, if shown.
     Optional(Arc<RootCertStore>),
-    /// The same from each.
+    /// Certificates signed by these authorities are required.
     Required(Arc<RootCertStore>),
 }
 
-/// How long a peer has to read why it was refused: closing at once, with bytes of it unread, could destroy that.
+/// Time for a peer to read the reason of a refusal: closing immediately, with unread bytes, could destroy it.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// Bytes of one read of what nobody wants.
+/// Bytes per read of discarded input.
 const DISCARD_BYTES: usize = 4 << 10;
-/// Failures that are kept until they are taken; of more there is the number.
+/// Maximum number of failures kept until they are taken; others are only counted.
 const FAILURES_MAX: usize = 16;
 
-/// What a listener knows of TLS.
+/// The TLS state of a listener.
 #[derive(Debug)]
 pub struct ServerTls {
     is_enforced: bool,
@@ -49,20 +49,20 @@ pub struct ServerTls {
     failures: Mutex<Failures>,
 }
 
-/// Handshakes that failed: who tried, and why it failed; and how many more there were.
+/// Failed handshakes: the peers, the reasons, and the number of others.
 #[derive(Debug, Default)]
 pub struct Failures {
     /// The first ones.
     pub rows: Vec<(SocketAddr, String)>,
-    /// The others.
+    /// The number of others.
     pub more: u64,
 }
 
 impl ServerTls {
-    /// With this certificate; without `is_enforced`, connections that begin otherwise are served as they are.
+    /// Creates a server with this certificate; without `is_enforced` it also serves plain connections.
     ///
     /// # Errors
-    /// Key and certificate do not belong together, or cannot be used, or not with these suites.
+    /// Key and certificate do not match, or cannot be used, or not with these suites.
     pub fn new(
         is_enforced: bool,
         identity: Identity,
@@ -73,10 +73,10 @@ impl ServerTls {
         Ok(Self { is_enforced, config, failures: Mutex::default() })
     }
 
-    /// Takes another certificate for the connections to come.
+    /// Uses another certificate for new connections.
     ///
     /// # Errors
-    /// As `new`; nothing has changed then.
+    /// As for `new`; nothing has changed then.
     pub fn replace(
         &self,
         identity: Identity,
@@ -87,13 +87,27 @@ impl ServerTls {
         Ok(())
     }
 
-    /// Looks at the first byte of a connection, and shakes hands where it is that of a hello. Takes as long as the peer
-    /// does: its caller sets a limit. `holds` is called with the memory of the handshake, whenever that may have changed.
+    /// Checks the first byte of a connection, and performs the handshake if it is that of a hello. Has no time
+    /// limit; the caller sets one. `holds` is called with the memory of the handshake whenever it may have changed.
     ///
     /// # Errors
-    /// The connection is of no use; the text says why, and is kept for `take_failures`.
+    /// The connection is refused; the text names the reason, and is kept for `take_failures`.
     pub async fn welcome(
         &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        holds: impl Fn(usize),
+    ) -> io::Result<Stream> {
+        self.welcome_as(&[], socket, peer, holds).await
+    }
+
+    /// Does the same for a port whose clients negotiate one of these application protocols.
+    ///
+    /// # Errors
+    /// As `welcome`.
+    pub async fn welcome_as(
+        &self,
+        protocols: &[&[u8]],
         socket: TcpStream,
         peer: SocketAddr,
         holds: impl Fn(usize),
@@ -101,7 +115,13 @@ impl ServerTls {
         let mut first = [0];
         let count = socket.peek(&mut first).await?;
         if count > 0 && first == [HELLO] {
-            let session = ServerConnection::new(self.config.load_full()).map_err(|error| broken(&error))?;
+            let mut config = self.config.load_full();
+            if !protocols.is_empty() {
+                let mut negotiating = ServerConfig::clone(&config);
+                negotiating.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+                config = Arc::new(negotiating);
+            }
+            let session = ServerConnection::new(config).map_err(|error| broken(&error))?;
             let mut stream = Stream::through(socket, session.into());
             let shaken = poll_fn(|cx| {
                 let polled = stream.poll_handshake(cx);
@@ -114,7 +134,9 @@ impl ServerTls {
                 Err(error) => {
                     self.failed(peer, error.to_string());
                     holds(0);
-                    see_off(stream.into_socket()).await;
+                    if let Some(socket) = stream.into_socket() {
+                        see_off(socket).await;
+                    }
                     Err(error)
                 }
             };
@@ -137,7 +159,7 @@ impl ServerTls {
         }
     }
 
-    /// The failures since the last call.
+    /// Takes the failures since the last call.
     pub fn take_failures(&self) -> Failures {
         std::mem::take(&mut self.failures.lock())
     }

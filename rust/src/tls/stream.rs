@@ -1,11 +1,11 @@
-//! Stream: a connection's bytes, as they are or through TLS.
+//! Stream: a connection, plain, through TLS, or within the process.
 //!
-//! A read of the socket takes as many encrypted bytes as a turn may have decrypted ones, into a buffer that the
-//! connections of a thread share; a write of the socket takes all that one turn encrypted. What a connection keeps itself is
-//! a record that has not come whole, and what the socket did not take.
+//! A read of the socket takes as many encrypted bytes as a turn can decrypt, into a buffer that the connections of a
+//! thread share; a write of the socket takes everything that one turn encrypted. A connection keeps only a partial
+//! record and bytes that the socket did not take.
 //!
-//! Invariant: bytes that were received are fed to the session in their order, and only when what it decrypted before was
-//! taken. Threads: the I/O thread of the connection.
+//! Invariant: received bytes are fed to the session in order, and only when its decrypted bytes were taken.
+//! Threads: the I/O thread of the connection.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read as _, Write};
@@ -13,24 +13,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustls::Connection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::fault::{broken, too_long, unanswered};
 use super::names::common_name;
 
-/// What one read may bring beyond what there is room for: less than two records, so that neither is kept for long.
+/// Bytes per read beyond the free space: less than two records, so that neither is kept for long.
 pub(super) const RECORD_BYTES_MAX: usize = 16_640;
-/// Longest hello, with the records around it: those of usual clients have less than one KiB, and two with keys against
-/// quantum computers.
+/// Maximum size of a hello, with its records: usual clients send less than one KiB, or two with post-quantum keys.
 const HELLO_BYTES_MAX: usize = 8 << 10;
-/// Most that a handshake may take: two chains of certificates of the usual length.
+/// Maximum size of a handshake: two certificate chains of usual length.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
-/// What a session and its buffer have in a handshake, besides what it has received: measured, with its connection.
+/// Memory of a session and its buffer in a handshake, besides received bytes: measured, with its connection.
 const SESSION_BYTES: usize = 12 << 10;
-/// Most that is read at once; the buffer is shared by the connections of a thread.
+/// Maximum size of a read; the connections of a thread share the buffer.
 const READ_BYTES_MAX: usize = 256 << 10;
-/// Most that is encrypted before the socket takes some of it.
+/// Maximum bytes that are encrypted before the socket takes some.
 pub(super) const UNSENT_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
@@ -39,109 +38,114 @@ thread_local! {
 
 /// A connection.
 pub enum Stream {
-    /// Bytes as they are.
+    /// A plain connection.
     Plain(TcpStream),
-    /// Bytes through TLS.
+    /// A connection within the process.
+    Memory(DuplexStream),
+    /// A TLS connection.
     Tls(Box<TlsStream>),
 }
 
-/// A connection through TLS, from its first byte on.
+/// A TLS connection, from its first byte on.
 pub struct TlsStream {
     socket: TcpStream,
     session: Connection,
-    /// Received, and not fed to the session.
+    /// Received bytes not fed to the session.
     kept: Vec<u8>,
-    /// Encrypted since the session had nothing to send.
+    /// Bytes encrypted since the session last had nothing to send.
     unsent: usize,
-    /// Received in the handshake, of which the session may keep all.
+    /// Bytes received in the handshake, all of which the session may keep.
     greeted: usize,
-    /// The peer sends nothing more.
+    /// The peer has ended the stream.
     is_over: bool,
 }
 
 impl Stream {
-    /// A connection whose bytes this session encrypts.
+    /// Creates a connection that this session encrypts.
     pub(super) fn through(socket: TcpStream, mut session: Connection) -> Self {
         session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
         let (kept, unsent, greeted, is_over) = (Vec::new(), 0, 0, false);
         Self::Tls(Box::new(TlsStream { socket, session, kept, unsent, greeted, is_over }))
     }
 
-    /// Shakes hands; at once where there is no TLS.
+    /// Performs the handshake; ready immediately without TLS.
     ///
     /// # Errors
-    /// The text says what is wrong and what to do.
+    /// The text names the problem and the remedy.
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Memory(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => stream.poll_handshake(cx),
         }
     }
 
-    /// Writes what comes first in this list as far as it is taken: by the socket, or by TLS, which then may have something
-    /// to send until `poll_flush` says that it has not.
+    /// Writes the front of this list, as far as the socket or TLS takes it. TLS may then have something to send until
+    /// `poll_flush` is ready.
     ///
     /// # Errors
     /// The connection is broken.
     pub fn poll_write_list(&mut self, cx: &mut Context<'_>, list: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => poll_write_to(socket, cx, list),
+            Self::Memory(pipe) => Pin::new(pipe).poll_write_vectored(cx, list),
             Self::Tls(stream) => stream.poll_write_list(cx, list),
         }
     }
 
-    /// Bytes taken that the socket has not.
+    /// Returns the bytes taken but not sent to the socket.
     pub fn unsent_bytes(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Memory(_) => 0,
             Self::Tls(stream) => stream.unsent,
         }
     }
 
-    /// Memory that is not the session's own.
+    /// Returns the memory besides the session's own.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Memory(_) => 0,
             Self::Tls(stream) => stream.kept.capacity() + stream.unsent,
         }
     }
 
-    /// Memory of the session while it shakes hands.
+    /// Returns the memory of the session during the handshake.
     pub fn handshake_bytes(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Memory(_) => 0,
             Self::Tls(stream) => SESSION_BYTES + stream.greeted,
         }
     }
 
-    /// Gives back what is not needed now.
+    /// Frees unused memory.
     pub fn shrink(&mut self) {
         if let Self::Tls(stream) = self {
             stream.kept.shrink_to_fit();
         }
     }
 
-    /// Who the peer's certificate is for, where it has shown one.
+    /// Returns the common name of the peer's certificate, if it has shown one.
     pub fn peer_name(&self) -> Option<Box<str>> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(_) | Self::Memory(_) => None,
             Self::Tls(stream) => common_name(stream.session.peer_certificates()?.first()?),
         }
     }
 
-    /// The socket below.
-    pub fn socket(&self) -> &TcpStream {
+    /// Returns the underlying socket, if there is one.
+    pub fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(stream) => &stream.socket,
+            Self::Plain(socket) => Some(socket),
+            Self::Memory(_) => None,
+            Self::Tls(stream) => Some(&stream.socket),
         }
     }
 
-    /// The socket below, after a session that has failed.
-    pub fn into_socket(self) -> TcpStream {
+    /// Returns the underlying socket, if there is one, after the session has failed.
+    pub fn into_socket(self) -> Option<TcpStream> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(stream) => stream.socket,
+            Self::Plain(socket) => Some(socket),
+            Self::Memory(_) => None,
+            Self::Tls(stream) => Some(stream.socket),
         }
     }
 }
@@ -153,7 +157,7 @@ impl TlsStream {
             if !self.session.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
-            // No room for plain text: what comes behind the handshake waits.
+            // No space for plain text: bytes behind the handshake wait.
             let count = ready!(self.poll_receive(cx, &mut ReadBuf::new(&mut [])))?;
             if count == 0 {
                 return Poll::Ready(Err(unanswered()));
@@ -182,7 +186,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads the socket once and decrypts as much of it as there is room for; how much was read.
+    /// Reads the socket once and decrypts as much of it as fits; returns the bytes read.
     fn poll_receive(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         RECEIVED.with_borrow_mut(|received| {
             let most = (into.remaining() + RECORD_BYTES_MAX).min(READ_BYTES_MAX);
@@ -199,7 +203,7 @@ impl TlsStream {
         })
     }
 
-    /// Feeds the session from the front of `bytes` while what it decrypts has room.
+    /// Feeds the session from the front of `bytes` while there is space for decrypted bytes.
     fn feed(&mut self, cx: &mut Context<'_>, bytes: &mut &[u8], into: &mut ReadBuf<'_>) -> io::Result<()> {
         loop {
             self.take_decrypted(into)?;
@@ -208,13 +212,13 @@ impl TlsStream {
                 return Ok(());
             }
             if self.session.read_tls(bytes)? == 0 {
-                // What comes behind a farewell is nothing.
+                // Bytes behind the end of the session are ignored.
                 *bytes = &[];
                 self.is_over = true;
             }
             let processed = self.session.process_new_packets();
             if self.session.wants_write() {
-                // An answer of the session, or an alert. It does not fail where the socket takes no more.
+                // An answer of the session, or an alert. It does not fail when the socket is full.
                 let sent = self.poll_send(cx);
                 if let (Poll::Ready(Err(error)), Ok(_)) = (sent, &processed) {
                     return Err(error);
@@ -224,7 +228,7 @@ impl TlsStream {
         }
     }
 
-    /// Moves what is decrypted to where it is read.
+    /// Moves decrypted bytes to `into`.
     fn take_decrypted(&mut self, into: &mut ReadBuf<'_>) -> io::Result<()> {
         while into.remaining() > 0 {
             match self.session.reader().read(into.initialize_unfilled()) {
@@ -250,7 +254,7 @@ impl TlsStream {
         }
     }
 
-    /// Gives the socket what is encrypted.
+    /// Writes encrypted bytes to the socket.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut socket = Sending { socket: &mut self.socket, cx };
@@ -266,7 +270,7 @@ impl TlsStream {
     }
 }
 
-/// The same vector, empty.
+/// Clears the vector.
 fn cleared(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.clear();
     bytes
@@ -279,13 +283,13 @@ fn poll_write_to(
 ) -> Poll<io::Result<usize>> {
     let socket = Pin::new(socket);
     match list {
-        // A plain write: the runtime learns from a short one that the socket is full, and asks it no more.
+        // A plain write: after a short one the runtime knows that the socket is full, which saves another call.
         [all] => socket.poll_write(cx, all),
         _ => socket.poll_write_vectored(cx, list),
     }
 }
 
-/// A socket that blocks nobody.
+/// A socket that never blocks.
 struct Sending<'a, 'b> {
     socket: &'a mut TcpStream,
     cx: &'a mut Context<'b>,
@@ -312,6 +316,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(socket) => Pin::new(socket).poll_read(cx, into),
+            Self::Memory(pipe) => Pin::new(pipe).poll_read(cx, into),
             Self::Tls(stream) => stream.poll_read(cx, into),
         }
     }
@@ -336,8 +341,8 @@ impl AsyncWrite for Stream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            // A socket keeps nothing.
-            Self::Plain(_) => Poll::Ready(Ok(())),
+            // Neither has a buffer.
+            Self::Plain(_) | Self::Memory(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => stream.poll_send(cx),
         }
     }
@@ -345,6 +350,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Memory(pipe) => Pin::new(pipe).poll_shutdown(cx),
             Self::Tls(stream) => {
                 if !stream.is_over {
                     stream.session.send_close_notify();

@@ -1,7 +1,7 @@
-//! Suites: which protocols and ciphers a session may use, by the names of `tls.protocols` and `tls.ciphers`.
+//! Suites: selects protocols and ciphers by the names in `tls.protocols` and `tls.ciphers`.
 //!
-//! A cipher has three names: rustls', Java's, which is that of the standard, and OpenSSL's. Each is understood. What cannot be
-//! had is refused, rather than left out: who named it meant something by it.
+//! A cipher has three names: rustls', Java's, which is the standard's, and OpenSSL's. All are accepted. Unsupported names are
+//! refused, not ignored, because a list without them could be weaker than intended.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls::{CipherSuite, ProtocolVersion, SupportedCipherSuite, SupportedProtoc
 
 use super::pem::TlsError;
 
-/// The names of a suite in Java and in OpenSSL; rustls' is its own.
+/// Java's and OpenSSL's names of each suite; rustls' name is that of the constant.
 const NAMES: [(CipherSuite, &str, &str); 9] = [
     (CipherSuite::TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
     (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
@@ -53,11 +53,11 @@ const NAMES: [(CipherSuite, &str, &str); 9] = [
         "ECDHE-RSA-CHACHA20-POLY1305",
     ),
 ];
-/// The names of a protocol: Java's and OpenSSL's first, then rustls'.
+/// Names of the protocols: that of Java and OpenSSL first, then rustls'.
 const PROTOCOLS: [(&SupportedProtocolVersion, [&str; 2]); 2] =
     [(&TLS12, ["TLSv1.2", "TLSv1_2"]), (&TLS13, ["TLSv1.3", "TLSv1_3"])];
 
-/// What a session may use.
+/// The protocols and ciphers of a session.
 #[derive(Clone, Debug)]
 pub struct Suites {
     pub(super) provider: Arc<CryptoProvider>,
@@ -65,7 +65,7 @@ pub struct Suites {
 }
 
 impl Default for Suites {
-    /// All there are.
+    /// Everything that is supported.
     fn default() -> Self {
         let versions = PROTOCOLS.iter().map(|(version, _)| *version).collect();
         Self { provider: Arc::new(default_provider()), versions }
@@ -73,10 +73,10 @@ impl Default for Suites {
 }
 
 impl Suites {
-    /// Those of two lists, separated by commas, colons or blanks; an empty list is all there are.
+    /// Selects from two lists, separated by commas, colons or spaces; an empty list selects everything.
     ///
     /// # Errors
-    /// One of them is not to be had, or nothing is left of both.
+    /// A name is not supported, or no combination is left.
     pub fn named(protocols: &str, ciphers: &str) -> Result<Self, TlsError> {
         let all = Self::default();
         let versions: Vec<_> = listed(protocols).map(version).collect::<Result<_, _>>()?;
@@ -92,7 +92,7 @@ impl Suites {
         if let Some(version) = versions.iter().find(|version| !has_suite(version)) {
             let name = protocol_name(version.version);
             return Err(TlsError::Refused(format!(
-                "tls.protocols has {name}, and tls.ciphers none of its ciphers: {}",
+                "tls.protocols has {name}, but tls.ciphers has none of its ciphers: {}",
                 known_ciphers(Some(version.version))
             )));
         }
@@ -105,7 +105,7 @@ impl Suites {
             && !ciphers.trim().is_empty()
         {
             return Err(TlsError::Refused(format!(
-                "tls.ciphers has {}, which is of {}, and tls.protocols has not",
+                "tls.ciphers has {}, which is of {}, but tls.protocols does not have that",
                 names(useless.suite()).0,
                 protocol_name(useless.version().version)
             )));
@@ -122,10 +122,10 @@ impl Suites {
         spoken.map(|suite| (protocol_name(suite.version().version), names(suite.suite()).1)).collect()
     }
 
-    /// Whether a server with this key can use one of them.
+    /// Checks that a server with this key can use one of the ciphers.
     ///
     /// # Errors
-    /// It cannot; or the key cannot be used at all.
+    /// It cannot, or the key cannot be used at all.
     pub(super) fn fit(&self, key: &PrivateKeyDer<'static>) -> Result<(), TlsError> {
         let signing =
             self.provider.key_provider.load_private_key(key.clone_key()).map_err(TlsError::refused)?;
@@ -134,9 +134,7 @@ impl Suites {
         if suites.any(|suite| suite.usable_for_signature_algorithm(algorithm)) {
             return Ok(());
         }
-        Err(TlsError::Refused(format!(
-            "none of tls.ciphers goes with the server's key, which is {algorithm:?}"
-        )))
+        Err(TlsError::Refused(format!("none of tls.ciphers fits the server's key, which is {algorithm:?}")))
     }
 }
 
@@ -148,7 +146,7 @@ fn version(name: &str) -> Result<&'static SupportedProtocolVersion, TlsError> {
     let found =
         PROTOCOLS.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
     found.map(|(version, _)| *version).ok_or_else(|| {
-        TlsError::Refused(format!("tls.protocols: {name:?} cannot be had, but TLSv1.2 and TLSv1.3"))
+        TlsError::Refused(format!("tls.protocols: {name:?} is not supported, only TLSv1.2 and TLSv1.3"))
     })
 }
 
@@ -159,11 +157,11 @@ fn suite(name: &str) -> Result<SupportedCipherSuite, TlsError> {
         known || format!("{:?}", suite.suite()).eq_ignore_ascii_case(name)
     };
     ALL_CIPHER_SUITES.iter().find(is_named).copied().ok_or_else(|| {
-        TlsError::Refused(format!("tls.ciphers: {name:?} cannot be had, but {}", known_ciphers(None)))
+        TlsError::Refused(format!("tls.ciphers: {name:?} is not supported, only {}", known_ciphers(None)))
     })
 }
 
-/// Java's and OpenSSL's.
+/// Returns Java's and OpenSSL's names.
 fn names(suite: CipherSuite) -> (&'static str, &'static str) {
     let found = NAMES.iter().find(|(known, ..)| *known == suite);
     found.map_or(("", ""), |(_, java, openssl)| (java, openssl))
@@ -184,12 +182,12 @@ mod tests {
     use super::*;
 
     fn ciphers(protocols: &str, ciphers: &str) -> Vec<&'static str> {
-        let suites = Suites::named(protocols, ciphers).expect("they can be had");
+        let suites = Suites::named(protocols, ciphers).expect("supported names");
         suites.rows().into_iter().map(|(_, name)| name).collect()
     }
 
     fn refusal(protocols: &str, ciphers: &str) -> String {
-        Suites::named(protocols, ciphers).expect_err("they cannot be had").to_string()
+        Suites::named(protocols, ciphers).expect_err("an unsupported name").to_string()
     }
 
     #[test]
@@ -201,7 +199,7 @@ mod tests {
                 assert_eq!(ciphers("", name), [openssl], "{name}");
             }
         }
-        assert_eq!(ciphers("", " ,").len(), ALL_CIPHER_SUITES.len(), "an empty list is all");
+        assert_eq!(ciphers("", " ,").len(), ALL_CIPHER_SUITES.len(), "an empty list selects everything");
     }
 
     #[test]
@@ -215,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused_by_its_name() {
-        assert!(refusal("TLSv1.1", "").contains("\"TLSv1.1\" cannot be had, but TLSv1.2 and TLSv1.3"));
+    fn an_unsupported_name_is_refused() {
+        assert!(refusal("TLSv1.1", "").contains("\"TLSv1.1\" is not supported, only TLSv1.2 and TLSv1.3"));
         assert!(refusal("", "TLS_RSA_WITH_AES_128_CBC_SHA").contains("TLS_AES_256_GCM_SHA384"));
         assert!(refusal("TLSv1.3", "ECDHE-RSA-AES128-GCM-SHA256").contains("none of its ciphers"));
         assert!(

@@ -1,4 +1,4 @@
-//! Requests that linger: they leave together with others, and never wait for a slow reply.
+//! Lingering requests: they share a write, and do not wait for a slow reply.
 
 use std::io::Write;
 use std::sync::mpsc::{Sender, channel};
@@ -37,13 +37,14 @@ fn a_lingering_request_leaves_though_no_reply_comes() {
 }
 
 #[test]
-fn a_request_does_not_linger_where_the_io_thread_sleeps() {
+fn a_request_does_not_linger_while_the_io_thread_sleeps() {
     let (listener, address) = listener();
     let client = client();
     let peer = client.peer(&address);
     let (to, outcomes) = channel();
     let mut socket = None;
-    // Once for a connection, and once for a call whose deadline wakes no thread, as one before is earlier.
+    // Once for the connection, and once for a call whose deadline is later than an earlier one and so wakes no
+    // thread.
     for _ in 0..2 {
         call(&peer, ECHO, b"before", TIMEOUT, &to);
         let socket = socket.get_or_insert_with(|| listener.accept().unwrap().0);
@@ -53,11 +54,11 @@ fn a_request_does_not_linger_where_the_io_thread_sleeps() {
         next(&outcomes).unwrap();
     }
     let mut socket = socket.expect("a connection");
-    // Shorter than the pause after which the task looks by itself.
+    // Shorter than the interval at which the task checks by itself.
     socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    // A test cannot see whether a thread has gone to sleep.
+    // A test cannot observe whether a thread sleeps.
     std::thread::sleep(Duration::from_millis(100));
-    // Nothing is under way, so that the caller writes the first one itself, and no reply comes to it.
+    // Nothing is in flight, so the caller writes the first one itself, and it gets no reply.
     call_coalesced(&peer, ECHO, b"first", &to);
     let first = read_frame(&mut socket).0;
     call_coalesced(&peer, ECHO, b"second", &to);
@@ -65,7 +66,7 @@ fn a_request_does_not_linger_where_the_io_thread_sleeps() {
 }
 
 #[test]
-fn an_immediate_request_takes_along_what_lingers() {
+fn an_immediate_request_flushes_lingering_ones() {
     let (listener, address) = listener();
     let client = client();
     let peer = client.peer(&address);

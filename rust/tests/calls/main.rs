@@ -1,6 +1,6 @@
-//! The calling end over real sockets: many calls in flight, one write, and an end to every call.
+//! Client over real sockets: many calls in flight, shared writes, and an outcome for every call.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 #[path = "../echo/mod.rs"]
 mod echo;
@@ -52,14 +52,14 @@ fn ask(peer: &Peer, code: i32, body: &[u8]) -> Outcome {
     next(&outcomes)
 }
 
-/// A server that does what a test tells it to, with one accepted connection.
+/// Returns a listener for one connection, which the test serves by hand.
 fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     (listener, address)
 }
 
-/// Reads one frame off a plain socket: its opaque and flag.
+/// Reads one frame from a plain socket: its opaque and flag.
 fn read_frame(socket: &mut TcpStream) -> (i32, i32) {
     let mut bytes = vec![0; 4];
     socket.read_exact(&mut bytes).unwrap();
@@ -141,7 +141,7 @@ fn a_call_without_a_reply_ends_with_its_deadline_and_the_others_go_on() {
     let peer = client.peer(&address.to_string());
     let (to, outcomes) = channel();
     let began = Instant::now();
-    // The longest first: a shorter one that comes later must not wait for it.
+    // The longest first: a later, shorter one must not wait for it.
     for timeout_ms in [2_000, 100, 1_000] {
         call(&peer, PARK, b"", Duration::from_millis(timeout_ms), &to);
     }
@@ -159,14 +159,14 @@ fn a_reply_after_the_deadline_is_dropped() {
     let client = client();
     let peer = client.peer(&address.to_string());
     let (to, outcomes) = channel();
-    // Connected, so that it is sent before its time is up.
+    // Connect first, so that the request is sent before its deadline.
     assert_eq!(ask(&peer, ECHO, b"").unwrap().1, b"");
     call(&peer, PARK, b"", Duration::from_millis(300), &to);
     assert!(matches!(next(&outcomes), Err(CallError::Timeout { .. })));
     eventually("parked", || !echo.parked.lock().is_empty());
     let (owed, opaque) = echo.parked.lock().pop().unwrap();
     owed.post(opaque);
-    // It was written before this one, and dropped.
+    // The late reply was sent before this one, and dropped.
     assert_eq!(ask(&peer, ECHO, b"x").unwrap().1, b"x");
     assert!(outcomes.try_recv().is_err());
 }
@@ -182,7 +182,7 @@ fn replies_to_no_request_are_dropped() {
             write(&mut out, 0, stray, flag::RESPONSE, b"stray").unwrap();
         }
         write(&mut out, 0, opaque, flag::RESPONSE, b"right").unwrap();
-        // And once more: the call is over by then.
+        // And again, after the call has ended.
         write(&mut out, 0, opaque, flag::RESPONSE, b"twice").unwrap();
         socket.write_all(&out).unwrap();
         read_frame(&mut socket);
@@ -208,7 +208,10 @@ fn a_lost_connection_fails_every_call_in_flight_and_the_next_peer_is_a_new_one()
         assert!(matches!(next(&outcomes), Err(CallError::Disconnected { .. })));
     }
     assert!(!peer.is_open());
-    assert!(matches!(ask(&peer, ECHO, b""), Err(CallError::Disconnected { .. })), "an ended peer stays so");
+    assert!(
+        matches!(ask(&peer, ECHO, b""), Err(CallError::Disconnected { .. })),
+        "an ended peer stays ended"
+    );
     assert_eq!(ask(&client.peer(&address.to_string()), ECHO, b"again").unwrap().1, b"again");
     assert_eq!(echo.opened.load(Ordering::SeqCst), 2);
 }
@@ -252,14 +255,14 @@ fn a_connection_that_cannot_be_made_in_time_fails() {
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_not_queued_for_without_bound() {
+fn the_queue_to_a_peer_that_reads_nothing_is_bounded() {
     let (listener, address) = listener();
     let options = ClientOptions { outgoing_bytes_max: 1 << 20, ..ClientOptions::default() };
     let client = Client::start(options, Arc::new(())).unwrap();
     let peer = client.peer(&address);
     let (to, outcomes) = channel();
     let body = vec![0; 64 << 10];
-    // Socket buffers take some MiB; then it is our turn to refuse.
+    // Socket buffers take some MiB; then the client must refuse.
     let refused = (0..1000).find_map(|_| {
         call(&peer, ECHO, &body, TIMEOUT, &to);
         outcomes.try_recv().ok()
@@ -285,7 +288,7 @@ fn calls_in_flight_are_bounded_too() {
 }
 
 #[test]
-fn a_request_that_fits_no_frame_leaves_nothing_behind() {
+fn an_oversized_request_leaves_nothing_in_the_buffer() {
     let (_server, _, address) = serve(ServerOptions::default());
     let client = client();
     let peer = client.peer(&address.to_string());
@@ -330,14 +333,14 @@ fn requests_of_the_server_are_received_and_answered_under_their_own_opaque() {
     let (mut socket, _) = listener.accept().unwrap();
     let (opaque, flags) = read_frame(&mut socket);
     assert_eq!(flags, flag::ONEWAY);
-    // The same number as ours: the two spaces are independent.
+    // The same opaque as ours: the two spaces are independent.
     let mut out = Vec::new();
     write(&mut out, 40, opaque, 0, b"rebalance").unwrap();
     socket.write_all(&out).unwrap();
     assert_eq!(read_frame(&mut socket), (opaque, flag::RESPONSE));
     assert_eq!(*received.requests.lock(), [(40, opaque, b"rebalance".to_vec())]);
     drop(socket);
-    eventually("closed is told", || received.closed.load(Ordering::SeqCst) == 1);
+    eventually("the end is reported", || received.closed.load(Ordering::SeqCst) == 1);
 }
 
 #[test]

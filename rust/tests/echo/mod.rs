@@ -1,7 +1,7 @@
-//! A service small enough to be right at a glance, and a plain socket to talk to it; for the network tests.
+//! Echo service: a simple service and a plain socket client, for the network tests.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,30 +14,37 @@ use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, Frame, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{Close, LargeBody, Link, Outbox, Owed, Server, ServerOptions, Service};
+use rmqpy::remoting::{
+    Close, LargeBody, Link, LinkId, Outbox, Owed, Server, ServerOptions, Service, TURN_FRAMES_MAX,
+};
 
-/// Answer the body as it is.
+/// Return the body.
 pub const ECHO: i32 = 1;
-/// Answer as many bytes as the ext field `size` says, shared, not copied.
+/// Return `size` (ext field) bytes, shared, not copied.
 pub const BULK: i32 = 2;
-/// Answer the number of frames in this burst, as ext field `burst`.
+/// Return the number of frames in this burst, as ext field `burst`.
 pub const BURST: i32 = 3;
-/// Keep what is owed and the opaque in `Echo::parked`; the test that posts it answers. Refused with code 2 where there
-/// is no room.
+/// Keep the owed reply and the opaque in `Echo::parked`, for the test to answer. Refused with code 2 when there is no
+/// room.
 pub const PARK: i32 = 4;
 /// Panic.
 pub const PANIC: i32 = 5;
 /// Close the connection.
 pub const QUIT: i32 = 6;
-/// Refused with code 3, by its header alone where it is large.
+/// Refuse with code 3; a large one by its header alone.
 pub const UNWANTED: i32 = 7;
-/// Keep the body in `Echo::kept` where it is large, without a copy.
+/// Keep a large body in `Echo::kept`, without a copy.
 pub const KEPT: i32 = 8;
 
-/// An event that is counted and answers nothing.
+/// Wait until the test unlocks `Echo::gate`.
+pub const GATE: i32 = 9;
+/// Cost a turn, and return nothing.
+pub const EXPENSIVE: i32 = 10;
+
+/// An event that is counted and has no reply.
 pub const NOTICE: i32 = i32::MIN;
 
-/// Longest that anything here is waited for; nothing takes this long unless it is broken, on a busy machine neither.
+/// Longest wait of any test here; only a defect takes this long, even on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -49,7 +56,10 @@ pub struct Echo {
     pub handled: AtomicUsize,
     pub events: AtomicUsize,
     pub signals: AtomicUsize,
-    /// What each session says that it holds back.
+    pub gate: Mutex<()>,
+    /// The connections of the bursts, in order.
+    pub bursts: Mutex<Vec<LinkId>>,
+    /// The held bytes that each session reports.
     pub held_bytes: AtomicUsize,
 }
 
@@ -57,6 +67,7 @@ pub struct Session {
     link: Arc<Link<i32>>,
     header: Header,
     parked: usize,
+    cost: usize,
 }
 
 impl Service for Echo {
@@ -66,10 +77,11 @@ impl Service for Echo {
 
     fn open(&self, link: Arc<Link<i32>>) -> Session {
         self.opened.fetch_add(1, Ordering::SeqCst);
-        Session { link, header: Header::new(), parked: 0 }
+        Session { link, header: Header::new(), parked: 0, cost: 0 }
     }
 
     fn burst(&self, session: &mut Session, frames: &[Frame<'_>], out: &mut Outbox) -> Result<(), Close> {
+        self.bursts.lock().push(session.link.id());
         for frame in frames {
             session.header.decode(frame)?;
             self.handled.fetch_add(1, Ordering::SeqCst);
@@ -95,6 +107,8 @@ impl Service for Echo {
                         .finish(0)
                         .unwrap(),
                 },
+                GATE => drop(self.gate.lock()),
+                EXPENSIVE => session.cost += TURN_FRAMES_MAX,
                 PANIC => panic!("asked to"),
                 QUIT => return Err(Close::Protocol("asked to")),
                 _ if session.header.is_response() || session.header.is_oneway() => {}
@@ -114,6 +128,10 @@ impl Service for Echo {
         session.parked -= 1;
         reply(out, opaque, b"released");
         Ok(())
+    }
+
+    fn take_cost(&self, session: &mut Session) -> usize {
+        std::mem::take(&mut session.cost)
     }
 
     fn refuse(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close> {
@@ -192,7 +210,7 @@ fn reply(out: &mut Outbox, opaque: i32, body: &[u8]) {
     out.bytes().extend_from_slice(body);
 }
 
-/// A server that echoes, and its address.
+/// Starts an echo server and returns its address.
 pub fn serve(options: ServerOptions) -> (Server<Echo>, Arc<Echo>, SocketAddr) {
     let echo = Arc::new(Echo::default());
     let server = Server::start(Arc::clone(&echo), options).unwrap();
@@ -200,12 +218,12 @@ pub fn serve(options: ServerOptions) -> (Server<Echo>, Arc<Echo>, SocketAddr) {
     (server, echo, address)
 }
 
-/// One whole request frame.
+/// Builds a whole request frame.
 pub fn request(code: i32, opaque: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     flagged_request(0, code, opaque, ext, body)
 }
 
-/// The same of one that is not answered.
+/// Likewise for a one-way request.
 pub fn oneway(code: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     flagged_request(flag::ONEWAY, code, 0, ext, body)
 }
@@ -221,7 +239,7 @@ fn flagged_request(flag: i32, code: i32, opaque: i32, ext: &[(&str, &str)], body
     out
 }
 
-/// An answer as a test looks at it.
+/// A response as tests check it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub opaque: i32,
@@ -252,7 +270,7 @@ impl Peer {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// The next answer; `None` when the server closed the connection.
+    /// Returns the next response; `None` when the server closed the connection.
     pub fn answer(&mut self) -> Option<Answer> {
         loop {
             if let Some((frame, size)) = frame::split(&self.read, &FrameLimits::default()).unwrap() {
@@ -280,7 +298,7 @@ impl Peer {
         }
     }
 
-    /// Asks and expects to be echoed.
+    /// Sends an echo request and expects its response.
     pub fn echoes(&mut self, opaque: i32) {
         self.send(&request(ECHO, opaque, &[], b"hello"));
         let answer = self.answer().expect("an open connection");
@@ -293,7 +311,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < until, "never: {what}");
-        // Off the processor, which the other thread may need.
+        // Sleep, because the other thread may need the processor.
         std::thread::park_timeout(Duration::from_millis(1));
     }
 }

@@ -1,5 +1,5 @@
-//! A world of replicas: what each has on disk and in memory, what is under way between them, and what was promised.
-#![allow(clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+//! Replicas: their disks and memory, bytes in flight between them, and the promises made.
+#![allow(clippy::indexing_slicing, reason = "a failed expectation fails the test")]
 
 mod network;
 mod node;
@@ -20,35 +20,35 @@ const COPIES: usize = 2;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// What a broker might do wrong around the core.
+/// Possible mistakes of a broker around the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     None,
-    /// Promises what it has appended.
+    /// Promises appended records before they are confirmed.
     AcknowledgesEarly,
-    /// Follows with what it should have given up.
+    /// Follows without cutting its log.
     NeverTruncates,
-    /// Goes on with the queue offsets it last knew, not with those of its log.
+    /// Continues with cached queue offsets instead of those of its log.
     CountsOnFromMemory,
 }
 
 /// A promise that was broken.
 #[derive(Debug)]
-#[allow(dead_code, reason = "what is in them is printed")]
+#[allow(dead_code, reason = "the fields are printed")]
 pub enum Violation {
-    /// A replica leads whose log lacks what was promised.
+    /// A replica leads whose log lacks promised bytes.
     Lost { promised: usize, leader: usize, has: usize },
-    /// What was promised is another message now.
+    /// A promised message was replaced by another.
     Rewritten { at: usize },
-    /// A slave's log is no prefix of its master's.
+    /// A slave's log is not a prefix of its master's.
     Differs { slave: usize, master: usize, at: usize },
-    /// Two promised messages have one queue offset.
+    /// Two promised messages have the same queue offset.
     OffsetTwice { queue_offset: u64 },
-    /// The core refused what it must take.
+    /// The core refused valid input.
     Refused(String),
 }
 
-/// What became of a life without a violation.
+/// The result of a run without a violation.
 #[derive(Debug, Default)]
 pub struct Life {
     pub promised: usize,
@@ -56,7 +56,7 @@ pub struct Life {
     pub truncations: usize,
 }
 
-/// Numbers without pattern (xorshift64*).
+/// A pseudo-random sequence (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -80,7 +80,7 @@ pub struct World {
     links: BTreeMap<ConnectionId, Link>,
     next_connection: u64,
     next_message: u64,
-    /// The log as far as it was promised, to whole records.
+    /// The promised part of the log, in whole records.
     promised: Vec<u8>,
     offsets: BTreeMap<u64, usize>,
     life: Life,
@@ -159,7 +159,7 @@ impl World {
                 self.cut_one();
                 Ok(())
             }
-            // Long enough for somebody to be missed, or nothing but a pause.
+            // A pause, possibly long enough for a timeout.
             _ => {
                 self.now += Duration::from_secs(self.random.below(25) as u64);
                 self.end_silence();
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// A producer sends to whoever takes it for the master.
+    /// Sends a message to a replica that believes it is the master.
     fn append(&mut self, at: usize) -> Result<(), Violation> {
         let padding = self.random.below(20);
         let node = &mut self.nodes[at];
@@ -183,7 +183,7 @@ impl World {
         self.promise(at)
     }
 
-    /// Notes what a master lets its producers and consumers see.
+    /// Records what a master shows to its producers and consumers.
     fn promise(&mut self, at: usize) -> Result<(), Violation> {
         let node = &self.nodes[at];
         let Role::Master(master) = &node.role else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The network: connections that carry bytes in pieces, or not at all, and what either end does with them.
+//! Network: connections that deliver bytes in pieces, or not at all, and the reaction of both ends.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use rmqpy::replication::stream::{Piece, ReportReader, TransferReader, report};
 use super::node::{Role, begin};
 use super::{HEARTBEAT, Mistake, SILENCE_MAX, Violation, World};
 
-/// Bytes on their way.
+/// Bytes in flight.
 pub(super) struct Link {
     pub(super) slave: usize,
     pub(super) master: usize,
@@ -21,7 +21,7 @@ pub(super) struct Link {
 }
 
 impl World {
-    /// Some bytes of some connection arrive.
+    /// Delivers some bytes of some connection.
     pub(super) fn deliver(&mut self) -> Result<(), Violation> {
         let Some(id) = self.any_link() else { return Ok(()) };
         let up = self.random.one_in(2);
@@ -41,7 +41,7 @@ impl World {
             bytes = rest;
             let Role::Master(master) = &mut self.nodes[at].role else { continue };
             if let Err(distrust) = master.reported(id, end, self.now) {
-                // Between aligned logs that stay connected nobody has reason for distrust.
+                // Aligned logs that stay connected give no reason for distrust.
                 return Err(Violation::Refused(distrust.to_string()));
             }
         }
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// A master writes to its slaves, and tells them now and then what is confirmed.
+    /// Lets a master write to its slaves, and sometimes report what is confirmed.
     pub(super) fn pump(&mut self, at: usize) -> Result<(), Violation> {
         let ids: Vec<_> =
             self.links.iter().filter(|(_, link)| link.master == at).map(|(id, _)| *id).collect();
@@ -103,7 +103,7 @@ impl World {
         Ok(())
     }
 
-    /// A slave says how far it is.
+    /// Lets a slave report.
     pub(super) fn say(&mut self, at: usize) -> Result<(), Violation> {
         let kept = PhysicalOffset(self.nodes[at].log.len() as u64);
         if let Role::Slave { core, connection, .. } = &mut self.nodes[at].role
@@ -138,7 +138,7 @@ impl World {
 
     pub(super) fn disconnect(&mut self, id: ConnectionId) {
         let Some(link) = self.links.remove(&id) else { return };
-        // What was under way to the master may still arrive before it notices.
+        // Bytes in flight to the master may still arrive before it notices.
         if let Role::Master(master) = &mut self.nodes[link.master].role {
             master.disconnected(id);
         }
@@ -162,7 +162,7 @@ impl World {
         ended.into_iter().for_each(|id| self.disconnect(id));
     }
 
-    /// A replica looks for a master, and follows it.
+    /// Lets a replica look for a master and follow it.
     pub(super) fn follow(&mut self, at: usize) -> Result<(), Violation> {
         let of = self.random.below(self.nodes.len());
         if of == at || !self.can_talk(at, of) {
@@ -172,7 +172,7 @@ impl World {
         let Role::Master(_) = &other.role else { return Ok(()) };
         match &node.role {
             Role::Slave { .. } => return Ok(()),
-            // A master gives way to a younger one.
+            // A master yields to a newer one.
             Role::Master(_) if node.epochs.number() >= other.epochs.number() => return Ok(()),
             Role::Master(_) | Role::Alone => {}
         }
@@ -194,13 +194,13 @@ impl World {
                 self.nodes[at].cut(to.0 as usize);
                 self.life.truncations += 1;
             }
-            // Two that each began alone, and promised nothing: the operator empties the folder of one.
+            // Two that each began alone and promised nothing: the operator empties the folder of one.
             Err(Divergence::NothingInCommon) if self.may_be_emptied(at, of) => {
                 self.disconnect_all(at);
                 self.nodes[at].cut(0);
                 self.nodes[at].has_forgotten = true;
             }
-            // An operator's matter.
+            // The operator has to decide.
             Err(
                 Divergence::MasterShorter { .. }
                 | Divergence::OlderEpoch { .. }

@@ -1,4 +1,4 @@
-//! A replica: what it has on disk and in memory, and what it takes itself for.
+//! Node: a replica's disk, memory, and role.
 
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::replication::alignment::LogState;
@@ -9,7 +9,7 @@ use rmqpy::replication::stream::TransferReader;
 
 use super::Violation;
 
-/// A record: its size, its message, its queue offset, and bytes that make sizes differ.
+/// Encodes a record: its size, its message, its queue offset, and padding for different sizes.
 pub(super) fn record(message: u64, queue_offset: u64, padding: usize) -> Vec<u8> {
     let mut bytes = vec![(17 + padding) as u8];
     bytes.extend(message.to_be_bytes());
@@ -18,7 +18,7 @@ pub(super) fn record(message: u64, queue_offset: u64, padding: usize) -> Vec<u8>
     bytes
 }
 
-/// Ends and queue offsets of the whole records of a log, from a boundary on.
+/// Returns ends and queue offsets of the whole records of a log, from a boundary on.
 pub(super) fn records(log: &[u8], from: usize) -> impl Iterator<Item = (usize, u64)> + '_ {
     let mut at = from;
     std::iter::from_fn(move || {
@@ -42,18 +42,18 @@ pub(super) enum Role {
 
 pub(super) struct Node {
     pub(super) is_up: bool,
-    /// Cut off from the others and from the operator.
+    /// Disconnected from the others and from the operator.
     pub(super) is_cut_off: bool,
     pub(super) role: Role,
     pub(super) log: Vec<u8>,
     pub(super) durable: usize,
     pub(super) epochs: Epochs,
-    /// It follows no older epoch than this one.
+    /// It follows no epoch older than this.
     pub(super) pledged: u32,
     pub(super) has_forgotten: bool,
-    /// What it has to reach so that it counts again.
+    /// The position it has to reach to count again.
     pub(super) remembers_at: usize,
-    /// What it has heard to be confirmed.
+    /// The confirmed position it knows of.
     pub(super) confirmed: usize,
     pub(super) next_queue_offset: u64,
 }
@@ -71,7 +71,7 @@ impl Node {
         self.epochs.cut(PhysicalOffset(end as u64));
     }
 
-    /// End of the last whole record up to `end`.
+    /// Returns the end of the last whole record up to `end`.
     pub(super) fn boundary(&self, end: usize) -> usize {
         records(&self.log, 0).map(|(ends, _)| ends).take_while(|ends| *ends <= end).last().unwrap_or(0)
     }

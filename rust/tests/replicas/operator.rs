@@ -1,4 +1,4 @@
-//! The operator, and what he cannot help: promotions, processes and machines that die, and starts.
+//! Operator: promotions, failures of processes and machines, and starts.
 
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::replication::epochs::EpochStart;
@@ -9,7 +9,7 @@ use super::node::{Role, begin, records};
 use super::{COPIES, HEARTBEAT, Mistake, SILENCE_MAX, Violation, World};
 
 impl World {
-    /// The operator promotes, asking whom he reaches; he need not know that the master lives.
+    /// Promotes a replica, asking the reachable ones; the operator may not know whether the master is alive.
     pub(super) fn promote(&mut self) -> Result<(), Violation> {
         let skipped = self.random.below(self.nodes.len() + 1);
         let asked: Vec<usize> = (0..self.nodes.len())
@@ -67,14 +67,14 @@ impl World {
         self.promise(at)
     }
 
-    /// The process dies; the page cache stays.
+    /// Kills the process; the page cache remains.
     pub(super) fn kill(&mut self, at: usize) {
         self.disconnect_all(at);
         self.nodes[at].is_up = false;
     }
 
-    /// The machine dies, with what was not on disk. No second one does before that is made good: with two copies, that
-    /// would be more than anybody promised.
+    /// Kills the machine, losing bytes that were not on disk. No second machine fails before that is repaired: with
+    /// two copies, that would exceed the promise.
     pub(super) fn lose_power(&mut self, at: usize) {
         let others_remember =
             self.nodes.iter().enumerate().all(|(other, node)| other == at || !node.has_forgotten);
@@ -102,7 +102,7 @@ impl World {
         let was_master = matches!(node.role, Role::Master(_));
         node.role = Role::Alone;
         let boundary = node.boundary(node.log.len());
-        // The master of the youngest epoch it knows of goes on with it, when it has lost nothing.
+        // The master of the newest known epoch continues with it, if it has lost nothing.
         if was_master
             && !node.has_forgotten
             && node.pledged == node.epochs.number()
@@ -113,10 +113,11 @@ impl World {
         Ok(())
     }
 
-    /// Whether a folder is not needed: the others remember, and follow nobody younger than `of`.
+    /// Returns whether a folder may be emptied: the others have everything, and follow no epoch newer than that of
+    /// `of`.
     pub(super) fn may_be_emptied(&self, at: usize, of: usize) -> bool {
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != at);
-        let youngest = self.nodes[of].epochs.number();
-        others.all(|(_, node)| !node.has_forgotten && node.pledged <= youngest)
+        let newest = self.nodes[of].epochs.number();
+        others.all(|(_, node)| !node.has_forgotten && node.pledged <= newest)
     }
 }

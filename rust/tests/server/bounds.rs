@@ -1,4 +1,4 @@
-//! Bounds of the server: silence, slow frames, slow readers, floods.
+//! Bounds of the server: idle connections, slow frames, slow readers, floods.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rmqpy::remoting::ServerOptions;
 
-use crate::echo::{BULK, ECHO, KEPT, Peer, TIMEOUT, UNWANTED, eventually, request, serve};
+use crate::echo::{BULK, ECHO, EXPENSIVE, GATE, KEPT, Peer, TIMEOUT, UNWANTED, eventually, request, serve};
 
-/// Silence that is closed in a test, and that no peer keeps who means to talk, on whatever machine.
+/// Idle timeout of a test, long enough for any active peer on a busy machine.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// Timeouts short enough to be met in a test.
+/// Timeouts short enough to expire in a test.
 fn short_timeouts() -> ServerOptions {
     ServerOptions { idle: IDLE, first_frame: IDLE / 2, open_frame: IDLE / 2, ..ServerOptions::default() }
 }
@@ -73,7 +73,7 @@ fn large_frames_share_a_budget_and_wait_for_it() {
 }
 
 #[test]
-fn a_large_frame_that_does_not_come_on_is_closed_and_who_waits_for_its_memory_is_served() {
+fn a_stalled_large_frame_is_closed_and_the_next_one_served() {
     let options = ServerOptions {
         large_frames_bytes_max: 16 << 20,
         large_frame_delay: Duration::from_millis(200),
@@ -90,7 +90,7 @@ fn a_large_frame_that_does_not_come_on_is_closed_and_who_waits_for_its_memory_is
     let mut writer = other.socket.try_clone().unwrap();
     let whole = frame.clone();
     let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
-    // More than any open frame has to bring, and next to nothing of this one.
+    // More calls than any open frame needs, but only a fraction of this one.
     let closed = frame.chunks(1 << 10).find(|some| {
         std::thread::park_timeout(Duration::from_millis(5));
         trickle.socket.write_all(some).is_err()
@@ -103,7 +103,7 @@ fn a_large_frame_that_does_not_come_on_is_closed_and_who_waits_for_its_memory_is
 }
 
 #[test]
-fn a_frame_that_waits_too_long_for_memory_is_refused_and_its_connection_goes_on() {
+fn a_frame_without_memory_is_refused_and_its_connection_continues() {
     let options = ServerOptions {
         large_frames_bytes_max: 16 << 20,
         large_frame_delay: TIMEOUT,
@@ -130,7 +130,7 @@ fn a_frame_that_waits_too_long_for_memory_is_refused_and_its_connection_goes_on(
 }
 
 #[test]
-fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory() {
+fn an_unwanted_large_frame_is_answered_from_its_header_without_memory() {
     let options = ServerOptions {
         large_frames_bytes_max: 16 << 20,
         large_frame_delay: TIMEOUT,
@@ -144,7 +144,7 @@ fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory
     let refusal = peer.answer().unwrap();
     assert_eq!((refusal.code, refusal.opaque), (3, 1));
     assert_eq!(refusal.remark, Some((12 << 20).to_string()), "the size of its body is known");
-    // Most of it is still to come, and there is memory for one.
+    // Most of it has not arrived, and there is memory for only one.
     let mut other = Peer::connect(address);
     other.send(&wanted);
     assert_eq!(other.answer().unwrap().body.len(), 12 << 20);
@@ -155,13 +155,13 @@ fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory
 }
 
 #[test]
-fn a_large_frame_may_be_kept_without_a_copy_and_gives_its_reservation_back() {
+fn a_large_frame_may_be_kept_without_a_copy_and_releases_its_reservation() {
     let options = ServerOptions { large_frames_bytes_max: 16 << 20, ..ServerOptions::default() };
     let (server, echo, address) = serve(options);
     let bodies: Vec<Vec<u8>> = (1..=4).map(|number| vec![number; 12 << 20]).collect();
     let mut peer = Peer::connect(address);
     let mut writer = peer.socket.try_clone().unwrap();
-    // Together, so that what is behind a frame comes while there is room in its buffer.
+    // In one write, so that the bytes after a frame arrive while its buffer has room.
     let stream: Vec<u8> = (1..)
         .zip(&bodies)
         .flat_map(|(opaque, body)| {
@@ -175,7 +175,7 @@ fn a_large_frame_may_be_kept_without_a_copy_and_gives_its_reservation_back() {
         assert_eq!((echoed.opaque, echoed.body.as_slice()), (-opaque, b"x".as_slice()));
     }
     writing.join().unwrap();
-    // Far more than all large frames may have: what is kept is its keeper's.
+    // Far more than the budget of large frames: kept bodies do not count against it.
     assert!(echo.kept.lock().iter().zip(&bodies).all(|(kept, body)| kept == body));
     eventually("the connection has a usual buffer", || server.statistics().buffers_bytes <= 256 << 10);
 }
@@ -199,7 +199,7 @@ fn while_buffers_are_over_their_budget_traffic_goes_on_with_small_ones() {
 }
 
 #[test]
-fn silence_is_closed_and_traffic_is_not() {
+fn idle_connections_are_closed_and_active_ones_are_not() {
     let (server, _, address) = serve(short_timeouts());
     let began = Instant::now();
     let mut silent = Peer::connect(address);
@@ -219,7 +219,7 @@ fn silence_is_closed_and_traffic_is_not() {
         assert_eq!(mute.answer(), None, "it never sent a frame");
         assert_eq!(silent.answer(), None);
         assert!(began.elapsed() >= IDLE);
-        // Peers see an end a moment before it is counted.
+        // Peers see the end shortly before it is counted.
         eventually("both are counted", || {
             let statistics = server.statistics();
             (statistics.closed_idle, statistics.closed_slow) == (1, 1)
@@ -232,7 +232,7 @@ fn silence_is_closed_and_traffic_is_not() {
 }
 
 #[test]
-fn a_frame_that_trickles_in_is_not_waited_for() {
+fn a_trickling_frame_is_closed() {
     let (server, _, address) = serve(short_timeouts());
     let mut peer = Peer::connect(address);
     peer.echoes(1);
@@ -253,13 +253,13 @@ fn connections_beyond_the_bound_are_closed_as_they_come() {
     assert_eq!(Peer::connect(address).answer(), None);
     assert_eq!(server.statistics().refused, 1);
     inside.pop();
-    eventually("a place is free", || server.statistics().connections == 2);
+    eventually("a connection has ended", || server.statistics().connections == 2);
     Peer::connect(address).echoes(1);
 }
 
 #[test]
 fn connections_leave_descriptors_to_files() {
-    // In this process, other tests have descriptors open too: more than these, whatever they do.
+    // Other tests in this process always have more descriptors open than this.
     let (server, _, address) = serve(ServerOptions { descriptors_max: 3, ..ServerOptions::default() });
     assert_eq!(Peer::connect(address).answer(), None);
     let statistics = server.statistics();
@@ -298,7 +298,49 @@ fn a_flood_on_one_connection_leaves_time_for_the_others() {
         waits.sort_unstable();
         stop.store(true, Ordering::SeqCst);
         reading.join().unwrap();
-        // Of none more than a peer waits at all; a single one may be as late as the machine is.
+        // Below the timeout for most peers; a single one may be as late as the machine is.
         assert!(waits[waits.len() / 2] < Duration::from_secs(1), "{waits:?}");
     });
+}
+
+#[test]
+fn expensive_connections_take_turns_while_others_are_served() {
+    let (_server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
+    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::connect(address)).collect();
+    peers.iter_mut().for_each(|peer| peer.echoes(0));
+    let mut ordinary = Peer::connect(address);
+    ordinary.echoes(0);
+    let ordinary_id = *echo.bursts.lock().last().unwrap();
+    // Everything has come before the thread of them all goes on.
+    let gate = echo.gate.lock();
+    Peer::connect(address).send(&request(GATE, 0, &[], b""));
+    eventually("it waits", || echo.handled.load(Ordering::SeqCst) == 10);
+    let expensive: Vec<u8> = (0..640)
+        .flat_map(|opaque| request(EXPENSIVE, opaque, &[], b""))
+        .chain(request(ECHO, 1, &[], b""))
+        .collect();
+    for peer in &mut peers {
+        peer.send(&expensive);
+    }
+    ordinary.send(&(0..640).flat_map(|opaque| request(ECHO, opaque, &[], b"")).collect::<Vec<u8>>());
+    echo.bursts.lock().clear();
+    drop(gate);
+    for opaque in 0..640 {
+        assert_eq!(ordinary.answer().unwrap().opaque, opaque);
+    }
+    for peer in &mut peers {
+        assert_eq!(peer.answer().unwrap().opaque, 1);
+    }
+    let bursts = echo.bursts.lock();
+    // The first turn of each shows what it costs.
+    let mut seen = Vec::new();
+    let later = bursts.iter().filter(|id| {
+        let is_first = **id != ordinary_id && !seen.contains(*id);
+        seen.extend(is_first.then_some(**id));
+        !is_first
+    });
+    let order: Vec<bool> = later.map(|id| *id == ordinary_id).collect();
+    let last = order.iter().rposition(|is_ordinary| *is_ordinary).unwrap();
+    let between = order[..last].split(|is_ordinary| *is_ordinary).map(<[bool]>::len).max();
+    assert!(between <= Some(2), "{between:?} expensive turns while an ordinary request waits");
 }

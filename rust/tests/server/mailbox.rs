@@ -1,4 +1,4 @@
-//! Mailboxes of a server: what is owed always comes, what nobody waits for is bounded.
+//! Mailboxes of a server: owed replies always arrive, and notices are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use rmqpy::remoting::{Link, ServerOptions};
 
 use crate::echo::{BULK, ECHO, Echo, NOTICE, PARK, Peer, eventually, request, serve};
 
-/// A peer that does not read what it is sent, with its link.
+/// Opens a peer that does not read, with its link.
 fn deaf_peer(echo: &Echo, address: std::net::SocketAddr) -> (Peer, Arc<Link<i32>>) {
     let mut peer = Peer::connect(address);
     peer.send(&request(PARK, 1, &[], b""));
@@ -49,7 +49,7 @@ fn replies_that_are_owed_come_however_many_notices_wait() {
     peer.send(&asks);
     peer.send(&request(PARK, 1000, &[], b""));
     let refused = peer.answer().unwrap();
-    assert_eq!((refused.opaque, refused.code), (1000, 2), "one over the bound is told at once");
+    assert_eq!((refused.opaque, refused.code), (1000, 2), "one over the bound is refused immediately");
     peer.send(&request(BULK, 1001, &[("size", "16000000")], b""));
     eventually("congested", || echo.handled.load(Ordering::SeqCst) == 1002);
     let parked = std::mem::take(&mut *echo.parked.lock());
@@ -57,13 +57,13 @@ fn replies_that_are_owed_come_however_many_notices_wait() {
     parked.into_iter().for_each(|(owed, opaque)| owed.post(opaque));
     assert_eq!(peer.answer().unwrap().opaque, 1001);
     (0..1000).for_each(|opaque| assert_eq!(peer.answer().unwrap().opaque, opaque));
-    // Room that was given back is there for the next ones.
+    // Released room is available again.
     peer.send(&asks);
     eventually("parked again", || echo.parked.lock().len() == 1000);
 }
 
 #[test]
-fn a_reply_that_nobody_will_give_closes_its_connection() {
+fn an_abandoned_reply_closes_its_connection() {
     let (_server, echo, address) = serve(ServerOptions::default());
     let mut peer = Peer::connect(address);
     peer.send(&request(PARK, 1, &[], b""));
@@ -96,7 +96,7 @@ fn bytes_that_wait_for_replies_are_bounded_for_one_peer_and_for_all() {
     park(&mut third, 5, 4_000);
     parked(3);
     park(&mut third, 6, 4_000);
-    assert_eq!(third.answer().unwrap().code, 2, "the first small one has room, wherever others are");
+    assert_eq!(third.answer().unwrap().code, 2, "the first small one always has room");
     assert_eq!(server.statistics().mailbox_bytes, 34_000);
     let mut owed = std::mem::take(&mut *echo.parked.lock());
     assert!(!owed[0].0.grow(10_000));
@@ -109,7 +109,7 @@ fn bytes_that_wait_for_replies_are_bounded_for_one_peer_and_for_all() {
 }
 
 #[test]
-fn room_of_a_connection_that_ended_is_given_back() {
+fn room_of_an_ended_connection_is_released() {
     let (server, echo, address) = serve(few_bytes());
     let (peer, link) = deaf_peer(&echo, address);
     assert!(link.notify(NOTICE, 1_000_000) && link.notify(NOTICE, 1_000_000));
@@ -120,7 +120,7 @@ fn room_of_a_connection_that_ended_is_given_back() {
 }
 
 #[test]
-fn any_number_of_signals_is_seen_and_none_is_kept() {
+fn any_number_of_signals_is_handled_once() {
     let (_server, echo, address) = serve(few_bytes());
     let (mut peer, link) = deaf_peer(&echo, address);
     (0..1000).for_each(|_| link.signal());
@@ -140,10 +140,10 @@ fn nothing_more_is_read_while_too_much_is_held_back() {
     assert_eq!(peer.answer().unwrap().opaque, 2);
     echo.held_bytes.store(1001, Ordering::SeqCst);
     link.signal();
-    // Counted: the connection has seen it.
+    // Pending bytes show that the connection has handled it.
     eventually("it is held back", || server.statistics().pending_bytes == 1001);
     peer.send(&request(ECHO, 3, &[], b"later"));
-    // With the second signal seen, whatever the first one led to is over.
+    // After the second signal, the effects of the first are over.
     for count in 2..4 {
         link.signal();
         eventually("signalled", || echo.signals.load(Ordering::SeqCst) == count);
@@ -155,7 +155,7 @@ fn nothing_more_is_read_while_too_much_is_held_back() {
 }
 
 #[test]
-fn every_reply_comes_once_whatever_threads_post_at_the_same_time() {
+fn every_reply_arrives_once_when_threads_post_concurrently() {
     const THREADS: i32 = 4;
     const EACH: i32 = 2_000;
     let (server, echo, address) = serve(ServerOptions::default());

@@ -1,11 +1,16 @@
-//! The remoting server over real sockets: bursts, order, and that no connection suffers for another.
+//! Servers over real sockets: bursts, order, isolation of connections, TLS, and requests that Python answers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod bounds;
+mod creation;
 #[path = "../echo/mod.rs"]
 mod echo;
 mod mailbox;
+#[path = "../store_model/mod.rs"]
+mod store_model;
+mod tls;
+mod upcalls;
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -81,7 +86,7 @@ fn frames_of_every_size_up_to_the_limit_come_through() {
 }
 
 #[test]
-fn what_is_no_frame_closes_the_connection_after_the_frames_before_it_were_answered() {
+fn an_invalid_frame_closes_the_connection_after_earlier_replies() {
     let (server, _, address) = serve(ServerOptions::default());
     let limit = FrameLimits::default().frame_bytes_max as u32;
     let word = |length: u32| length.to_be_bytes().to_vec();
@@ -97,7 +102,7 @@ fn what_is_no_frame_closes_the_connection_after_the_frames_before_it_were_answer
         ("an unknown encoding", vec![0, 0, 0, 6, 2, 0, 0, 2, b'{', b'}']),
         ("a header longer than its frame", vec![0, 0, 0, 6, 0, 0, 0, 3, b'{', b'}']),
         ("an empty JSON header", vec![0, 0, 0, 4, 0, 0, 0, 0]),
-        ("a header that is no JSON", vec![0, 0, 0, 6, 0, 0, 0, 2, b']', b'[']),
+        ("a header that is not JSON", vec![0, 0, 0, 6, 0, 0, 0, 2, b']', b'[']),
     ];
     for (what, bytes) in &nonsense {
         let mut peer = Peer::connect(address);
@@ -112,7 +117,7 @@ fn what_is_no_frame_closes_the_connection_after_the_frames_before_it_were_answer
 }
 
 #[test]
-fn a_request_that_panics_costs_its_own_connection_only() {
+fn a_panic_closes_only_its_own_connection() {
     let (server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
     let mut bystander = Peer::connect(address);
     bystander.echoes(1);
@@ -121,12 +126,12 @@ fn a_request_that_panics_costs_its_own_connection_only() {
     assert_eq!(peer.answer(), None);
     bystander.echoes(2);
     eventually("the session is closed", || echo.closed.load(Ordering::SeqCst) == 1);
-    // The service hears of an end a moment before it is counted.
+    // The service learns of an end shortly before it is counted.
     eventually("it is counted", || server.statistics().panics == 1);
 }
 
 #[test]
-fn a_service_that_says_close_is_obeyed() {
+fn a_service_can_close_a_connection() {
     let (_server, echo, address) = serve(ServerOptions::default());
     let mut peer = Peer::connect(address);
     let mut bytes = request(ECHO, 1, &[], b"x");
@@ -177,7 +182,7 @@ fn a_link_can_be_closed_from_outside() {
 }
 
 #[test]
-fn the_two_ports_are_told_apart() {
+fn the_two_ports_are_distinguished() {
     let (server, echo, _) = serve(ServerOptions::default());
     let vip = server.listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
     let mut peer = Peer::connect(vip);
@@ -193,8 +198,8 @@ fn an_address_in_use_is_an_error() {
 }
 
 #[test]
-fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
-    // One thread, so that nothing is accepted any more once one connection has noticed.
+fn a_stop_sends_owed_replies_and_accepts_nothing_more() {
+    // One thread, so that accepting has stopped once one connection notices the stop.
     let (server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
     let mut idle = Peer::connect(address);
     idle.echoes(1);
@@ -206,11 +211,11 @@ fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| server.stop(TIMEOUT));
         assert_eq!(idle.answer(), None, "nothing is owed to it");
-        // Refused, or left in the backlog of a listener that is closed by now.
+        // Refused, or left in the backlog of a closed listener.
         let late = TcpStream::connect(address);
         assert!(late.is_err() || late.is_ok_and(|socket| Peer::over(socket).answer().is_none()));
         assert!(!stopping.is_finished());
-        // A new request is not taken, an old one is answered.
+        // A new request is refused, an old one answered.
         parked.send(&request(ECHO, 4, &[], b"too late"));
         let (owed, opaque) = echo.parked.lock().pop().unwrap();
         owed.post(opaque);
@@ -261,15 +266,15 @@ fn peers_that_reset_their_connection_are_forgotten() {
         assert!(peer.socket.peek(&mut [0]).unwrap() > 0);
     }
     eventually("all are gone", || echo.closed.load(Ordering::SeqCst) == 50);
-    // The service hears of an end a moment before it is counted.
-    eventually("nothing is left of them", || {
+    // The service learns of an end shortly before it is counted.
+    eventually("all are removed", || {
         let left = server.statistics();
         (left.connections, left.pending_bytes) == (0, 0)
     });
 }
 
 #[test]
-fn ipv6_is_served_where_the_machine_has_it() {
+fn ipv6_is_served_if_available() {
     let (server, _, _) = serve(ServerOptions::default());
     let Ok(address) = server.listen("[::1]:0".parse::<SocketAddr>().unwrap(), false) else { return };
     Peer::connect(address).echoes(1);

@@ -1,7 +1,7 @@
-//! A store of small files under test, and a model of what must be in it.
+//! Store model: a store with small files under test, and a model of its content.
 //!
-//! Every message has a body that follows from its topic, queue and offset, so that a reader can tell whether what it
-//! got is what was put there, whichever life of the store put it.
+//! The body of every message is derived from its topic, queue and offset, so that a reader can check it, whichever
+//! run of the store put it.
 #![allow(dead_code)]
 
 pub mod workloads;
@@ -24,10 +24,10 @@ use rmqpy::store::{
 };
 
 pub const SEGMENT_BYTES: u64 = 1 << 16;
-/// How long a file of the log is kept; then it goes when that is asked for, and not by itself.
+/// How long a file of the log is kept; then it is deleted on request, not automatically.
 pub const KEPT: Duration = Duration::from_secs(72 * 3600);
 
-/// Small files everywhere, no threads: a test decides about every step.
+/// Options with small files and no threads: a test controls every step.
 pub fn options(root: impl AsRef<Path>) -> Options {
     Options {
         segment_bytes: SEGMENT_BYTES,
@@ -40,17 +40,17 @@ pub fn options(root: impl AsRef<Path>) -> Options {
     }
 }
 
-/// The same, with a durability of its own.
+/// Likewise, with this durability.
 pub fn options_with(durability: Durability, root: impl AsRef<Path>) -> Options {
     Options { durability, ..options(root) }
 }
 
-/// Whether a killed process loses nothing that was appended, answered or not: it is in the page cache.
+/// Returns whether a killed process loses no appended message, acknowledged or not: it is in the page cache.
 pub fn outlives_a_kill(durability: Durability) -> bool {
-    matches!(durability, Durability::PageCache | Durability::PageCacheSpooled | Durability::DiskMapped)
+    matches!(durability, Durability::PageCache | Durability::PageCacheRing | Durability::DiskMapped)
 }
 
-/// A store with this durability, on a disk of its own.
+/// Opens a store with this durability, on its own disk.
 pub fn open_with(
     durability: Durability,
     disk: Arc<dyn Disk>,
@@ -63,12 +63,12 @@ pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result
     Store::open(options, disk, clock, &RecoveryProgress::default())
 }
 
-/// The store that most tests of one life or two open.
+/// Opens the default store of most tests.
 pub fn start(disk: &SimDisk) -> Arc<Store> {
     open(disk.shared(), options("/store"), clock()).expect("opens")
 }
 
-/// Of a file, from `at` on, as many as there are of `size`.
+/// Reads up to `size` bytes of a file from `at` on.
 pub fn bytes_of(disk: &SimDisk, path: &str, at: u64, size: usize) -> Vec<u8> {
     let file = disk.open(Path::new(path), Open::Read).expect("the file");
     let mut bytes = vec![0; size];
@@ -81,7 +81,7 @@ pub fn clock() -> Arc<ManualClock> {
     ManualClock::at(1_700_000_000_000)
 }
 
-/// A message to be put: everything else follows.
+/// A message to put; everything else is derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sample {
     pub topic: &'static str,
@@ -93,7 +93,7 @@ pub const fn sample(topic: &'static str, queue_id: u32, body_bytes: usize) -> Sa
     Sample { topic, queue_id, body_bytes }
 }
 
-/// The body of the message with this number in this queue.
+/// Returns the body of message `number` of this queue.
 pub fn body_of(sample: &Sample, number: u64) -> Vec<u8> {
     let head = format!("{}/{}/{number}:", sample.topic, sample.queue_id);
     head.bytes()
@@ -106,7 +106,7 @@ pub fn key_of(topic: &str, queue_id: u32, number: u64) -> String {
     format!("k{topic}-{queue_id}-{number}")
 }
 
-/// Puts messages, as one batch if `joined`; returns what became of each.
+/// Puts messages, as one batch if `joined`; returns the outcome of each.
 pub fn put(
     store: &Store,
     samples: &[Sample],
@@ -138,9 +138,9 @@ pub fn put(
         .collect()
 }
 
-/// Puts messages with so many keys each, `key-0`, `key-1`, …; returns how many keys those are.
+/// Puts messages with `keys_each` keys, `key-0`, `key-1`, …; returns the number of keys.
 pub fn put_keys(store: &Store, topic: &str, messages: usize, keys_each: usize) -> usize {
-    let queue = store.queue_or_create(topic, 0).expect("a good name");
+    let queue = store.queue_or_create(topic, 0).expect("a valid name");
     for message in 0..messages {
         let first = message * keys_each;
         let keys: Vec<String> = (first..first + keys_each).map(|number| format!("key-{number}")).collect();
@@ -183,7 +183,7 @@ fn put_of<'a>(
     )
 }
 
-/// Lets maintenance read again what the index lacks after a start that found it damaged or gone.
+/// Lets maintenance read again what the index lacks after a start that found it damaged or missing.
 pub fn index_everything(store: &Store) {
     for _ in 0..1000 {
         if store.statistics()["unindexed_bytes"] == 0 {
@@ -194,7 +194,7 @@ pub fn index_everything(store: &Store) {
     panic!("the index does not catch up");
 }
 
-/// All messages of a queue, by offset; checks that each is what was put there.
+/// Returns all messages of a queue, by offset, checking their bodies.
 pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> BTreeMap<u64, (PhysicalOffset, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let Some(queue) = store.queue(topic, queue_id) else { return found };
@@ -223,7 +223,7 @@ pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> BTreeMap<u64, (Phy
     found
 }
 
-/// A directory of this machine that goes away with the test.
+/// A directory of this machine that is removed with the test.
 pub struct Folder(pub std::path::PathBuf);
 
 impl Folder {

@@ -4,7 +4,7 @@
 
 use super::{Sample, sample};
 
-/// One thing that happens to a store.
+/// A step of a workload.
 #[derive(Clone, Copy)]
 pub enum Step {
     Put(&'static [Sample]),
@@ -14,7 +14,7 @@ pub enum Step {
     Checkpoint,
     /// A clean stop and a new start.
     Reopen,
-    /// More than three days pass, and files that have expired are deleted.
+    /// More than three days pass, and expired files are deleted.
     Expire,
 }
 
@@ -24,9 +24,9 @@ pub const SMALL: &[Sample] = &[sample("a", 0, 100), sample("a", 1, 700), sample(
 pub const ODD: &[Sample] = &[sample("a", 0, 1), sample("c", 3, 511), sample("a", 0, 3000)];
 pub const LARGE: &[Sample] = &[sample("b", 0, 20_000), sample("a", 1, 20_000)];
 pub const NINE: &[Sample] = &[sample("a", 0, 64); 9];
-/// Fills a file of the log nearly to its last byte.
+/// Fills a file of the log almost completely.
 const FULL: &[Sample] = &[sample("a", 0, 30_000), sample("b", 0, 35_000)];
-/// More queues than anything else touches.
+/// More queues than any other workload.
 const WIDE: &[Sample] = &[
     sample("d", 0, 10),
     sample("d", 1, 10),

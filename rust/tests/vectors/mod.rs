@@ -1,26 +1,26 @@
-//! Reads `tests/vectors`: hex text, shared with the Python tests.
+//! Test vectors: reads the hex text in `tests/vectors`, shared with the Python tests.
 
 use std::path::{Path, PathBuf};
 
 use rmqpy::remoting::frame::{Encoding, Frame};
 
-/// Bytes with the name of where they are from, for messages of failed assertions.
+/// Bytes, and the name of their source for failure messages.
 pub struct Vector {
     pub origin: String,
     pub bytes: Vec<u8>,
 }
 
-/// The part `name` of `tests/vectors/golden/<file>.hex`.
+/// Returns the part `name` of `tests/vectors/golden/<file>.hex`.
 pub fn golden(file: &str, name: &str) -> Vec<u8> {
     part(&root().join("golden").join(file).with_extension("hex"), name)
 }
 
-/// The part `name` of `tests/vectors/worked/<file>.hex`.
+/// Returns the part `name` of `tests/vectors/worked/<file>.hex`.
 pub fn worked(file: &str, name: &str) -> Vec<u8> {
     part(&root().join("worked").join(file).with_extension("hex"), name)
 }
 
-/// Every captured request and reply.
+/// Returns every captured request and reply.
 pub fn golden_frames() -> Vec<Vector> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(root().join("golden")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -37,12 +37,12 @@ pub fn golden_frames() -> Vec<Vector> {
     frames
 }
 
-/// Whether a captured frame was cut; its header never was.
+/// Returns whether a captured frame was truncated; headers never were.
 pub fn is_cut(bytes: &[u8]) -> bool {
     u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize + 4 > bytes.len()
 }
 
-/// A captured frame, as far as it goes.
+/// Returns a captured frame, possibly truncated.
 pub fn frame(bytes: &[u8]) -> Frame<'_> {
     let header_bytes = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]) as usize;
     let (header, body) = bytes[8..].split_at(header_bytes);

@@ -1,15 +1,15 @@
 """Attacks on a whole broker and its name server, as tables: one file for each kind.
 
-`BYTES` are the lines of `tests/vectors/hostile.txt`: no frames, or frames nobody could want. `REQUESTS` are well-formed
-frames with contents a client may send. Each row says how it must end: the code it is answered with, after which the
-connection goes on, or
+`BYTES` are the lines of `tests/vectors/hostile.txt`: invalid or useless frames. `REQUESTS` are well-formed
+frames with contents a client may send. Each row has the expected end: the response code, after which the
+connection continues, or
 
 =========  =====================================================================
-closed     the connection is closed, nothing was answered
-answered   answered, whatever the code, and the connection goes on
-ignored    nothing comes, and the connection goes on
-hangs up   the connection is closed; what was right before may have been answered
-waits      nothing comes, and the server waits for more
+closed     the connection is closed without a reply
+answered   answered with any code, and the connection continues
+ignored    no reply, and the connection continues
+hangs up   the connection is closed; earlier valid requests may have been answered
+waits      no reply, and the server waits for more
 =========  =====================================================================
 """
 
@@ -19,6 +19,7 @@ from hostile.cases.codes import codes
 from hostile.cases.frames import in_binary, pipelined, written
 from hostile.cases.names import names
 from hostile.cases.numbers import numbers
+from hostile.cases.pops import acks, pops
 from hostile.cases.queues import commits, pulls, queries
 from hostile.cases.registrations import registrations, routes
 from hostile.cases.sends import sends
@@ -34,6 +35,8 @@ REQUESTS = (
     *pulls(),
     *commits(),
     *queries(),
+    *pops(),
+    *acks(),
     *bodies(),
     *heartbeats(),
     *key_values(),

@@ -11,7 +11,7 @@ from wire import Frame
 
 
 def message(body: bytes = b"x", properties: bytes = b"", **lies: int) -> bytes:
-    """One message of a batch, with the lengths it has unless `lies` say others."""
+    """Return one message of a batch, with its actual lengths unless `lies` has others."""
     size = lies.get("size", 22 + len(body) + len(properties))
     body_bytes, properties_bytes = (
         lies.get("body_bytes", len(body)),
@@ -44,7 +44,7 @@ def batches() -> Iterator[Case]:
     }
     for what, body in bad.items():
         yield request(f"batch: {what}", 13, Frame(Code.SEND_BATCH_MESSAGE, ext=send(m="true"), body=body))
-    # Stored as they are: the original does not look at bodies inside.
+    # Stored as they are: Apache's broker does not look at bodies inside.
     yield request(
         "batch: an empty message inside",
         0,
@@ -56,7 +56,7 @@ def batches() -> Iterator[Case]:
 
 
 def bombs() -> dict[str, tuple[int, bytes]]:
-    """System flag and body of what a consumer would unpack: a thousand times its size, or garbage under a name."""
+    """Return system flag and body that a consumer would unpack to a thousand times its size, or to garbage."""
     zeros = bytes(64 * MIB)
     return {
         "zlib": (1 | 3 << 8, zlib.compress(zeros, 9)),

@@ -1,4 +1,4 @@
-"""Bodies that are read as JSON, heartbeats that are too much, and values for the name server's table."""
+"""JSON bodies, oversized heartbeats, and values for the name server's table."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from hostile.cases.case import MIB, Case, heartbeat, request
 from rmqpy.protocol.codes import RequestCode as Code
 from wire import Frame
 
-#: No JSON, or JSON of another kind; 29 where it is sound and says something else.
+#: Invalid JSON, or JSON of another kind; 29 if it is valid with another meaning.
 DOCUMENTS = {
     "empty": (1, b""),
     "not UTF-8": (1, b"\xff" * 1000),
@@ -48,7 +48,7 @@ WITHOUT_MEMBERS = {
 def bodies() -> Iterator[Case]:
     for code in READ_AS_JSON:
         for what, (end, body) in DOCUMENTS.items():
-            # Of this one every member may be absent.
+            # Every member of this one may be absent.
             if code == Code.CHECK_CLIENT_CONFIG and what in WITHOUT_MEMBERS:
                 end = 0
             yield request(f"{code.name.lower()}: {what}", end, Frame(code, body=body))
@@ -75,7 +75,7 @@ def heartbeats() -> Iterator[Case]:
 
 
 def key_values() -> Iterator[Case]:
-    """The name server's table has room for what is configured there, and for nothing that fills it."""
+    """The name server's table has room for configured values, but not for a flood."""
 
     def put(what: str, end: int, namespace: str, key: str, value: str) -> Case:
         ext = {"namespace": namespace, "key": key, "value": value}

@@ -1,4 +1,4 @@
-"""One attack, and the good requests that most attacks are a change of."""
+"""One attack, and the valid requests from which most attacks are derived."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from wire import Frame
 
 #: A topic of four queues and a group that exist.
 TOPIC, GROUP, QUEUES = "hostile-bystander", "hostile-group", 4
-#: A topic of one queue in which there is never a message, and a group that only resets are for.
+#: A topic of one queue that never has messages, and a group only for resets.
 QUIET_TOPIC, RESET_GROUP = "hostile-quiet", "hostile-reset"
 #: A topic of which no attack speaks.
 HONEST_TOPIC = "hostile-citizen"
@@ -30,7 +30,7 @@ def request(name: str, end: int | str, frame: Frame, target: str = "broker") -> 
 
 
 def send(**changes: str) -> dict[str, str]:
-    """Fields of a good send (V2); each change makes it a bad one."""
+    """Fields of a valid send (V2); each change makes it invalid."""
     now = {"a": "producers", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000"}
     return now | {"h": "0", "i": "", "j": "0", "k": "false", "l": "16", "m": "false"} | changes
 
@@ -98,7 +98,7 @@ def heartbeat(group: str = GROUP, subscriptions: int = 1, **subscription: object
     return json.dumps({"clientID": "hostile", "consumerDataSet": [consumer], "producerDataSet": []}).encode()
 
 
-#: What a well-behaved client asks each of them, and is answered.
+#: The requests of a well-behaved client to each of them.
 COURTESY = {
     "broker": Frame(Code.SEND_MESSAGE_V2, ext=send(), body=b"an honest message"),
     "namesrv": Frame(Code.GET_ROUTEINFO_BY_TOPIC, ext={"topic": HONEST_TOPIC}),

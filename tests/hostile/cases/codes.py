@@ -1,4 +1,4 @@
-"""Codes as requests that are not served: unknown, of other roles, of answers, at the ends of their range."""
+"""Request codes that are not served: unknown, of other roles, of replies, at the ends of their range."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from hostile.cases.case import Case, request, send
 from rmqpy.protocol.codes import RequestCode as Code
 from wire import BINARY, ONEWAY, RESPONSE, Frame
 
-#: Nobody's, an answer's, or such as only clients serve.
+#: Unassigned codes, response codes, or codes that only clients serve.
 UNSERVED = {
     "no request": 0,
     "an answer's, system error": 1,

@@ -1,4 +1,4 @@
-"""Bytes: what is no frame, or a frame nobody could want; and requests once more with the other header."""
+"""Bytes: invalid or useless frames, and the requests again with the other header encoding."""
 
 import re
 import struct
@@ -19,7 +19,7 @@ def written() -> Iterator[Case]:
 
 
 def composed(recipe: str) -> bytes:
-    """The bytes a recipe stands for; its notation is explained on top of the file."""
+    """Return the bytes of a recipe, whose notation the file explains at its top."""
     items: list[bytes] = []
     opened: list[tuple[int, int]] = []
     header: int | None = None

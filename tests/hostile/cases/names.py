@@ -1,4 +1,4 @@
-"""Names that are no names, wherever a name enters: what CVE-2019-17572 and its kin are made of."""
+"""Invalid names in every field that takes one, as in CVE-2019-17572 and similar attacks."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def text_of(**members: object) -> bytes:
 
 
 def creating(name: str) -> dict[str, Frame]:
-    """Requests that would make something of this name: nothing is made, and 29 says why."""
+    """Requests that would create something of this name: nothing is created, and 29 has the reason."""
     return {
         "send to": Frame(Code.SEND_MESSAGE_V2, ext=send(b=name), body=b"x"),
         "batch to": Frame(Code.SEND_BATCH_MESSAGE, ext=send(b=name, m="true"), body=b"x"),
@@ -48,7 +48,7 @@ def creating(name: str) -> dict[str, Frame]:
 
 
 def reading(name: str) -> dict[str, tuple[int, Frame]]:
-    """Requests that look something up by this name: there is none."""
+    """Requests that look up this name, which does not exist."""
     return {
         "pull from": (17, Frame(Code.PULL_MESSAGE, ext=pull(topic=name))),
         "pull for the group": (26, Frame(Code.PULL_MESSAGE, ext=pull(consumerGroup=name))),
@@ -81,7 +81,7 @@ def names() -> Iterator[Case]:
             yield request(f"{verb} {what}", 29, frame)
         for verb, (code, frame) in reading(name).items():
             yield request(f"{verb} {what}", code, frame)
-        # Deleting what is not there succeeds, as in the original; it must not delete what the name leads to.
+        # Deleting a missing name succeeds, as in Apache's broker; it must not delete the file that the name points to.
         for code, field in {
             Code.DELETE_TOPIC_IN_BROKER: "topic",
             Code.DELETE_SUBSCRIPTIONGROUP: "groupName",

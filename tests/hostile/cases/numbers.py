@@ -1,7 +1,7 @@
-"""Numbers at the ends of what they may be, in every numeric field of the requests that name queues, offsets and times.
+"""Numbers at the ends of their ranges, in every numeric field of requests that name queues, offsets and times.
 
-A row of the table is a field of a good request and the answers it gets. Java's clients send 32 bits for ids, counts and
-flags, and 64 for positions and times; in a hot request what does not fit is as little a number as a word.
+A row of the table is a field of a valid request and its replies. Java's clients send 32 bits for ids, counts and
+flags, and 64 for positions and times; in a hot request a number out of range is as invalid as a word.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from hostile.cases.case import (
 from rmqpy.protocol.codes import RequestCode as Code
 from wire import Frame
 
-#: What is no number, of whatever width.
+#: Invalid numbers of any width.
 NO_NUMBERS = {
     "a word": "one",
     "a fraction": "1.5",
@@ -36,7 +36,7 @@ NO_NUMBERS = {
 
 @dataclass(frozen=True)
 class Field:
-    """What is answered when the field has such a number."""
+    """Return the reply to such a number in the field."""
 
     name: str
     bits: int
@@ -73,7 +73,7 @@ class Request:
 
 
 def hot(name: str, bits: int, least: int, minus_one: int, greatest: int) -> Field:
-    """A field read in Rust: what does not parse is answered with 1, an empty one included."""
+    """A field read in Rust: an unparsable value, including an empty one, is answered with 1."""
     return Field(name, bits, least, minus_one, greatest, 1, 1, 1)
 
 
@@ -83,7 +83,7 @@ def ignored(name: str) -> Field:
 
 
 def cold(name: str, bits: int, *codes: int, beyond: int = 29, empty: int = 1) -> Field:
-    """A field read in Python: 29 says what is wrong with it, and empty is missing."""
+    """A field read in Python: 29 has the reason, and empty means missing."""
     least, minus_one, greatest = codes
     return Field(name, bits, least, minus_one, greatest, beyond, 29, empty)
 
@@ -137,7 +137,7 @@ TABLE = (
             hot("queueOffset", 64, 21, 21, 21),
             hot("maxMsgNums", 32, 0, 0, 0),
             hot("maxMsgBytes", 32, 0, 0, 0),
-            # Without the bit of a subscription the group's own counts, and nobody has registered one.
+            # Without the subscription bit the group's registered one counts, and there is none.
             hot("sysFlag", 32, 24, 0, 0),
             hot("commitOffset", 64, 0, 0, 0),
             hot("suspendTimeoutMillis", 64, 0, 0, 0),
@@ -160,7 +160,7 @@ TABLE = (
         b"",
         (
             Field("queueId", 32, 29, 29, 29, 29, 29, 29),
-            # As far behind the end as a long goes, for the original takes every long that is not negative.
+            # As far beyond the end as a long allows, because Apache's broker accepts every non-negative long.
             Field("commitOffset", 64, 29, 29, 0, 29, 29, 29),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Pulls, commits and queries: queues that are not there, offsets outside, expressions nobody can evaluate."""
+"""Pulls, commits and queries with unknown queues, offsets out of range, and invalid expressions."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def pulls() -> Iterator[Case]:
     }
     for what, (end, changes) in fields.items():
         yield request(f"pull: {what}", end, Frame(Code.PULL_MESSAGE, ext=pull(**changes)))
-    # Where there is nothing it waits, for as long as it says within bounds, and holds nobody up.
+    # Without messages it waits, as long as it asks within bounds, and blocks no other.
     forever = pull(topic=QUIET_TOPIC, sysFlag="6", suspendTimeoutMillis="9223372036854775807")
     yield request("pull: held for ever", "ignored", Frame(Code.PULL_MESSAGE, ext=forever))
 

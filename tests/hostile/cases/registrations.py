@@ -1,4 +1,4 @@
-"""Registrations of brokers that are none, and questions for routes."""
+"""False registrations of brokers, and queries for routes."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Sends that say something wrong, or something odd that is allowed."""
+"""Sends with wrong contents, or odd ones that are allowed."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Remote configuration must not reach files, commands, classes or addresses, and nothing gives a secret away.
+"""Remote configuration that must not reach files, commands, classes or addresses, or reveal a secret.
 
-CVE-2023-33246 and CVE-2023-37582 set a path or a command and had it used; CVE-2024-23321 asked for what an
+CVE-2023-33246 and CVE-2023-37582 set a path or a command and had it used; CVE-2024-23321 read data that only an
 administrator may see. CVE-2019-17572 is in `names`.
 """
 
@@ -25,12 +25,12 @@ BROKER = {
     "a bad key behind a good one": b"autoCreateTopicEnable=false\nbrokerConfigPath=/hostile\n",
     "a key hidden by an escape": b"broker\\u0043onfigPath=/hostile\n",
     "a key hidden by a continued line": b"brokerConf\\\n  igPath=/hostile\n",
-    # Values that a key which may be changed does not take.
+    # Values that a changeable key refuses.
     "a word for a number": b"fileReservedTime=soon\n",
     "a number below its bound": b"fileReservedTime=-1\n",
     "a number beyond 64 bits": b"fileReservedTime=" + b"9" * 4_000 + b"\n",
 }
-#: Keys that no administrator may change; any other is refused as one that cannot be changed so.
+#: Keys that no administrator may change; all others are refused as not changeable online.
 PROTECTED = (b"rocketmqHome", b"onfigPath=", b"igPath=", b"configBlackList")
 #: No properties, or more than any.
 UNREADABLE = {
@@ -45,7 +45,7 @@ NAME_SERVER = {
     "a list of what is not allowed": b"configBlackList=\n",
     "a key hidden by an escape": b"config\\u0053torePath=/hostile\n",
 }
-#: What would load a class, run something, or hand out credentials: not there at all, but for users.
+#: Requests that would load a class, run something, or reveal credentials: absent, except for users.
 ADMINISTRATION = (
     Code.REGISTER_FILTER_SERVER,
     Code.REGISTER_MESSAGE_FILTER_CLASS,
@@ -58,8 +58,8 @@ ADMINISTRATION = (
     Code.AUTH_GET_USER,
     Code.AUTH_LIST_USER,
 )
-#: Those that a broker serves: a body that is no user makes none, and there is nobody to tell of. Accounts of the first
-#: access control are refused where that is off.
+#: Requests that a broker serves: a body without a user creates none and returns none. Accounts of the first
+#: access control are refused if it is off.
 SERVED_BY_BROKER = {
     Code.UPDATE_AND_CREATE_ACL_CONFIG: 1,
     Code.DELETE_ACL_CONFIG: 1,

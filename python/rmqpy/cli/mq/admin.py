@@ -1,7 +1,7 @@
-"""`mqadmin`: the original's tool, as far as operators use it daily; the rest answers with the command to use instead.
+"""`mqadmin`: the daily commands of Apache's tool; the others name the command to use instead.
 
-Owns both tables, which together have every command of the original. A command is imported when it is run. Unlike the
-original's, exit codes are those of `rmqpy`: 0 is given for what was done, and for nothing else.
+Owns both tables, which together list every command of Apache's tool. A command is imported when it is run. Exit codes
+are those of `rmqpy`, unlike Apache's: 0 only when the command was done.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-#: Command → its module below this package; the function has its name in words.
+#: Command → its module below this package; the function has the command's name in snake case.
 SERVED: Final = {
     **dict.fromkeys(
         (
@@ -23,7 +23,7 @@ SERVED: Final = {
     **dict.fromkeys(
         (
             *("updateSubGroup", "deleteSubGroup", "getConsumerConfig", "consumerProgress"),
-            *("consumerConnection", "producerConnection"),
+            *("consumerConnection", "producerConnection", "setConsumeMode", "exportPopRecord"),
             *("resetOffsetByTime", "skipAccumulatedMessage", "cloneGroupOffset"),
         ),
         "groups",
@@ -44,18 +44,18 @@ SERVED: Final = {
         "messages",
     ),
 }
-_ACCESS: Final = "access control is not administered by this tool"
-_CONTROLLER: Final = "there is no controller"
-_REPLICAS: Final = "there is no controller; use rmqpy cluster replicas"
-_ROCKS: Final = "queues and metadata are files, and there is no RocksDB"
-_COLD: Final = "cold data is not limited"
+_ACCESS: Final = "use rmqpy acl"
+_CONTROLLER: Final = "rmqpy has no controller"
+_REPLICAS: Final = "rmqpy has no controller; use rmqpy cluster replicas"
+_ROCKS: Final = "rmqpy does not use RocksDB"
+_COLD: Final = "reads of cold data are not throttled"
 _LITE: Final = "lite topics are not served"
-_CONTAINER: Final = "brokers run in processes of their own: rmqpy broker"
-#: Command → the command that does it, or why there is none.
+_CONTAINER: Final = "each broker has its own process: rmqpy broker"
+#: Command → the command to use instead, or the reason that there is none.
 ELSEWHERE: Final = {
     "addBroker": _CONTAINER,
     "removeBroker": _CONTAINER,
-    "allocateMQ": "use rmqpy group members, which shows who consumes",
+    "allocateMQ": "use rmqpy group members, which lists the members",
     "brokerConsumeStats": "use rmqpy group lag",
     "checkMsgSendRT": "use rmqpy bench latency",
     "clusterRT": "use rmqpy bench latency",
@@ -76,11 +76,9 @@ ELSEWHERE: Final = {
     "exportMetadata": "use rmqpy topic settings and rmqpy group describe with -o json",
     "exportMetrics": "use /metrics of the brokers",
     "dumpCompactionLog": "compacted topics are not served",
-    "exportPopRecord": "POP consumption is not served",
-    "setConsumeMode": "POP consumption is not served",
     "updateStaticTopic": "static topics are not served",
     "remappingStaticTopic": "static topics are not served",
-    "switchTimerEngine": "there is one timer engine",
+    "switchTimerEngine": "rmqpy has a single timer engine",
     **dict.fromkeys(
         ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS
     ),
@@ -118,7 +116,7 @@ ELSEWHERE: Final = {
 
 
 class _Tool(click.Group):
-    """Finds commands in the tables; one that is not served ends with its sentence, whatever its options."""
+    """Finds commands in the tables. A command that is not served fails with its reason, whatever its options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(SERVED)
@@ -134,7 +132,7 @@ class _Tool(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "help":
-            # The original's way to ask for help.
+            # Apache's form of --help.
             args = [args[1], "--help"] if len(args) > 1 else ["--help"]
             if args == ["--help"]:
                 click.echo(ctx.get_help())
@@ -151,7 +149,7 @@ class _Tool(click.Group):
 
 @click.group("mqadmin", cls=_Tool, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """The original's tool for operators, at the name servers of -n or $NAMESRV_ADDR.
+    """RocketMQ's admin tool, at the name servers of -n or $NAMESRV_ADDR.
 
     \b
     mqadmin topicRoute -n 10.0.0.1:9876 -t orders
@@ -160,7 +158,7 @@ def command() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of mqadmin; its exit code."""
+    """Run one mqadmin command and return its exit code."""
     from rmqpy.cli import run_command
 
     return run_command(command, "mqadmin", arguments)

@@ -32,10 +32,10 @@ _NAME = click.option("-b", "--brokerName", "broker")
 
 
 @tool_command("clusterList")
-@click.option("-m", "--moreStats", "is_more", is_flag=True, help="Messages of yesterday and today.")
+@click.option("-m", "--moreStats", "is_more", is_flag=True, help="Show messages of yesterday and today.")
 @click.option("-c", "--clusterName", "cluster", help="Only this cluster.")
 def cluster_list(tool: Tool, is_more: bool, cluster: str | None) -> None:
-    """Brokers of all clusters, and their traffic."""
+    """List the brokers of all clusters and their traffic."""
     first = ((22, "#Cluster Name"), (22, "#Broker Name"))
     if is_more:
         line(
@@ -60,7 +60,7 @@ def cluster_list(tool: Tool, is_more: bool, cluster: str | None) -> None:
         try:
             info = tool.ask(state.address, GetBrokerRuntimeInfo()).table
         except (ConnectError, RequestTimeout):
-            # As the original: a broker that does not answer is in the list.
+            # Apache's tool also lists a broker that does not answer.
             info = {}
         names = ((22, state.cluster), (22, state.broker))
         if is_more:
@@ -80,7 +80,7 @@ def cluster_list(tool: Tool, is_more: bool, cluster: str | None) -> None:
 @BROKER_ADDRESS
 @CLUSTER
 def broker_status(tool: Tool, address: str | None, cluster: str | None) -> None:
-    """Runtime information of a broker, or of all of a cluster."""
+    """Show runtime information of a broker, or of all brokers of a cluster."""
     for broker in tool.chosen(address, cluster):
         place = f"{broker:<24} " if address is None else ""
         for key, value in sorted(tool.ask(broker, GetBrokerRuntimeInfo()).table.items()):
@@ -91,7 +91,7 @@ def broker_status(tool: Tool, address: str | None, cluster: str | None) -> None:
 @BROKER_ADDRESS
 @CLUSTER
 def get_broker_config(tool: Tool, address: str | None, cluster: str | None) -> None:
-    """Settings of a broker, or of all of a cluster."""
+    """Show settings of a broker, or of all brokers of a cluster."""
     for broker in tool.chosen(address, cluster):
         for text in properties_lines(broker, properties.parse(tool.ask(broker, GetBrokerConfig()).body)):
             click.echo(text)
@@ -100,13 +100,13 @@ def get_broker_config(tool: Tool, address: str | None, cluster: str | None) -> N
 @tool_command("updateBrokerConfig")
 @BROKER_ADDRESS
 @CLUSTER
-@switch("-a", "--updateAllBroker", "is_for_slaves", default=False, help="Taken, and without effect.")
+@switch("-a", "--updateAllBroker", "is_for_slaves", default=False, help="Ignored.")
 @_KEY
 @_VALUE
 def update_broker_config(
     tool: Tool, address: str | None, cluster: str | None, is_for_slaves: bool, key: str, value: str
 ) -> None:
-    """Change a setting of a broker, or of all of a cluster."""
+    """Change a setting of a broker, or of all brokers of a cluster."""
     for broker in tool.chosen(address, cluster):
         tool.update_broker_config(tool.name_of(broker), {key: value})
         click.echo(f"update broker config success, {broker}")
@@ -114,7 +114,7 @@ def update_broker_config(
 
 @tool_command("getNamesrvConfig")
 def get_namesrv_config(tool: Tool) -> None:
-    """Settings of the name servers."""
+    """Show settings of the name servers."""
     for address, settings in tool.namesrv_config().items():
         for text in properties_lines(address, settings):
             click.echo(text)
@@ -124,7 +124,7 @@ def get_namesrv_config(tool: Tool) -> None:
 @_KEY
 @_VALUE
 def update_namesrv_config(tool: Tool, key: str, value: str) -> None:
-    """Change a setting of every name server."""
+    """Change a setting on every name server."""
     tool.update_namesrv_config({key: value})
     click.echo(f"update name server config success!{';'.join(tool.name_servers())}\n{key} : {value}")
 
@@ -134,7 +134,7 @@ def update_namesrv_config(tool: Tool, key: str, value: str) -> None:
 @_KEY
 @_VALUE
 def update_kv_config(tool: Tool, namespace: str, key: str, value: str) -> None:
-    """Set a key-value pair at every name server."""
+    """Set a key-value pair on every name server."""
     tool.set_value(namespace, key, value)
     click.echo("create or update kv config to namespace success.")
 
@@ -142,9 +142,9 @@ def update_kv_config(tool: Tool, namespace: str, key: str, value: str) -> None:
 @tool_command("haStatus")
 @BROKER_ADDRESS
 @CLUSTER
-@click.option("-i", "--interval", type=click.IntRange(1), help="Again and again, every so many seconds.")
+@click.option("-i", "--interval", type=click.IntRange(1), help="Repeat at this interval in seconds.")
 def ha_status(tool: Tool, address: str | None, cluster: str | None, interval: int | None) -> None:
-    """Slaves of a master, or the master of a slave."""
+    """Show the slaves of a master, or the master of a slave."""
     while True:
         for where in tool.chosen(address, cluster):
             _print_ha_status(where, tool.ask(where, GetBrokerHaStatus()))
@@ -188,17 +188,17 @@ def _print_ha_status(address: str, status: HaStatus) -> None:
 @_NAME
 @CLUSTER
 def get_broker_epoch(tool: Tool, broker: str | None, cluster: str | None) -> None:
-    """From where to where the log of each broker of a name, or of a cluster, was written under which leadership."""
+    """Show the epochs of brokers: which part of the log each leadership wrote."""
     if (broker is None) == (cluster is None):
         raise click.UsageError("give -b BROKER or -c CLUSTER")
     for state in tool.brokers():
         if broker not in (None, state.broker) or cluster not in (None, state.cluster):
             continue
-        told = tool.ask(state.address, GetBrokerEpochCache()).body
-        click.echo(f"\n#clusterName\t{told.cluster_name}\n#brokerName\t{told.broker_name}")
-        click.echo(f"#brokerAddr\t{state.address}\n#brokerId\t{told.broker_id}")
-        for entry in told.epoch_list:
-            end = min(entry.end_offset, told.max_offset)
+        cache = tool.ask(state.address, GetBrokerEpochCache()).body
+        click.echo(f"\n#clusterName\t{cache.cluster_name}\n#brokerName\t{cache.broker_name}")
+        click.echo(f"#brokerAddr\t{state.address}\n#brokerId\t{cache.broker_id}")
+        for entry in cache.epoch_list:
+            end = min(entry.end_offset, cache.max_offset)
             click.echo(
                 f"#Epoch: EpochEntry{{epoch={entry.epoch}, startOffset={entry.start_offset}, endOffset={end}}}"
             )
@@ -208,7 +208,7 @@ def get_broker_epoch(tool: Tool, broker: str | None, cluster: str | None) -> Non
 @_SPACE
 @_KEY
 def delete_kv_config(tool: Tool, namespace: str, key: str) -> None:
-    """Remove a key-value pair from every name server."""
+    """Delete a key-value pair from every name server."""
     tool.set_value(namespace, key, None)
     click.echo("delete kv config from namespace success.")
 
@@ -216,7 +216,7 @@ def delete_kv_config(tool: Tool, namespace: str, key: str) -> None:
 @tool_command("wipeWritePerm")
 @_BROKER_NAME
 def wipe_write_perm(tool: Tool, broker: str) -> None:
-    """Let no producer write to the topics of a broker."""
+    """Revoke write permission for the topics of a broker."""
     for address in tool.name_servers():
         count = tool.ask(address, WipeWritePermission(broker_name=broker)).wipe_topic_count
         click.echo(f"wipe write perm of broker[{broker}] in name server[{address}] OK, {count}")
@@ -225,7 +225,7 @@ def wipe_write_perm(tool: Tool, broker: str) -> None:
 @tool_command("addWritePerm")
 @_BROKER_NAME
 def add_write_perm(tool: Tool, broker: str) -> None:
-    """Let producers write to the topics of a broker again."""
+    """Restore write permission for the topics of a broker."""
     for address in tool.name_servers():
         count = tool.ask(address, AddWritePermission(broker_name=broker)).add_topic_count
         click.echo(f"add write perm of broker[{broker}] in name server[{address}] OK, {count}")

@@ -19,6 +19,12 @@ from rmqpy.cli.mq.tool import (
 )
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.assignments import (
+    MessageRequestMode,
+    PopRollback,
+    RequestMode,
+    SetMessageRequestMode,
+)
 from rmqpy.protocol.requests.clients import (
     Connection,
     ConsumerConnections,
@@ -49,7 +55,7 @@ from rmqpy.protocol.requests.offsets import ConsumeStats, GetConsumeStats
 def update_sub_group(
     tool: Tool, group: str, address: str | None, cluster: str | None, **settings: Any
 ) -> None:
-    """Create a group, or give it these settings where it exists."""
+    """Create or update a group."""
     given = {name: value for name, value in settings.items() if value is not None}
     body = SubscriptionGroup(group_name=group, **given)
     for broker in tool.chosen(address, cluster):
@@ -65,7 +71,7 @@ def update_sub_group(
 def delete_sub_group(
     tool: Tool, group: str, address: str | None, cluster: str | None, with_offsets: bool
 ) -> None:
-    """Delete a group. Its retry and dead-letter topics stay: they may hold messages."""
+    """Delete a group, but not its retry and dead-letter topics: they may hold messages."""
     for broker in tool.chosen(address, cluster):
         tool.ask(broker, DeleteSubscriptionGroup(group_name=group, clean_offset=with_offsets))
         click.echo(f"delete subscription group [{group}] from broker [{broker}] success.")
@@ -74,7 +80,7 @@ def delete_sub_group(
 @tool_command("getConsumerConfig")
 @GROUP
 def get_consumer_config(tool: Tool, group: str) -> None:
-    """Settings of a group on each broker."""
+    """Show the settings of a group on each broker."""
     from rmqpy.protocol.declare import json_tree
 
     for broker, found in sorted(tool.group(group).items()):
@@ -84,15 +90,15 @@ def get_consumer_config(tool: Tool, group: str) -> None:
 
 
 @tool_command("consumerProgress")
-@click.option("-g", "--groupName", "group", help="A group; without, one line for each.")
+@click.option("-g", "--groupName", "group", help="The group. Default: one line for each group.")
 @click.option("-t", "--topicName", "topic", help="Only this topic.")
 @switch("-s", "--showClientIP", "with_clients", default=False)
 def consumer_progress(tool: Tool, group: str | None, topic: str | None, with_clients: bool) -> None:
-    """Progress of a group in each queue, or of all groups."""
+    """Show the progress of a group in each queue, or of all groups."""
     if with_clients:
         raise click.UsageError("-s true: use rmqpy group members")
     if group is not None:
-        # It raises for names that do not exist; brokers take them for no progress.
+        # Raises for names that do not exist; brokers report no progress for those.
         tool.progress(group, topic)
         _print_progress(tool, group, topic)
         return
@@ -120,7 +126,7 @@ def consumer_progress(tool: Tool, group: str | None, topic: str | None, with_cli
 @GROUP
 @BROKER_ADDRESS
 def consumer_connection(tool: Tool, group: str, address: str | None) -> None:
-    """Members of a group, and what they subscribe to."""
+    """List the members of a group and their subscriptions."""
     connections = _connections(tool, group, address)
     if not connections:
         raise RocketMQError(f"the consumer group[{group}] not online")
@@ -139,7 +145,7 @@ def consumer_connection(tool: Tool, group: str, address: str | None) -> None:
 @click.option("-g", "--producerGroup", "group", required=True)
 @TOPIC
 def producer_connection(tool: Tool, group: str, topic: str) -> None:
-    """Producers of a group at the brokers of a topic."""
+    """List the producers of a group on the brokers of a topic."""
     found: dict[str, Connection] = {}
     for broker in tool.route(topic).broker_datas:
         for address in broker.broker_addrs.values():
@@ -151,11 +157,11 @@ def producer_connection(tool: Tool, group: str, topic: str) -> None:
 @tool_command("resetOffsetByTime")
 @GROUP
 @TOPIC
-@click.option("-s", "--timestamp", required=True, help="now, milliseconds, a time, or -1: the end.")
+@click.option("-s", "--timestamp", required=True, help="now, milliseconds, a time, or -1 for the end.")
 @BROKER_ADDRESS
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue; with -b.")
-@click.option("-o", "--offset", type=click.IntRange(0), help="To this offset; with -q.")
-@switch("-f", "--force", default=True, help="Taken, and always so.")
+@click.option("-o", "--offset", type=click.IntRange(0), help="Reset to this offset; with -q.")
+@switch("-f", "--force", default=True, help="Ignored: always forced.")
 def reset_offset_by_time(
     tool: Tool,
     group: str,
@@ -181,7 +187,7 @@ def reset_offset_by_time(
 @tool_command("skipAccumulatedMessage")
 @GROUP
 @TOPIC
-@switch("-f", "--force", default=True, help="Taken, and always so.")
+@switch("-f", "--force", default=True, help="Ignored: always forced.")
 def skip_accumulated_message(tool: Tool, group: str, topic: str, force: bool) -> None:
     """Let a group continue with messages sent from now on."""
     line((40, "#brokerName"), (40, "#queueId"), (40, "#offset"))
@@ -193,31 +199,81 @@ def skip_accumulated_message(tool: Tool, group: str, topic: str, force: bool) ->
 @click.option("-s", "--srcGroup", "source", required=True)
 @click.option("-d", "--destGroup", "target", required=True)
 @TOPIC
-@switch("-o", "--offline", default=False, help="Taken, and without effect.")
+@switch("-o", "--offline", default=False, help="Ignored.")
 def clone_group_offset(tool: Tool, source: str, target: str, topic: str, offline: bool) -> None:
     """Copy the offsets of one group in a topic to another."""
     tool.clone_offsets(source, target, topic)
     click.echo(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
 
 
+@tool_command("setConsumeMode")
+@TOPIC
+@GROUP
+@BROKER_ADDRESS
+@CLUSTER
+@click.option("-m", "--mode", "mode", required=True, type=click.Choice([mode.name for mode in RequestMode]))
+@click.option(
+    "-q",
+    "--popShareQueueNum",
+    "share",
+    type=int,
+    default=0,
+    help="Members with which each member shares its queues; 0: all share all queues.",
+)
+def set_consume_mode(
+    tool: Tool, topic: str, group: str, address: str | None, cluster: str | None, mode: str, share: int
+) -> None:
+    """Let the members of a group that leave the division of queues to brokers pull or pop a topic."""
+    body = MessageRequestMode(
+        topic=topic, consumer_group=group, mode=RequestMode[mode], pop_share_queue_num=share
+    )
+    for broker in tool.chosen(address, cluster):
+        tool.ask(broker, SetMessageRequestMode(body=body))
+        click.echo(f"set consume mode to {broker} success.")
+    click.echo(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{share}]")
+
+
+@tool_command("exportPopRecord")
+@BROKER_ADDRESS
+@CLUSTER
+@click.option("-d", "--dryRun", "dry_run", help="Only show the brokers, whatever the value.")
+def export_pop_record(tool: Tool, address: str | None, cluster: str | None, dry_run: str | None) -> None:
+    """Let brokers write records of popped messages, kept elsewhere, to the revive topic."""
+    for broker in tool.chosen(address, cluster):
+        if dry_run is None:
+            tool.ask(broker, PopRollback())
+        click.echo(
+            f"Export broker records, brokerName={tool.name_of(broker)}, brokerAddr={broker}, "
+            f"dryRun={str(dry_run is not None).lower()}"
+        )
+
+
 def _print_progress(tool: Tool, group: str, topic: str | None) -> None:
     line(
         *((64, "#Topic"), (32, "#Broker Name"), (4, "#QID"), (20, "#Broker Offset")),
-        *((20, "#Consumer Offset"), (20, "#Diff"), (23, "#LastTime")),
+        *((20, "#Consumer Offset"), (20, "#Diff"), (20, "#Inflight"), (23, "#LastTime")),
     )
     stats = _stats(tool, group, topic)
-    lag = 0
+    lag = in_flight = 0
     for broker, one in sorted(stats.items()):
         for queue in sorted(one.offset_table, key=lambda queue: (queue.topic, queue.queue_id)):
             held = one.offset_table[queue]
             behind = held.broker_offset - held.consumer_offset
+            given = held.pull_offset - held.consumer_offset
             lag += behind
+            in_flight += given
             line(
                 *((64, queue.topic), (32, broker), (4, queue.queue_id), (20, held.broker_offset)),
-                *((20, held.consumer_offset), (20, behind), (23, time_text(held.last_timestamp))),
+                *(
+                    (20, held.consumer_offset),
+                    (20, behind),
+                    (20, given),
+                    (23, time_text(held.last_timestamp)),
+                ),
             )
     click.echo(f"\nConsume TPS: {sum(one.consume_tps for one in stats.values()):.2f}")
     click.echo(f"Consume Diff Total: {lag}")
+    click.echo(f"Consume Inflight Total: {in_flight}")
 
 
 def _stats(tool: Tool, group: str, topic: str | None) -> dict[str, ConsumeStats]:
@@ -226,7 +282,7 @@ def _stats(tool: Tool, group: str, topic: str | None) -> dict[str, ConsumeStats]
 
 
 def _connections(tool: Tool, group: str, address: str | None = None) -> list[ConsumerConnections]:
-    """What each broker says of a group; nothing from those at which nobody of it is."""
+    """The statistics of a group on each broker, without brokers on which it has no member."""
     found = []
     for each in [address] if address is not None else sorted(tool.masters().values()):
         try:

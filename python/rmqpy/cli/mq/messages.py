@@ -1,4 +1,4 @@
-"""mqadmin: messages, found, sent and read."""
+"""mqadmin: find, send and read messages."""
 
 from typing import Final
 
@@ -19,10 +19,12 @@ _QUEUE = click.option("-i", "--queueId", "queue_id", type=click.IntRange(0))
 
 
 @tool_command("queryMsgById")
-@click.option("-i", "--msgId", "ids", required=True, help="The broker's id; several with commas.")
+@click.option(
+    "-i", "--msgId", "ids", required=True, help="The broker's message id; separate several by commas."
+)
 @click.option("-t", "--topic")
 def query_msg_by_id(tool: Tool, ids: str, topic: str | None) -> None:
-    """A message by the id that its broker gave it."""
+    """Show a message by the broker's id."""
     for message_id in ids.split(","):
         _print(tool.message(message_id.strip(), topic))
 
@@ -31,7 +33,7 @@ def query_msg_by_id(tool: Tool, ids: str, topic: str | None) -> None:
 @TOPIC
 @click.option("-i", "--msgId", "message_id", required=True, help="The id of a send result.")
 def query_msg_by_unique_key(tool: Tool, topic: str, message_id: str) -> None:
-    """A message by the id that its producer gave it."""
+    """Show a message by the producer's id."""
     _print(tool.message(message_id, topic))
 
 
@@ -41,7 +43,7 @@ def query_msg_by_unique_key(tool: Tool, topic: str, message_id: str) -> None:
 @click.option("-m", "--maxNum", "count", type=click.IntRange(1), default=64)
 @click.option("-p", "--keyType", "key_type", type=click.Choice(["K", "T"]), default="K", help="Key, or tag.")
 def query_msg_by_key(tool: Tool, topic: str, key: str, count: int, key_type: str) -> None:
-    """Messages that carry a key, or a tag."""
+    """Find messages with a key or a tag."""
     is_tag = key_type == "T"
     find = tool.messages_by_tag if is_tag else tool.messages_by_key
     found = find(topic, key, count=count)
@@ -59,7 +61,7 @@ def query_msg_by_key(tool: Tool, topic: str, key: str, count: int, key_type: str
 @click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), required=True)
 @click.option("-o", "--offset", type=click.IntRange(0), required=True)
 def query_msg_by_offset(tool: Tool, topic: str, broker: str, queue_id: int, offset: int) -> None:
-    """The message of a queue at an offset."""
+    """Show the message at an offset of a queue."""
     state = QueueState(broker, tool.address_of(broker), queue_id, "", offset, offset + 1, 0)
     for message in tool.read_queue(topic, state):
         _print(message)
@@ -86,7 +88,7 @@ def send_message(
     with_trace: bool,
 ) -> None:
     """Send one message."""
-    from rmqpy.client.producer import Producer
+    from rmqpy.client.producer.producer import Producer
 
     if queue_id is not None and broker is None:
         raise click.UsageError("-i needs -b")
@@ -110,10 +112,10 @@ def send_message(
 
 
 @tool_command("queryMsgTraceById")
-@click.option("-i", "--msgId", "message_id", required=True, help="The id that its producer gave it.")
+@click.option("-i", "--msgId", "message_id", required=True, help="The producer's message id.")
 @click.option("-t", "--traceTopic", "trace_topic", default=TRACE_TOPIC, show_default=True)
 def query_msg_trace_by_id(tool: Tool, message_id: str, trace_topic: str) -> None:
-    """Who has sent a message and who has consumed it, as clients that trace have noted."""
+    """Show the producer and consumers of a message, as recorded by clients that trace."""
     steps = tool.trace(message_id, trace_topic=trace_topic)
     for step in steps:
         if step.what == "send":
@@ -135,7 +137,7 @@ def _trace_heading(group: str, time: str) -> None:
 
 def _trace_line(kind: str, step: Step) -> None:
     at = "" if step.at_ms is None else time_text(step.at_ms).partition(",")[0]
-    # The original has two words, and no reasons.
+    # Apache's tool prints two words and no reasons.
     status = "success" if step.outcome == "success" else "failed"
     cells = (kind, step.group or "", step.client.rpartition(":")[0], at, f"{step.took_ms or 0}ms", status)
     line(*zip(_TRACE_WIDTHS, cells, strict=True))
@@ -147,9 +149,9 @@ def _trace_line(kind: str, step: Step) -> None:
 @_QUEUE
 @click.option("-o", "--offset", type=click.IntRange(0), help="From this offset; with -b and -i.")
 @click.option("-c", "--messageNumber", "count", type=click.IntRange(1), default=128, show_default=True)
-@click.option("-s", "--beginTimestamp", "begin", metavar="TIME", help="Stored then or later.")
+@click.option("-s", "--beginTimestamp", "begin", metavar="TIME", help="Stored at or after this time.")
 @click.option("-e", "--endTimestamp", "end", metavar="TIME", help="Stored before.")
-@click.option("-g", "--consumerGroup", "group", help="Taken, and without effect: nothing is committed.")
+@click.option("-g", "--consumerGroup", "group", help="Ignored: nothing is committed.")
 def consume_message(
     tool: Tool,
     topic: str,
@@ -161,7 +163,7 @@ def consume_message(
     end: str | None,
     group: str | None,
 ) -> None:
-    """Print messages of a topic, of one broker, or of one queue."""
+    """Print messages of a topic, a broker or a queue."""
     if queue_id is not None and broker is None:
         raise click.UsageError("-i needs -b")
     if offset is not None and queue_id is None:
@@ -223,7 +225,7 @@ def _place(message: ReceivedMessage) -> str:
 
 
 def _body(message: ReceivedMessage) -> str:
-    """The body as text that a terminal can print."""
+    """The body as printable text."""
     text = message.body.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text

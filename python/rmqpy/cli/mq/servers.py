@@ -1,4 +1,4 @@
-"""`mqnamesrv` and `mqbroker`: `rmqpy namesrv` and `rmqpy broker`, whose flags are the original's already."""
+"""`mqnamesrv` and `mqbroker`: `rmqpy namesrv` and `rmqpy broker`, which have Apache's flags."""
 
 import sys
 from typing import NoReturn

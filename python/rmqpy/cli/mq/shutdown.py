@@ -1,7 +1,7 @@
-"""`mqshutdown`: ends servers of this user on this machine, found by their command lines.
+"""`mqshutdown`: stops servers of this user on this machine, found by their command lines.
 
-Every process that was started as `rmqpy ROLE` or by the role's own command is meant. It gets SIGTERM, on which servers
-finish what has arrived; nothing waits for their end.
+Sends SIGTERM to every process started as `rmqpy ROLE` or by the role's own command, and does not wait for it to exit.
+Servers finish received requests first. If no broker runs, the last one may have been killed: its spool is drained.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-#: Role → the command that is named for it alone.
+#: Role → its own command.
 _ROLES: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv", "standalone": "standalone"}
 _NOT_SERVED: Final = frozenset({"proxy", "controller"})
 _PROCESSES: Final = Path("/proc")
@@ -22,24 +22,55 @@ _PROCESSES: Final = Path("/proc")
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("role", type=click.Choice([*_ROLES, *sorted(_NOT_SERVED)]))
 @click.option("--pid", type=click.IntRange(1), help="Only this process.")
-def command(role: str, pid: int | None) -> int:
-    """Shut down every server of a kind that this user runs on this machine.
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="broker.conf of a broker that may have been killed, if it names its folder.",
+)
+def command(role: str, pid: int | None, config: Path | None) -> int:
+    """Stop all servers of a role that this user runs on this machine.
+
+    If no broker runs, move messages that a killed one left in its spool into the log.
 
     \b
     mqshutdown broker
     mqshutdown namesrv --pid 4711
     """
     if role in _NOT_SERVED:
-        raise click.ClickException(f"there is no {role}: it is not served")
+        raise click.ClickException(f"cannot stop {role}: rmqpy does not provide it")
     name = _ROLES[role]
     found = [each for each in sorted(running(role)) if pid in (None, each)]
     if not found:
+        if role == "broker" and pid is None:
+            _drain(config)
         raise click.ClickException(f"No {name} running.")
     for each in found:
         click.echo(f"The {name}({each}) is running...")
         os.kill(each, signal.SIGTERM)
         click.echo(f"Send shutdown request to {name}({each}) OK")
     return 0
+
+
+def _drain(config: Path | None) -> None:
+    """Move messages that a killed broker left in its spool into the log, if its store exists and is not open."""
+    from rmqpy._native import StoppedStore
+    from rmqpy.config.broker import load
+    from rmqpy.errors import StoreError
+
+    store = load(config, {}).config.store
+    if not Path(store.folder, "rmqpy").is_dir():
+        return
+    try:
+        stopped = StoppedStore(store, exclusive=True)
+        try:
+            outcome, _ = stopped.drain()
+        finally:
+            stopped.release()
+    except StoreError as error:
+        raise click.ClickException(f"No mqbroker running. Cannot drain {store.folder}: {error}") from error
+    if outcome:
+        click.echo(outcome)
 
 
 def mqshutdown() -> None:
@@ -50,7 +81,7 @@ def mqshutdown() -> None:
 
 
 def running(role: str) -> Iterator[int]:
-    """Processes of this user that serve in this role."""
+    """Processes of this user that run in this role."""
     for folder in _PROCESSES.iterdir():
         if folder.name.isdigit():
             try:
@@ -58,14 +89,14 @@ def running(role: str) -> Iterator[int]:
                     continue
                 words = (folder / "cmdline").read_bytes().split(b"\0")[:-1]
             except OSError:
-                # It has just ended.
+                # The process has just ended.
                 continue
             if role_of([os.fsdecode(word) for word in words]) == role:
                 yield int(folder.name)
 
 
 def role_of(words: Sequence[str]) -> str | None:
-    """The role of a process with this command line.
+    """Return the role of a process by its command line.
 
     >>> role_of(["/usr/bin/python3", "/usr/bin/rmqpy", "-v", "broker", "-c", "broker.conf"])
     'broker'
@@ -76,7 +107,7 @@ def role_of(words: Sequence[str]) -> str | None:
     """
     if not words or not Path(words[0]).name.startswith("python"):
         return None
-    # What stands before the program are flags of the interpreter.
+    # Words before the program are flags of the interpreter.
     at = next((at for at, word in enumerate(words[1:], 1) if word == "-m" or not word.startswith("-")), None)
     if at is None:
         return None

@@ -1,6 +1,6 @@
-"""Plumbing of mqadmin's commands: their options, an open cluster, lines in columns as the original prints them.
+"""Shared parts of mqadmin's commands: options, an open cluster, columns as Apache's tool prints them.
 
-Long names of options are the original's. A flag of it that takes `true` or `false` does so here.
+Long option names are Apache's, and so are flags that take `true` or `false`.
 """
 
 import functools
@@ -22,7 +22,7 @@ from rmqpy.remoting.client import run
 
 R = TypeVar("R")
 
-#: Time of one request, as the original has it.
+#: Apache's request timeout.
 TIMEOUT_S: Final = 5.0
 
 TOPIC = click.option("-t", "--topic", required=True)
@@ -32,26 +32,26 @@ CLUSTER = click.option("-c", "--clusterName", "cluster", help="All brokers of th
 
 
 class Tool(Admin):
-    """A cluster, whose servers can also be asked one by one."""
+    """A cluster whose servers can also be asked one by one."""
 
     def ask(self, address: str, ask: Request[R]) -> R:
-        """The reply of one server."""
+        """Return the reply of one server."""
         return run(self._cluster().ask(address, ask))
 
     def read_queue(self, topic: str, state: QueueState) -> Iterator[ReceivedMessage]:
-        """The messages of a queue from its begin up to its end."""
+        """Return the messages of a queue from its start up to its end."""
         return iterate(read(self._cluster(), topic, state, state.begin, state.end))
 
     def name_servers(self) -> tuple[str, ...]:
-        """The addresses of all name servers."""
+        """Return the addresses of all name servers."""
         return tuple(self._cluster().name_servers.addresses)
 
     def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Name to address of the masters of a cluster."""
+        """Return name → address of the masters of a cluster."""
         return run(self._cluster().masters(cluster))
 
     def chosen(self, address: str | None, cluster: str | None) -> list[str]:
-        """The addresses that `-b` and `-c` mean: one, or those of a cluster's masters in the order of their names."""
+        """Return the addresses given by `-b` or `-c`: one, or those of a cluster's masters ordered by name."""
         if address is not None:
             return [address]
         if cluster is None:
@@ -59,14 +59,14 @@ class Tool(Admin):
         return [each for _, each in sorted(self.masters(cluster).items())]
 
     def address_of(self, broker: str) -> str:
-        """The address of the master of this name. Raises `ConfigError`."""
+        """Return the address of the master of this name. Raises `ConfigError`."""
         for state in self.brokers():
             if state.broker == broker and state.is_master:
                 return state.address
-        raise ConfigError(f"there is no master {broker!r}")
+        raise ConfigError(f"no master is called {broker!r}")
 
     def name_of(self, address: str) -> str:
-        """The name of the broker at an address. Raises `ConfigError`."""
+        """Return the name of the broker at an address. Raises `ConfigError`."""
         for state in self.brokers():
             if state.address == address:
                 return state.broker
@@ -107,7 +107,7 @@ def line(*cells: tuple[int, object]) -> None:
 
 
 def time_text(ms: int) -> str:
-    """A time as the tool shows it; empty for none."""
+    """A time as the tool shows it; empty for None."""
     return f"{date_of(ms).astimezone():%Y-%m-%d %H:%M:%S},{ms % 1_000:03}" if ms > 0 else ""
 
 

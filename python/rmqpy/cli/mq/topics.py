@@ -16,9 +16,9 @@ _PERM = click.Choice(["2", "4", "6"])
 
 
 @tool_command("topicList")
-@click.option("-c", "--clusterModel", "with_clusters", is_flag=True, help="With clusters and groups.")
+@click.option("-c", "--clusterModel", "with_clusters", is_flag=True, help="Show clusters and groups.")
 def topic_list(tool: Tool, with_clusters: bool) -> None:
-    """Names of all topics."""
+    """List all topics."""
     if not with_clusters:
         for name in tool.topics(with_system=True):
             click.echo(name)
@@ -36,7 +36,7 @@ def topic_list(tool: Tool, with_clusters: bool) -> None:
 @TOPIC
 @click.option("-l", "--list", "as_list", is_flag=True, help="As a table.")
 def topic_route(tool: Tool, topic: str, as_list: bool) -> None:
-    """Route of a topic."""
+    """Show the route of a topic."""
     route = tool.route(topic)
     if not as_list:
         click.echo(fastjson.pretty(json_tree(route)))
@@ -58,7 +58,7 @@ def topic_route(tool: Tool, topic: str, as_list: bool) -> None:
 @tool_command("topicStatus")
 @TOPIC
 def topic_status(tool: Tool, topic: str) -> None:
-    """Offsets of the queues of a topic."""
+    """Show the offsets of the queues of a topic."""
     line((32, "#Broker Name"), (4, "#QID"), (20, "#Min Offset"), (20, "#Max Offset"), (23, "#Last Updated"))
     for row in tool.topic(topic):
         line(
@@ -73,7 +73,7 @@ def topic_status(tool: Tool, topic: str) -> None:
 @tool_command("topicClusterList")
 @TOPIC
 def topic_cluster_list(tool: Tool, topic: str) -> None:
-    """Clusters that have a topic."""
+    """List the clusters of a topic."""
     for cluster in sorted({broker.cluster for broker in tool.route(topic).broker_datas}):
         click.echo(cluster)
 
@@ -85,7 +85,7 @@ def topic_cluster_list(tool: Tool, topic: str) -> None:
 @click.option("-r", "--readQueueNums", "read_queues", type=click.IntRange(1, 1024), default=8)
 @click.option("-w", "--writeQueueNums", "write_queues", type=click.IntRange(1, 1024), default=8)
 @click.option("-p", "--perm", type=_PERM, default="6", help="2 to write, 4 to read, 6 for both.")
-@switch("-o", "--order", default=False, help="An order topic.")
+@switch("-o", "--order", default=False, help="Make it an order topic.")
 @click.option("-a", "--attributes", help="Changes: +key=value,-key.")
 def update_topic(
     tool: Tool,
@@ -98,7 +98,7 @@ def update_topic(
     order: bool,
     attributes: str | None,
 ) -> None:
-    """Create a topic, or give it these settings where it exists."""
+    """Create or update a topic."""
     brokers = tool.chosen(address, cluster)
     for broker in brokers:
         ask = UpdateAndCreateTopic(
@@ -112,7 +112,7 @@ def update_topic(
         tool.ask(broker, ask)
         click.echo(f"create topic to {broker} success.")
     if order:
-        # As the original's: of one broker it is added, of a cluster it is the whole list.
+        # As in Apache's tool: for one broker the value is added, for a cluster it replaces the list.
         known = tool.values(ORDER_TOPICS).get(topic, "") if address else ""
         value = with_queues(known, {tool.name_of(broker): write_queues for broker in brokers})
         for name_server in tool.name_servers():
@@ -127,7 +127,7 @@ def update_topic(
 @CLUSTER
 @click.option("-p", "--perm", type=_PERM, required=True)
 def update_topic_perm(tool: Tool, topic: str, address: str | None, cluster: str | None, perm: str) -> None:
-    """Change what clients may do with a topic."""
+    """Change the permissions of a topic."""
     for broker in tool.chosen(address, cluster):
         known = tool.ask(broker, GetTopicConfig(topic=topic))
         if known.perm == int(perm):

@@ -1,1 +1,1 @@
-"""Membership of a consumer group: the other members, and the share of queues of each."""
+"""Membership of a consumer group: the other members, and the queues of each."""

@@ -1,8 +1,8 @@
-"""Beginnings: the place where a group begins in a queue in which it has no progress.
+"""Beginnings: the offset at which a group starts in a queue without progress.
 
-Owns a member's first view of each topic. Invariant: `start_from` decides about the queues of that view, and only where
-the group has no progress in the topic. Every other queue begins at its earliest offset: it appeared after the group
-joined, so that all its messages are for the group.
+Owns a member's first view of each topic. Invariant: `start_from` applies only to the queues of that view, and only when
+the group has no progress in the topic. Any other queue starts at its earliest offset: it appeared after the group
+joined, so the group must receive all its messages.
 
 `see` may run in another thread than `place`.
 """
@@ -18,49 +18,50 @@ from rmqpy.protocol import names
 
 log = logging.getLogger(__name__)
 
-#: True when the group has progress in one of these queues.
+#: Return whether the group has progress in one of these queues.
 HasProgress = Callable[[Collection[MessageQueue]], Awaitable[bool]]
 
 
 class Beginnings:
-    """The beginnings of one member."""
+    """The start offsets of one member."""
 
     def __init__(self, start_from: StartFrom, has_progress: HasProgress) -> None:
         self.start_from = start_from
         self._has_progress = has_progress
-        #: Topic → its queues when this member first saw it. Replaced, never changed.
+        #: Topic → its queues in the member's first view. Replaced, never changed.
         self._first: Mapping[str, frozenset[MessageQueue]] = {}
-        #: Topic → the group had progress in it when the first queue without progress was begun.
+        #: Topic → whether the group had progress in it when this member started its first queue without progress.
         self._progress: dict[str, bool] = {}
 
     def see(self, readable: Mapping[str, Collection[MessageQueue]]) -> None:
-        """Note the queues of topics; none, of a topic that does not exist. The first time decides."""
+        """Note the queues of topics; an absent topic has none. Only the first view of a topic counts."""
         fresh = {topic: frozenset(queues) for topic, queues in readable.items() if topic not in self._first}
         if fresh:
             self._first = {**self._first, **fresh}
 
     def keep(self, topics: Collection[str]) -> None:
-        """Forget all topics but these: the next view of another one is its first."""
+        """Forget the other topics, so that their next view counts as the first one."""
         if gone := self._first.keys() - set(topics):
             self._first = {topic: queues for topic, queues in self._first.items() if topic not in gone}
             for topic in gone:
                 self._progress.pop(topic, None)
 
     async def place(self, queue: MessageQueue) -> StartFrom:
-        """The place at which to begin with a queue in which the group has no progress."""
+        """Return the start of a queue without progress."""
         topic = queue.topic
-        # Retries are for the group, whenever they came.
+        # A retry topic holds failed messages of this group, so none may be skipped.
         if self.start_from == "earliest" or topic.startswith(names.RETRY_PREFIX):
             return "earliest"
         first = self._first.get(topic, frozenset())
         if queue not in first:
-            log.info("%s appeared after this member had joined: it begins at its earliest offset", queue)
+            log.info("%s appeared after this member joined: starting at its earliest offset", queue)
             return "earliest"
         if topic not in self._progress:
             self._progress[topic] = await self._has_progress(sorted(first))
         if self._progress[topic]:
             log.info(
-                "%s begins at its earliest offset: the group has progress in other queues of the topic", queue
+                "%s: starting at its earliest offset, because the group has progress in other queues of the topic",
+                queue,
             )
             return "earliest"
         return self.start_from

@@ -1,6 +1,6 @@
-"""Client queries: positions, running info, one message to handle; administrators send them by way of a broker.
+"""Client queries: replies to administrators about positions, running info, or one message to handle.
 
-Owns the form of the answers; the member has their contents. On the event loop of its listener.
+Owns the form of the replies; the member provides their contents. On the event loop of its listener.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from rmqpy.protocol.requests.introspection import (
 from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.server import Refused, handles
 
-#: The id of its queue in a stored record.
+#: The bytes of the queue id in a stored record.
 _QUEUE_ID = slice(12, 16)
 
 
 class QueryableMember(Protocol):
-    """A member that can be asked about itself."""
+    """A member that answers queries about itself."""
 
     def positions(self) -> Mapping[MessageQueue, int]:
-        """Its progress in its queues."""
+        """Return its progress in its queues."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Its state and statistics, without its stacks."""
+        """Return its state and statistics, without thread stacks."""
 
     async def handle(self, message: ReceivedMessage) -> DirectConsumption:
-        """Handle a message out of turn. Nothing is committed or sent back for it. Raises `Refused`."""
+        """Handle a message out of turn, without commit or retry. Raises `Refused`."""
 
 
 def member_properties(
     namesrv: Sequence[str], consume_type: ConsumeType, *, began_ms: int, is_ordered: bool, workers: int
 ) -> dict[str, str]:
-    """Properties of a member, by the names that Java's tools look for."""
+    """Return the properties of a member, by the names that Java's tools read."""
     return {
         "PROP_NAMESERVER_ADDR": ";".join(namesrv),
         "PROP_CONSUME_TYPE": consume_type.name,
@@ -62,7 +62,7 @@ def member_properties(
 
 
 class ClientQueryHandlers:
-    """The handlers of one member."""
+    """The query handlers of one member."""
 
     def __init__(self, group: str, member: QueryableMember, namespace: Namespace | None) -> None:
         self._group = group
@@ -82,7 +82,7 @@ class ClientQueryHandlers:
         info = self._member.running_info()
         if ask.jstack_enable:
             info = dataclasses.replace(info, jstack=await asyncio.to_thread(_stacks))
-        # Brokers hand it on unread, so that it is no declared reply.
+        # Brokers forward the body unread, so it has no declared reply type.
         return _answer(info if self._namespace is None else namespaces.outward(self._namespace, info))
 
     @handles(ConsumeMessageDirectly)
@@ -103,7 +103,7 @@ def _answer(body: ConsumerRunningInfo | DirectConsumption) -> bytes:
 
 
 def _stacks() -> str:
-    """The stack of every thread of this process."""
+    """Return the stack of every thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"{names.get(ident, 'unknown')} TID: {ident}\n{''.join(traceback.format_stack(frame))}"

@@ -1,9 +1,8 @@
-"""A polling consumer's share of a group: what it owns changes between two polls, and its user is told.
+"""Follower: applies the group's changes to a polling consumer between two polls, and notifies its user.
 
-Owns the step from one share to the next. Invariant: a queue is revoked with its progress committed, or, when the
-consumer comes so late that another member has begun with it, is lost without a commit. One that another member may
-have had in between is lost as well, unless its progress is still what this consumer committed last. For the thread or
-task of the consumer.
+Owns the step from one share to the next. Invariant: a queue is revoked with its progress committed, or lost without a
+commit when another member may have started it: when this consumer is late, or another member changed the progress.
+For the thread or task of the consumer.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from rmqpy.client.group.subscriber import GRACE_S, Dated, Subscriber
 from rmqpy.clock import running
 from rmqpy.message import Filter, MessageQueue
 
-#: A poll looks at the group at least this often.
+#: The longest poll before the group is checked again.
 LOOK_S: Final = 0.5
-#: After a change, or a pause of the process, the group is asked for so long before a commit is given up.
+#: Time to confirm the view after a change or a pause of the process. A commit fails when it runs out.
 CONFIRM_S: Final = 3.0
 
 Notify = Callable[[Rebalance], Awaitable[None]]
 
 
 class Assignable(Protocol):
-    """The part of a consumer that changes with its share."""
+    """The part of a consumer that changes with its share of the queues."""
 
     def assignment(self) -> frozenset[MessageQueue]: ...
 
@@ -48,25 +47,25 @@ class Assignable(Protocol):
 
 
 class Follower:
-    """Makes what a consumer reads follow its group."""
+    """Assigns and revokes the queues of one polling consumer."""
 
     def __init__(self, subscriber: Subscriber, reading: Assignable, *, is_committing: bool) -> None:
         self.subscriber = subscriber
         self._reading = reading
         self._is_committing = is_committing
         self._notify: dict[str, Notify] = {}
-        #: Being given up, while their user is told.
+        #: Queues that are being given up, while the callback runs.
         self._changing: frozenset[MessageQueue] | None = None
-        #: Queues that came back, in the state of which nothing was another's: when they did.
+        #: Returned queues whose progress no other member had changed, and the time of their return.
         self._compared: dict[MessageQueue, float] = {}
 
     def listen(self, topics: Iterable[str], notify: Notify | None) -> None:
-        """Tell `notify` of changes that concern one of `topics`."""
+        """Call `notify` on changes that concern one of `topics`."""
         if notify is not None:
             self._notify |= dict.fromkeys(topics, notify)
 
     async def lost(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Those of `queues` that are not this member's, or not any more. While nobody can say, all of them."""
+        """Return the queues that this member does not own. While that cannot be confirmed, return all of them."""
         subscriber = self.subscriber
         if not subscriber.is_fresh:
             await self._reading.until(subscriber.confirmed(), CONFIRM_S)
@@ -86,11 +85,11 @@ class Follower:
         return sorted(set(queues) - owned)
 
     async def announce(self) -> None:
-        """Tell brokers again of this member, as far as they listen."""
+        """Send heartbeats again, to the brokers that answer."""
         await self._reading.until(self.subscriber.confirmed(is_known=False), CONFIRM_S)
 
     async def follow(self) -> None:
-        """Take over the newest share. Raises what ended the membership."""
+        """Apply the newest share. Raises the error that ended the membership."""
         if self.subscriber.failure is not None:
             raise self.subscriber.failure
         newest = self.subscriber.newest
@@ -104,7 +103,7 @@ class Follower:
         taken = frozenset(view.taken(owned)) | moved
         if taken:
             if not view.is_alone:
-                # The one before us commits when it hears of the change, as we do.
+                # The previous owner commits when it learns of the change, as this member does.
                 await self._reading.sleep(max(0.0, newest.seen_at + GRACE_S - running()))
             await self._take(newest, taken)
 
@@ -125,13 +124,13 @@ class Follower:
 
     async def _take(self, newest: Dated, queues: frozenset[MessageQueue]) -> None:
         filters = {topic: one.filter for topic, one in self.subscriber.subscriptions.table.items()}
-        # What cannot be had yet comes with a later change.
+        # Queues that cannot be started yet follow with a later change.
         taken = await self._reading.take(queues, filters)
         self._compared.update((queue, newest.returned[queue]) for queue in taken & newest.returned.keys())
         await self._tell(Rebalance(assigned=taken))
 
     async def _tell(self, change: Rebalance) -> None:
-        # Once each, also where topics share one.
+        # Topics may share one callback, which is called once.
         for notify in dict.fromkeys(self._notify.values()):
             concerned = Rebalance(
                 *(frozenset(q for q in part if self._notify.get(q.topic) is notify) for part in change)
@@ -140,14 +139,15 @@ class Follower:
                 await notify(concerned)
 
     def _is_doubtful(self, newest: Dated, queue: MessageQueue) -> bool:
-        """Another member may have had it in between."""
+        """Return whether another member may have owned the queue in between."""
         returned_at = newest.returned.get(queue)
         return returned_at is not None and self._compared.get(queue) != returned_at
 
     async def _compare(
         self, newest: Dated, queues: Collection[MessageQueue]
     ) -> tuple[frozenset[MessageQueue], frozenset[MessageQueue]]:
-        """Of the doubtful ones of `queues`: those whose progress is still ours, and those where it is another's."""
+        """Split the doubtful ones of `queues` into those whose progress is unchanged, and those that another member
+        moved."""
         doubtful = [queue for queue in queues if self._is_doubtful(newest, queue)]
         if not doubtful:
             return frozenset(), frozenset()

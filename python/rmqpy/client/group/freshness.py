@@ -1,10 +1,10 @@
-"""Freshness of a member's view of its group: since when the group may have changed without this member having looked.
+"""Freshness of a member's view of its group: the time since which the group may have changed unseen.
 
-Owns that time. Members agree on shares by time alone: whoever takes a queue waits a moment, in which the one before
-hears of it and commits. A member that was told of a change and has not looked yet, or whose process stood still, does
-not know what it owns, and what it lost meanwhile may be in use.
+Owns that time. Members agree on shares only by time: a member that takes a queue waits briefly, while the previous
+owner learns of the change and commits. A member that was notified of a change and has not looked yet, or whose process
+was suspended, does not know what it owns; another member may already use the queues it lost.
 
-For the event loop of the member; what says so, from any thread.
+For the event loop of the member; methods marked so, for any thread.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Final
 
 from rmqpy.clock import running
 
-#: The member's loop shows so often that it runs; when it has not for `PAUSED_S`, the process, or the machine, stood
-#: still. Less than what any member waits before it begins with a queue that had an owner.
+#: The interval at which the member's loop shows that it runs. After `PAUSED_S` without it, the process or the machine
+#: was suspended. Shorter than any member waits before it starts a queue of another owner.
 ALIVE_S: Final = 0.2
 PAUSED_S: Final = 0.4
 
 
 class Freshness:
-    """How far a member may rely on its newest view."""
+    """The reliability of a member's newest view."""
 
     def __init__(self, look: Callable[[], None]) -> None:
-        """`look`: called when the group has to be looked at."""
+        """`look` is called when the group must be queried."""
         self._look = look
         self._alive_at = running()
-        #: When the group changed first, or may have, that was not looked at yet; and what is being looked at.
+        #: The earliest change of the group that no query covers yet, and the earliest that the current one covers.
         self._stale_since: float | None = None
         self._looking_since: float | None = None
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing is known to have changed since the newest view. Any thread."""
+        """True if no change since the newest view is known. Any thread."""
         return (
             self._stale_since is None
             and self._looking_since is None
@@ -42,21 +42,21 @@ class Freshness:
         )
 
     def change(self) -> None:
-        """The group has changed."""
+        """Note a change of the group."""
         self._age(running())
 
     def tick(self) -> None:
-        """The loop runs; after a pause the group may have changed since the last time it did."""
+        """Note that the loop runs. After a pause, the group may have changed since the last tick."""
         now = running()
-        # In this order: other threads look without a lock.
+        # The order matters: other threads read without a lock.
         if now >= self._alive_at + PAUSED_S:
             self._age(self._alive_at)
         self._alive_at = now
 
     @contextmanager
     def looking(self) -> Iterator[float]:
-        """While the group is looked at and the view acted on: the time since which it may have changed. A look that
-        fails leaves it as old as it was."""
+        """Cover a query of the group and the use of its result; return the time of the earliest change it covers. A
+        failed query leaves the view as old as it was."""
         self.tick()
         self._looking_since, self._stale_since = self._stale_since, None
         try:

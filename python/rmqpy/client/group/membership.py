@@ -1,10 +1,9 @@
 """Membership of a consumer group, as brokers see it: heartbeats, goodbye, the other members.
 
-Owns what this member tells brokers about itself. A broker knows a member by its connection, so that a member needs
-a connection of its own: two members on one connection would be one.
+Owns what this member reports to brokers. A broker identifies a member by its connection, so each member needs its own.
 
-Invariant: every broker that a route names has heard of the member's present subscriptions within one heartbeat, or
-is not reachable. For the event loop its caller belongs to.
+Invariant: every broker of a route receives the member's current subscriptions within one heartbeat, or is unreachable.
+For its caller's event loop.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqpy import errors
-from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.reports import outages
+from rmqpy.client.reports.stderr import Stderr
 from rmqpy.client.routes import Route
-from rmqpy.client.stderr import Stderr
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
@@ -37,18 +36,18 @@ from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
-#: Whoever runs the program sees what it waits for.
+#: Warnings about missing brokers reach stderr when logging is not configured.
 no_broker_log = log.getChild("no_broker")
 no_broker_log.addHandler(Stderr(no_broker_log))
 
-#: Brokers asked for the members of a group before that is put off to the next rebalance.
+#: The most brokers queried for the members of a group in one rebalance.
 ASKED_MAX = 3
-#: Time after which another broker is asked as well.
+#: Time after which another broker is queried as well.
 ANSWER_S = 0.2
 
 
 class Member(NamedTuple):
-    """A member as it describes itself to brokers."""
+    """A member as brokers see it."""
 
     group: str
     client_id: str
@@ -59,30 +58,31 @@ class Member(NamedTuple):
 
 
 class TopicRoutes(NamedTuple):
-    """Routes of subscribed topics."""
+    """The routes of the subscribed topics."""
 
     routes: dict[str, Route]
-    #: Topics that do not exist: not yet, or not any more.
+    #: Topics that do not exist yet, or any more.
     absent: set[str]
-    #: Topics of which no route could be learned.
+    #: Topics without a known route.
     unknown: set[str]
 
 
 class Membership:
-    """A member of its group."""
+    """The membership of one member in its group."""
 
     def __init__(self, cluster: ClusterConnection, caller: Caller, member: Member) -> None:
         self.member = member
         self.group = member.group
         self._cluster = cluster
         self._caller = caller
-        #: Brokers that have been told, and must hear the goodbye.
-        self._told: set[str] = set()
-        #: At the last look name servers knew no broker.
+        #: Brokers that received a heartbeat, and need an unregistration.
+        self._notified: set[str] = set()
+        #: True if the name servers knew no broker at the last query.
         self._has_no_broker = False
 
     async def routes(self) -> TopicRoutes:
-        """Routes of the subscribed topics. Raises, `NameServerUnreachable` for one, when none can be had."""
+        """Return the routes of the subscribed topics. Raises if none is available, for example
+        `NameServerUnreachable`."""
         topics = list(self.member.subscriptions.table)
         asks = (self._cluster.routes.subscribe(topic, self._caller) for topic in topics)
         found = TopicRoutes({}, set(), set())
@@ -94,11 +94,11 @@ class Membership:
             elif isinstance(outcome, errors.TopicNotFound):
                 found.absent.add(topic)
             elif isinstance(outcome, errors.NoBrokerRegistered):
-                # Its topics may exist, and its brokers come: a member that starts before them waits.
+                # The topic may exist although no broker is registered yet, so the member waits.
                 found.unknown.add(topic)
                 no_broker = outcome
             elif isinstance(outcome, errors.RocketMQError):
-                outages.warn(log, outcome, "group %s: the route of %s is not known", self.group, topic)
+                outages.warn(log, outcome, "group %s: cannot look up the route of %s", self.group, topic)
                 found.unknown.add(topic)
                 failure = failure or outcome
             else:
@@ -111,9 +111,9 @@ class Membership:
         return found
 
     async def announce(self) -> None:
-        """Send a heartbeat to every broker of every subscribed topic. One that is down is told at the next.
+        """Send a heartbeat to every broker of every subscribed topic. An unreachable broker gets the next one.
 
-        Raises what a broker refuses the group with for good.
+        Raises an error that no retry can mend.
         """
         data = HeartbeatData(client_id=self.member.client_id, consumer_data_set=[self._data()])
         addresses = _addresses((await self.routes()).routes)
@@ -122,31 +122,32 @@ class Membership:
         )
         for address, outcome in zip(addresses, outcomes, strict=True):
             if outcome is None:
-                self._told.add(address)
+                self._notified.add(address)
             elif isinstance(outcome, errors.RocketMQError) and outcome.retriable:
-                outages.warn(log, outcome, "a heartbeat of group %s failed and is repeated", self.group)
+                outages.warn(log, outcome, "group %s: heartbeat failed, retrying", self.group)
             else:
                 raise outcome
 
-    def has_told(self, address: str) -> bool:
-        """True when this broker knew of the member."""
-        return address in self._told
+    def has_notified(self, address: str) -> bool:
+        """Return whether this broker has received a heartbeat."""
+        return address in self._notified
 
     async def leave(self) -> None:
-        """Say goodbye, so that the others take over at once. Nothing is raised: brokers notice without it, later."""
+        """Unregister, so that the other members take over immediately. Never raises: brokers notice a lost connection
+        later."""
         ask = UnregisterClient(client_id=self.member.client_id, consumer_group=self.group)
-        await asyncio.gather(*(self._ask(address, ask) for address in self._told), return_exceptions=True)
-        self._told.clear()
+        await asyncio.gather(*(self._ask(address, ask) for address in self._notified), return_exceptions=True)
+        self._notified.clear()
 
     async def members(self, route: Route) -> list[str] | None:
-        """Ids of all members, sorted; empty when a broker has heard of none, `None` when no broker can tell."""
+        """Return the sorted ids of all members: empty if a broker knows none, `None` if no broker answers."""
         addresses = _addresses({route.topic: route})
         asked: set[asyncio.Task[list[str] | None]] = set()
         try:
             for left in range(min(ASKED_MAX, len(addresses)) - 1, -1, -1):
                 address = addresses.pop(random.randrange(len(addresses)))
                 asked.add(asyncio.create_task(self._members_at(address)))
-                # The one who asks decides with the answer what it may commit: it does not wait long for one broker.
+                # A commit depends on the answer, so a slow broker must not delay it.
                 until = asyncio.get_running_loop().time() + ANSWER_S if left else None
                 while asked:
                     wait_s = None if until is None else until - asyncio.get_running_loop().time()
@@ -169,15 +170,15 @@ class Membership:
             reply = await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
         except errors.RocketMQError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
-                # The brokers' way of saying that there are none.
+                # Brokers report an empty group with this code.
                 return []
-            log.info("%s cannot tell the members of group %s: %s", address, self.group, error)
+            log.info("broker %s did not return the members of group %s: %s", address, self.group, error)
             return None
         return sorted(reply.consumer_id_list)
 
     async def check_group(self, route: Route) -> None:
-        """Raise `GroupNotFound` when the group does not exist and is not made on first use: brokers accept the
-        heartbeats of such a member and forget them. A slave may not have heard of a new group yet."""
+        """Raise `GroupNotFound` if the group does not exist and is not created on first use: brokers accept heartbeats
+        of such a member and ignore them. A slave may not know a new group yet."""
         ask = GetSubscriptionGroupConfig(group=self.group)
         slaves = {
             address
@@ -193,8 +194,10 @@ class Membership:
             except errors.GroupNotFound:
                 raise
             except errors.RocketMQError as error:
-                # Old brokers cannot say.
-                log.info("%s cannot tell about group %s: %s", address, self.group, error)
+                # Old brokers do not serve this request.
+                log.info(
+                    "broker %s did not return the configuration of group %s: %s", address, self.group, error
+                )
 
     def _data(self) -> ConsumerData:
         return ConsumerData(

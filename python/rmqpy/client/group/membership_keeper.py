@@ -1,10 +1,9 @@
-"""Membership keeper: keeps one member in its group, for as long as it lives.
+"""Membership keeper: keeps one member in its group.
 
-Owns the member's own connection, its heartbeats and the moments at which shares are looked at anew: by the clock,
-when a broker says that the group has changed, and when one does not answer. The caller decides what a new view
-changes.
+Owns the member's connection, its heartbeats and the times at which shares are computed again: periodically, when a
+broker reports a change of the group, and when a broker does not answer. The caller decides what a new view changes.
 
-For the event loop it was made in; `look_again` from there as well.
+For the event loop that created it; so is `look_again`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from contextlib import suppress
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client import outages
-from rmqpy.client.allocation import Allocate, on_wire
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.group.allocation import Allocate, on_wire
 from rmqpy.client.group.client_queries import ClientQueryHandlers, QueryableMember
 from rmqpy.client.group.freshness import ALIVE_S, Freshness
 from rmqpy.client.group.membership import ANSWER_S, Member, Membership
 from rmqpy.client.group.rebalance import Shares, View
-from rmqpy.client.stderr import Stderr
+from rmqpy.client.reports import outages
+from rmqpy.client.reports.stderr import Stderr
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
@@ -35,26 +34,26 @@ from rmqpy.remoting.listener import Listener
 from rmqpy.remoting.server import handles
 
 log = logging.getLogger(__name__)
-#: A misspelt topic is seen by whoever runs the program.
+#: Warnings about absent topics reach stderr when logging is not configured.
 absent_log = log.getChild("absent")
 absent_log.addHandler(Stderr(absent_log))
 
 HEARTBEAT_S: Final = 30.0
 REBALANCE_S: Final = 20.0
-#: While some queue could not be had: its lock is another member's, say.
+#: Intervals while a queue could not be taken, for example because another member holds its lock.
 REBALANCE_SOON: Final = Backoff(1.0, 5.0)
-#: While a topic is not there.
+#: Intervals while a topic does not exist.
 MISSING: Final = Backoff(1.0, REBALANCE_S)
-#: The least between two of them, whatever happens.
+#: The minimum interval between two rebalances.
 REBALANCE_PAUSE_S: Final = 0.1
 
-#: Acts on a view, of a group that may have changed since that time on the running clock; False when something of it
-#: could not be had yet.
+#: Applies a view to a member. The second argument is the time of the earliest change it covers, on the running clock.
+#: Returns False if a queue could not be taken yet.
 Apply = Callable[[View, float], Awaitable[bool]]
 
 
 class MembershipKeeper:
-    """One member's view of its group."""
+    """The membership of one member, kept current."""
 
     def __init__(
         self,
@@ -67,11 +66,11 @@ class MembershipKeeper:
         fail: Callable[[BaseException], None],
         queried: QueryableMember,
     ) -> None:
-        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on. `queried` answers
-        client queries."""
+        """`reset` is called when a broker moves the member's offsets, `fail` when the member cannot continue. `queried`
+        answers client queries."""
         self.group = member.group
         self._loop = asyncio.get_running_loop()
-        # A broker knows members apart by their connections: this one has its own.
+        # A broker identifies members by their connections, so each member needs its own.
         self.cluster = ClusterConnection(config)
         self.caller = LoopCaller(self.cluster.client)
         self._membership = Membership(self.cluster, self.caller, member)
@@ -85,23 +84,24 @@ class MembershipKeeper:
         self._listener = Listener(self.cluster.client, (self, queries), self._closed)
         self._due = asyncio.Event()
         self._freshness = Freshness(self._due.set)
-        #: Held by whoever looks.
+        #: Held during each query of the group.
         self._looking = asyncio.Lock()
         self._loops: list[asyncio.Task[None]] = []
         self._ticking: asyncio.Task[None] | None = None
         self._announcing: set[asyncio.Task[None]] = set()
         self._is_doubtful = self._is_group_doubtful = False
-        #: Doubts that followed each other, and when the last one was.
+        #: Requests for another query in a row, and the time of the last one.
         self._doubts = 0
         self._doubted_at = 0.0
-        #: Time to the next rebalance, unless something happens before.
+        #: Time to the next periodic rebalance.
         self._interval_s = REBALANCE_S
-        #: Looks in a row after which something could not be had.
+        #: Rebalances in a row after which a topic or queue was missing.
         self._misses = 0
         self._view: View | None = None
 
     async def start(self) -> None:
-        """Join the group and take what is this member's. Raises what a user has to mend, such as a wrong address."""
+        """Join the group and take this member's queues. Raises an error that a user must fix, such as a wrong
+        address."""
         self._listener.start()
         await self.refresh()
         if self._is_closed:
@@ -113,7 +113,7 @@ class MembershipKeeper:
         self._ticking = asyncio.create_task(self._tick_forever())
 
     async def stop(self) -> None:
-        """Look no more, unless it is asked for. Returns when a look under way has given back what it was about to take.
+        """End the periodic queries. Returns when a query in progress has given back the queues it was taking.
         Idempotent."""
         for task in self._loops:
             task.cancel()
@@ -122,7 +122,7 @@ class MembershipKeeper:
         )
 
     async def close(self) -> None:
-        """Leave the group and end the connection. Idempotent."""
+        """Leave the group and close the connection. Idempotent."""
         await self.stop()
         if self._is_closed:
             return
@@ -137,16 +137,16 @@ class MembershipKeeper:
             self.let_go()
 
     def let_go(self) -> None:
-        """End the connection, which brokers take for a goodbye; waits for nothing. Idempotent."""
+        """Close the connection without waiting; brokers treat this as leaving the group. Idempotent."""
         self._is_closed = True
         self._listener.close()
         self.caller.close()
         self.cluster.close()
 
     def look_again(self, error: errors.RocketMQError | None = None) -> None:
-        """Tell brokers again who we are, and look at the group, in a moment; after longer ones while it is asked for
-        again and again. `error`: what a broker said."""
-        # One that was silent when the group was made has not heard of it; else somebody has to make it.
+        """Schedule a heartbeat and a query of the group, with growing pauses while calls repeat. `error` is a broker's
+        refusal."""
+        # A broker that was unreachable when the group was created may not know it. Otherwise the group must be created.
         self._is_group_doubtful |= isinstance(error, errors.GroupNotFound)
         if self._is_doubtful:
             return
@@ -158,19 +158,19 @@ class MembershipKeeper:
         self._loop.call_later(pause_s, self._due.set)
 
     async def refresh(self) -> None:
-        """Tell brokers who we are and look at the group, now. Returns when the view has been acted on."""
+        """Send heartbeats and query the group now. Returns when the view is applied."""
         async with self._looking:
             await self._membership.announce()
             await self._look()
 
     @property
     def is_fresh(self) -> bool:
-        """The newest view is what the group agreed on, as far as anybody knows. Any thread."""
+        """True if no change since the newest view is known. Any thread."""
         return self._freshness.is_fresh
 
     async def confirm(self) -> None:
-        """Return when the newest view is fresh and acted on: at once, unless the group has changed, or the process
-        stood still. Raises what kept it from being looked at."""
+        """Return when the newest view is fresh and applied: immediately, unless the group changed or the process was
+        suspended. Raises the error that prevented the query."""
         self._freshness.tick()
         while not self.is_fresh:
             async with self._looking:
@@ -178,12 +178,12 @@ class MembershipKeeper:
                     await self._look()
 
     async def resubscribe(self) -> None:
-        """Subscriptions have changed: tell brokers, then look."""
+        """Send the changed subscriptions to brokers, then query the group."""
         await self._membership.announce()
         self._due.set()
 
     def tolerate(self, error: Exception) -> None:
-        """Log an error that passes, and try again; any other one ends the member."""
+        """Log a transient error and schedule a retry; any other error ends the member."""
         if isinstance(error, errors.RouteError) or (
             isinstance(error, errors.RocketMQError) and error.retriable
         ):
@@ -202,7 +202,7 @@ class MembershipKeeper:
     async def _look_forever(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # `wait_for` of Python 3.11 loses a cancellation that comes together with what it waits for.
+                # `wait_for` of Python 3.11 can lose a cancellation that arrives together with the result.
                 async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
             self._due.clear()
@@ -219,12 +219,12 @@ class MembershipKeeper:
             except Exception as error:
                 self.tolerate(error)
                 if not self.is_fresh:
-                    # Nothing can be committed before.
+                    # No commit is possible before the next query.
                     self._interval_s = min(self._interval_s, REBALANCE_SOON.first_s)
             await asyncio.sleep(REBALANCE_PAUSE_S)
 
     async def _announce_soon(self) -> None:
-        """Tell brokers, and wait for those that answer soon: one that does not keeps nobody from looking."""
+        """Send heartbeats and wait briefly, so that a slow broker does not delay the query of the group."""
 
         async def announce() -> None:
             try:
@@ -252,10 +252,10 @@ class MembershipKeeper:
         before = self._view
         self._view = view
         for topic in sorted(view.absent - (before.absent if before is not None else frozenset())):
-            # Brokers make the group's own with the first heartbeat.
+            # Brokers create the group's retry topic at its first heartbeat.
             if not topic.startswith(names.RETRY_PREFIX):
-                absent_log.warning("group %s: topic %s does not exist; it is looked for", self.group, topic)
-        # A topic may be made at any moment, the group's own to begin with.
+                absent_log.warning("group %s: topic %s does not exist, checking again", self.group, topic)
+        # A missing topic may be created at any time; this includes the group's retry topic.
         missing = view.absent | view.unknown
         if before is not None and missing != before.absent | before.unknown:
             self._misses = 0
@@ -278,6 +278,6 @@ class MembershipKeeper:
             self._reset(ask.body.by_queue())
 
     def _closed(self, address: str) -> None:
-        if self._membership.has_told(address):
-            # The broker has forgotten us with the connection.
+        if self._membership.has_notified(address):
+            # The broker forgot this member with the connection.
             self.look_again()

@@ -1,7 +1,7 @@
-"""Offset store: the progress of a group where the application wants it, such as beside its results in a database.
+"""Offset store: the progress of a group in the application's storage, such as a database next to its results.
 
-Owns the contract between a consumer and a store of the user's, and the way from the consumer's event loop to it.
-Invariant: one method of a store is called at a time; what a store raises is never taken for progress.
+Owns the contract between a consumer and a user's store, and the calls from the consumer's event loop.
+Invariant: the methods of a store are called one at a time, and an exception is never taken for progress.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ R = TypeVar("R")
 class OffsetStore(Protocol):
     """Progress of one group, kept by the application: `PushConsumer(offset_store=...)`.
 
-    An offset is that of the next message to handle. The methods are called one at a time, in threads that are not those
-    of the handlers; they may block. A consumer that shares its queues with others needs a store that all of them see.
+    An offset is that of the next message to handle. The consumer calls one method at a time, in threads other than
+    those of the handlers; they may block. Consumers that share a group's queues need a store that all of them can
+    reach.
     """
 
     def load(self) -> None:
-        """Called once, before anything else. What it raises keeps the consumer from starting."""
+        """Prepare the store; called once, before the other methods. An exception prevents the consumer from
+        starting."""
 
     def read(self, queue: MessageQueue) -> int | None:
-        """The progress in a queue, `None` where there is none. Also called for queues of other members, once a topic: a
-        queue without progress begins at `start_from` only where its topic has none. While it raises, the queue that
-        this member has taken waits and is tried again."""
+        """Return the progress in a queue, or `None` if there is none. Also called once per topic for queues of other
+        members: a queue without progress begins at `start_from` only where its topic has none. After an exception, the
+        queue waits and the read is retried."""
 
     def update(self, queue: MessageQueue, offset: int) -> None:
-        """The progress of a queue has changed. Only this has to be remembered; `persist` follows."""
+        """Note the progress of a queue in memory; `persist` follows."""
 
     def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Make the progress of these queues lasting: every 5 s, when queues are given up, and at the end. While it
-        raises, `update` and `persist` are called again."""
+        """Write the progress of these queues durably: every 5 s, when queues are released, and at the end. After an
+        exception, `update` and `persist` are called again."""
 
 
 class StoredOffsets(Offsets):
-    """Progress in a store of the user's."""
+    """Progress in an application's store."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
-        #: Held by the thread that is in the store: it goes on when whoever waits for it was cancelled.
+        #: Held by the thread that calls the store, which continues after its waiter is cancelled.
         self._inside = threading.Lock()
 
     async def open(self) -> None:
@@ -72,7 +74,7 @@ class StoredOffsets(Offsets):
         try:
             await self._call(persist)
         except Exception:
-            log.exception("the offset store failed with %d queues and is called again", len(offsets))
+            log.exception("the offset store failed for %d queues, retrying", len(offsets))
             return set(offsets)
         return set()
 

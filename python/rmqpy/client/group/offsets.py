@@ -1,15 +1,13 @@
-"""Progress of a group in its queues: kept by brokers for all members, or in a file of each member's own.
+"""Progress of a group in its queues, kept by brokers for all members, or in a file for each member.
 
-Owns how progress is read and written, not when. Two stores behind one interface: `BrokerOffsets` for groups that
-share their queues, `LocalOffsets` for broadcasting, in the file and format of Apache's client. For the event loop
-their caller belongs to.
+Owns how progress is read and written, not when. Two stores have one interface: `BrokerOffsets` for groups that share
+queues, `LocalOffsets` for broadcasting, with the file and format of Apache's client. For its caller's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -20,9 +18,9 @@ from typing import Final, Literal, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Namespace
-from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
-from rmqpy.config import home
+from rmqpy.client.reports import outages
+from rmqpy.config import files, home
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare, fastjson, namespaces
 from rmqpy.protocol.codes import ResponseCode
@@ -41,7 +39,7 @@ from rmqpy.remoting.client import Caller, check_transport
 
 log = logging.getLogger(__name__)
 
-#: Queries of progress in flight together.
+#: The most queries of progress in flight.
 QUERIES_MAX: Final = 64
 
 R = TypeVar("R")
@@ -53,18 +51,18 @@ class Offsets(ABC):
     """The progress of one group."""
 
     async def open(self) -> None:  # noqa: B027 - most have nothing to do
-        """Make it ready, before anything else."""
+        """Prepare the store before any other call."""
 
     @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """The group's progress; `None` when it has never committed."""
+        """Return the group's progress, or `None` if it has never committed."""
 
     @abstractmethod
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """Write progress. Returns the queues whose progress could not be written; it is logged why."""
+        """Write progress. Returns the queues whose write failed; the reason is logged."""
 
     async def has_any(self, queues: Collection[MessageQueue]) -> bool:
-        """True when the group has progress in one of these queues."""
+        """Return whether the group has progress in one of these queues."""
         for queue in queues:
             if await self.load(queue) is not None:
                 return True
@@ -72,18 +70,18 @@ class Offsets(ABC):
 
 
 class Places:
-    """Queries of brokers: the begin and end of a queue, the offset of a time. Under either caller."""
+    """Queries of brokers for the start and end of a queue and the offset of a time, for threads and event loops."""
 
     def __init__(self, cluster: ClusterConnection, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
 
     async def find(self, queue: MessageQueue, place: StartFrom) -> int:
-        """The offset of a place: after the last message, at the first, or at the first stored at that time."""
+        """Return the offset of a place: after the last message, at the first, or at the first stored at that time."""
         return (await self.ask(queue, place_query(queue, place))).offset
 
     async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
-        """Ask the broker that has the queue. One that is not there may have moved: its route is looked up anew."""
+        """Query the broker of the queue. If it is unreachable it may have moved, so its route is refreshed."""
         routes = self._cluster.routes
         address = (await routes.subscribe(queue.topic, self._caller)).reader(queue.broker)
         try:
@@ -93,8 +91,8 @@ class Places:
             raise
 
     async def has_progress(self, group: str, queues: Collection[MessageQueue]) -> bool:
-        """True when the group has progress in one of these queues. A broker that does not answer counts as having none:
-        it does not keep a new group from beginning at the others."""
+        """Return whether the group has progress in one of these queues. An unreachable broker counts as having none, so
+        that a new group can start at the others."""
         waiting, in_flight = deque(queues), deque[tuple[QueryConsumerOffset, MessageQueue, str, Call]]()
         silent: set[str] = set()
         while waiting or in_flight:
@@ -118,7 +116,7 @@ class Places:
                 if isinstance(error, errors.BrokerError) and error.code == ResponseCode.QUERY_NOT_FOUND:
                     continue
                 if queue.broker not in silent:
-                    outages.warn(log, error, "the progress of group %s at %s is not known", group, address)
+                    outages.warn(log, error, "cannot read the progress of group %s from %s", group, address)
                 silent.add(queue.broker)
         return False
 
@@ -146,30 +144,30 @@ class BrokerOffsets(Offsets):
         return {queue for queue, is_saved in zip(offsets, done, strict=True) if not is_saved}
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Write the progress in one queue. Raises when it could not be written."""
+        """Write the progress in one queue. Raises if the write fails."""
         await self._places.ask(queue, commitment(self._group, queue, offset))
 
     async def _is_saved(self, queue: MessageQueue, offset: int) -> bool:
         try:
             await self.commit(queue, offset)
         except errors.TopicNotFound:
-            log.info("the progress in %s is forgotten: the topic is gone", queue)
+            log.info("dropping the progress in %s: the topic was deleted", queue)
         except errors.RocketMQError as error:
-            outages.warn(log, error, "a commit of %s failed and is repeated", queue)
+            outages.warn(log, error, "commit of %s failed, retrying", queue)
             return False
         return True
 
 
 class LocalOffsets(Offsets):
-    """Progress in a file of this member: `<folder>/<client id>/<group>/offsets.json`, and the one before as `.bak`.
-    Groups and topics have the names that brokers know."""
+    """Progress in a file of this member: `<folder>/<client id>/<group>/offsets.json`, with the previous version in
+    `.bak`. Groups and topics have the names that brokers know."""
 
     def __init__(self, folder: Path, client_id: str, group: str, namespace: Namespace | None = None) -> None:
         group = group if namespace is None else namespace.wrap(group)
         self._file = folder / client_id / group / "offsets.json"
         self._namespace = namespace
         self._table = _read(self._file, namespace)
-        #: Held by the thread that writes: it goes on when whoever waits for it was cancelled.
+        #: Held by the thread that writes, which continues after its waiter is cancelled.
         self._writing = threading.Lock()
 
     async def load(self, queue: MessageQueue) -> int | None:
@@ -180,18 +178,18 @@ class LocalOffsets(Offsets):
         try:
             await asyncio.to_thread(self._write)
         except OSError as error:
-            log.warning("the progress could not be written to %s: %s", self._file, error)
+            log.warning("cannot write the progress to %s: %s", self._file, error)
             return set(offsets)
         return set()
 
     def _write(self) -> None:
         with self._writing:
-            # The newest, whoever came first.
+            # Writes the newest table, so the order of concurrent writers does not matter.
             _write(self._file, dict(self._table), self._namespace)
 
 
 def place_query(queue: MessageQueue, place: StartFrom) -> declare.Request[OffsetReply]:
-    """The request for the offset of a place in a queue."""
+    """Return the request for the offset of a place in a queue."""
     topic, number = queue.topic, queue.queue_id
     if place == "earliest":
         return GetMinOffset(topic=topic, queue_id=number)
@@ -201,21 +199,21 @@ def place_query(queue: MessageQueue, place: StartFrom) -> declare.Request[Offset
 
 
 def progress_query(group: str, queue: MessageQueue) -> QueryConsumerOffset:
-    """The request for a group's progress; refused with `QUERY_NOT_FOUND` where it has none."""
+    """Return the request for a group's progress; brokers refuse it with `QUERY_NOT_FOUND` if there is none."""
     return QueryConsumerOffset(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
     )
 
 
 def commitment(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
-    """The request that writes a group's progress."""
+    """Return the request that writes a group's progress."""
     return UpdateConsumerOffset(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
     )
 
 
 def begins(start_from: StartFrom) -> ConsumeFromWhere:
-    """The begin of a group as heartbeats say it."""
+    """Return the start of a group as heartbeats encode it."""
     if start_from == "latest":
         return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     if start_from == "earliest":
@@ -224,7 +222,7 @@ def begins(start_from: StartFrom) -> ConsumeFromWhere:
 
 
 def default_folder() -> Path:
-    """The folder in which Apache's client keeps the files of broadcast consumers."""
+    """Return the folder in which Apache's client keeps the files of broadcast consumers."""
     return home.folder("the folder of broadcast offsets") / ".rocketmq_offsets"
 
 
@@ -236,7 +234,7 @@ def _read(file: Path, namespace: Namespace | None) -> dict[MessageQueue, int]:
         except FileNotFoundError:
             continue
         except (OSError, errors.DecodeError) as error:
-            log.warning("%s is unreadable, its backup is tried: %s", candidate, error)
+            log.warning("cannot read %s, trying its backup: %s", candidate, error)
     return {}
 
 
@@ -246,16 +244,7 @@ def _write(file: Path, table: Mapping[MessageQueue, int], namespace: Namespace |
     )
     if namespace is not None:
         content = namespaces.outward(namespace, content)
-    text = fastjson.dumps(declare.json_tree(content))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}.tmp")
-    with fresh.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    if file.exists():
-        file.replace(_backup(file))
-    fresh.replace(file)
+    files.save(file, fastjson.dumps(declare.json_tree(content)))
 
 
 def _backup(file: Path) -> Path:

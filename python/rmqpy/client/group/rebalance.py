@@ -1,7 +1,7 @@
-"""Rebalance: the queues this member should have now, and their difference from those it has.
+"""Rebalance: the queues this member should own, compared with those it owns.
 
-Owns the view of the group that the member acts on. Every member computes the shares of all alone, so that what is
-asked here is asked before every decision and never remembered. For the event loop its caller belongs to.
+Owns the view of the group that the member acts on. Every member computes all shares alone, so the view is queried
+before each decision and never cached. For its caller's event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from rmqpy.client.allocation import Allocate
+from rmqpy.client.group.allocation import Allocate
 from rmqpy.client.group.membership import Membership
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
@@ -18,10 +18,10 @@ from rmqpy.protocol.requests.clients import MessageModel
 
 
 class Rebalance(NamedTuple):
-    """Queues that changed hands.
+    """Queues that changed owner.
 
-    `assigned` are this member's from now on. `revoked` were handed over in order: their progress is committed. `lost`
-    were taken while this member was not heard of: what it had not committed is being delivered to another member.
+    `assigned` belong to this member from now on. `revoked` were released in order, with their progress committed.
+    `lost` were taken while this member was unreachable, so another member receives the messages it had not committed.
     """
 
     assigned: frozenset[MessageQueue] = frozenset()
@@ -33,40 +33,41 @@ class Rebalance(NamedTuple):
 
 
 class View(NamedTuple):
-    """The queues a member should own, as far as they are known."""
+    """The queues a member should own."""
 
     queues: frozenset[MessageQueue]
-    #: Topics of which nothing could be learned: what is owned of them stays.
+    #: Topics without a known route or members; their queues stay owned.
     unknown: frozenset[str]
-    #: Topics that do not exist: what is owned of them is given up.
+    #: Topics that do not exist; their queues are given up.
     absent: frozenset[str]
-    #: Brokers do not know this member, so that others have its queues.
+    #: True if brokers do not know this member, so that others have its queues.
     is_stranger: bool
-    #: No other member can have had the queues that are new.
+    #: True if no other member can have owned the new queues.
     is_alone: bool
-    #: Topic → all its queues, those of other members included; empty for a topic that does not exist.
+    #: Topic → all its queues, including those of other members; empty for an absent topic.
     readable: Mapping[str, tuple[MessageQueue, ...]]
 
     def taken(self, owned: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Queues to take."""
+        """Return the queues to take."""
         return set(self.queues - frozenset(owned))
 
     def given(self, owned: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Queues to give up."""
+        """Return the queues to give up."""
         return {queue for queue in owned if queue not in self.queues and queue.topic not in self.unknown}
 
 
 class Shares:
-    """Computes what one member should own."""
+    """The computation of one member's share."""
 
     def __init__(self, membership: Membership, allocate: Allocate) -> None:
         self._membership = membership
         self._allocate = allocate
 
     async def view(self) -> View:
-        """Ask for routes and members, and share. A broker that does not know this member hears of it first.
+        """Query routes and members, and compute the share. Sends heartbeats first to brokers that do not know this
+        member.
 
-        Raises `NameServerUnreachable` when no route is known, and what keeps this member out of the group.
+        Raises `NameServerUnreachable` if no route is known, and errors that keep this member out of the group.
         """
         view = await self._look()
         if view.is_stranger:
@@ -77,7 +78,7 @@ class Shares:
         return view
 
     async def check_group(self) -> None:
-        """Raise `GroupNotFound` when a broker that was told of this member knows no such group."""
+        """Raise `GroupNotFound` if a broker that received this member's heartbeat knows no such group."""
         for route in (await self._membership.routes()).routes.values():
             await self._membership.check_group(route)
 
@@ -104,7 +105,7 @@ class Shares:
             frozenset(unknown),
             frozenset(absent),
             is_stranger,
-            # The group's own topic appears with its first heartbeat, a moment after the others are read.
+            # The group's retry topic appears with its first heartbeat, shortly after the routes are read.
             is_alone and not any(topic.startswith(names.RETRY_PREFIX) for topic in absent | unknown),
             readable,
         )

@@ -1,7 +1,7 @@
-"""Membership for a consumer that polls: in a thread of its own, so that it lasts while its user is busy.
+"""Subscriber: membership of a consumer that polls, in its own thread, so that it survives while its user is busy.
 
-Owns the thread and the newest view of the group. The consumer takes the view when it polls, in its own time: what
-it owns changes then, and not under its hands. Any thread.
+Owns the thread and the newest view of the group. The consumer applies the view when it polls, so that its queues never
+change in between. Any thread.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from rmqpy import errors
-from rmqpy.client.allocation import averagely
 from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.client_queries import member_properties
-from rmqpy.client.group.identity import client_id
+from rmqpy.client.group.loop_thread import LoopThread
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.loop_thread import LoopThread
+from rmqpy.client.identity import client_id
 from rmqpy.clock import running
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import Filter, MessageQueue, ReceivedMessage
+from rmqpy.protocol.allocation import averagely
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 from rmqpy.protocol.requests.introspection import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
@@ -35,7 +35,7 @@ from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
-#: Others wait for so long before they begin with a queue that had an owner.
+#: Time a member waits before it starts a queue of another owner.
 GRACE_S: Final = 1.0
 
 
@@ -43,20 +43,20 @@ class Dated(NamedTuple):
     """A view and its times, all on the running clock."""
 
     view: View
-    #: When it was first seen.
+    #: The time the view was first obtained.
     seen_at: float
-    #: Queues that were this member's: since when they may not be.
+    #: Former queues of this member, and the time from which they may belong to another member.
     gone: Mapping[MessageQueue, float]
-    #: Queues that are this member's, and may have been another's in between: when they were this one's again.
+    #: Queues that another member may have owned in between, and the time at which they returned.
     returned: Mapping[MessageQueue, float]
 
     def is_late(self, queue: MessageQueue) -> bool:
-        """Another member may have begun with a queue that this one has to give up."""
+        """Return whether another member may have started a queue that this member has to give up."""
         return self.view.is_stranger or running() > self.gone.get(queue, self.seen_at) + GRACE_S
 
 
 class Subscriber:
-    """A member of `group` that does not consume by itself."""
+    """A member of `group` whose consumer polls."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Subscriber:
         beginnings: Beginnings,
         positions: Callable[[], Mapping[MessageQueue, int]],
     ) -> None:
-        """`positions`: where the consumer stands; asked from the subscriber's thread."""
+        """`positions` returns the consumer's offsets; called from the subscriber's thread."""
         self.subscriptions = Subscriptions()
         #: The error that ended the membership.
         self.failure: BaseException | None = None
@@ -80,24 +80,25 @@ class Subscriber:
 
     @property
     def newest(self) -> Dated | None:
-        """The newest view of what the member should own."""
+        """The newest view of the member's queues."""
         return self._newest
 
     @property
     def is_fresh(self) -> bool:
-        """The newest view is what the group agreed on, as far as anybody knows."""
+        """True if no change since the newest view is known."""
         return self._thread is not None and self._keeper.is_fresh
 
     def confirmed(self, *, is_known: bool = True) -> Future[None]:
-        """Done when the newest view is fresh, or has failed to become so. `is_known`: no broker has forgotten us."""
+        """Return a future that is done when the newest view is fresh, or could not become so. `is_known=False`: a
+        broker has forgotten this member."""
         if self._thread is None:
-            # It has not become a member.
+            # The member failed to join.
             return _done()
         work = self._keeper.confirm() if is_known else self._keeper.refresh()
         return self._thread.submit(work)
 
     def put(self, topics: Iterable[str], wanted: Filter) -> None:
-        """Subscribe. Returns when the group has heard of it and the share is known."""
+        """Subscribe. Returns when brokers have the subscription and the share is known."""
         for topic in topics:
             self.subscriptions.put(topic, wanted)
         if self._thread is None:
@@ -111,7 +112,7 @@ class Subscriber:
             self._thread.submit(self._keeper.resubscribe()).result()
 
     def doubt(self, topic: str, error: errors.RocketMQError) -> None:
-        """A broker does not serve a topic: look at the group in a moment."""
+        """Note that a broker does not serve a topic, and query the group soon."""
 
         def look() -> None:
             self._keeper.cluster.routes.doubt(topic, is_gone=isinstance(error, errors.TopicNotFound))
@@ -121,8 +122,8 @@ class Subscriber:
             self._thread.call(look)
 
     def leave(self) -> Future[None]:
-        """Leave the group; done when brokers know, or did not answer. Does not wait, and may be a finalizer's.
-        Idempotent."""
+        """Leave the group; the future is done when brokers were notified or did not answer. Does not wait, and may be
+        called by a finalizer. Idempotent."""
         if self._thread is None:
             return _done()
         self._thread.cancel()
@@ -131,7 +132,7 @@ class Subscriber:
     # ---- client queries, on its own thread ------------------------------------------------------
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Running info for brokers; a consumer that polls has nothing that waits."""
+        """Return running info; a polling consumer has no pending messages."""
         return ConsumerRunningInfo(
             properties=member_properties(
                 self._config.namesrv,
@@ -149,7 +150,7 @@ class Subscriber:
         )
 
     async def handle(self, message: ReceivedMessage) -> DirectConsumption:
-        """Refuses: there is no handler to hand a message to."""
+        """Refuse: a polling consumer has no handler."""
         remark = f"a member of {self._group} that polls cannot be handed a message"
         raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
@@ -169,7 +170,7 @@ class Subscriber:
             member,
             averagely,
             apply=self._apply,
-            # A poll meets a reset by itself: the broker answers it with the new offset.
+            # The broker answers the next pull with the new offset, so a reset needs no action.
             reset=lambda moved: None,
             fail=self._fail,
             queried=self,
@@ -199,7 +200,7 @@ def _done() -> Future[None]:
 
 
 def _dated(view: View, since: float, before: Dated | None) -> Dated:
-    """A new view, of a group that may have changed at `since`, and what of the view before is still to be noted."""
+    """Return a new view with the times of queues that left and returned. The group may have changed at `since`."""
     now = running()
     if before is None:
         return Dated(view, now, {}, {})

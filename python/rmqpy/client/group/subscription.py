@@ -1,7 +1,7 @@
-"""Subscriptions of a group: topics, each with tags or SQL. They may change while its consumer runs.
+"""Subscriptions of a group: topics, each with tags or SQL. They may change while the consumer runs.
 
-Owns the table a consumer announces with each heartbeat. Invariant: a table once handed out does not change, and the
-version of a subscription grows with each change. Any thread: changes replace the whole table.
+Owns the table that heartbeats announce. Invariant: a published table never changes, and the version of a subscription
+grows with each change. Any thread: changes replace the whole table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqpy.client.checks import check_filter
+from rmqpy.client.group.checks import check_filter
 from rmqpy.message import Filter, Sql
 from rmqpy.protocol.requests.clients import SubscriptionData
 
@@ -20,13 +20,13 @@ class Subscription:
     """One topic of a group."""
 
     topic: str
-    #: `*`, tags that are wanted, `"paid || refunded"`, or SQL.
+    #: `*`, the wanted tags such as `"paid || refunded"`, or SQL.
     filter: Filter
-    #: Milliseconds, as Java has it.
+    #: Milliseconds, as in Java.
     version: int
 
     def data(self) -> SubscriptionData:
-        """As heartbeats say it."""
+        """Return the subscription as heartbeats encode it."""
         if isinstance(self.filter, Sql):
             return SubscriptionData(
                 topic=self.topic,
@@ -49,18 +49,18 @@ class Subscriptions:
     """The topics of one group."""
 
     def __init__(self, *fixed: str) -> None:
-        """`fixed`: topics that are read whole, whatever the user subscribes to."""
+        """`fixed`: topics that are always read, without a filter."""
         self._table: Mapping[str, Subscription] = {}
         for topic in fixed:
             self.put(topic, "*")
 
     @property
     def table(self) -> Mapping[str, Subscription]:
-        """By topic."""
+        """The subscriptions by topic."""
         return self._table
 
     def put(self, topic: str, wanted: Filter) -> None:
-        """Read `topic` from now on, or with another filter. Raises `ConfigError` for an expression that is none."""
+        """Subscribe to `topic`, or change its filter. Raises `ConfigError` for an invalid expression."""
         known = self._table.get(topic)
         check_filter(wanted)
         if known is None or known.filter != wanted:
@@ -68,17 +68,17 @@ class Subscriptions:
             self._table = {**self._table, topic: Subscription(topic, wanted, version)}
 
     def remove(self, topic: str) -> None:
-        """Read `topic` no longer."""
+        """Unsubscribe from `topic`."""
         self._table = {name: one for name, one in self._table.items() if name != topic}
 
     def filter(self, topic: str) -> Filter:
-        """The filter of a topic; everything, for a topic that was given up a moment ago."""
+        """Return the filter of a topic; `*` for a topic that was just removed."""
         one = self._table.get(topic)
         return one.filter if one else "*"
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode()`: the number brokers filter tags by.
+    """Return Java's `String.hashCode()`, by which brokers filter tags.
 
     >>> java_hash("TagA")
     2598919

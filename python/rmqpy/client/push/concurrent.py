@@ -1,9 +1,9 @@
-"""Concurrent consumption: messages in any order, as many at a time as there are workers.
+"""Concurrent consumption: messages in any order, one for each worker at a time.
 
-Owns what becomes of each message: finished, sent back, or, where every member gets every message, given up. A message
-whose handler does not return in time is sent back and finished without it.
+Owns the outcome of each message: finished, sent back, or, for broadcasting, dropped. A message whose handler exceeds
+the timeout is sent back, and finished without it.
 
-`put` and `expire` belong to the event loop; `work` runs wherever the workers run.
+`put` and `expire` run on the event loop; `work` runs where the workers run.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from rmqpy.client.push.consume_result import BY_POLICY, HandlerResult
+from rmqpy.client.consume_result import BY_POLICY, HandlerResult
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.process_queue import Batch, ProcessQueue
 from rmqpy.client.push.worker_pool import Fail, Worker, WorkerPool
 
 log = logging.getLogger(__name__)
 
-#: Send these messages of a queue back at a delay level, with the reason in words; from any thread.
+#: Sends messages of a queue back at a delay level, with the reason as text. Any thread.
 Return = Callable[[ProcessQueue, Batch, int, str], None]
 
-#: The level of a message whose handler took too long, as Java's.
+#: The delay level of a message whose handler timed out, as in Java.
 LATE_LEVEL: Final = 3
 
 
 class Concurrent:
-    """Concurrent consumption."""
+    """Concurrent consumption of owned queues."""
 
     def __init__(
         self, pool: WorkerPool[ProcessQueue], handlers: Handlers, give_back: Return, *, is_broadcast: bool
@@ -39,41 +39,41 @@ class Concurrent:
         self._is_broadcast = is_broadcast
 
     def start(self, fail: Fail) -> None:
-        """Start the workers. `fail` is called when one ends before its time."""
+        """Start the workers. `fail` is called if one ends early."""
         self._pool.start(self.work, fail)
 
     def put(self, process_queue: ProcessQueue) -> None:
-        """Have messages handled that `process_queue` has."""
+        """Schedule the pending messages of a queue."""
         self._pool.put(process_queue)
 
     def revive(self, process_queue: ProcessQueue) -> None:
-        """Nothing waits here for a lock."""
+        """Do nothing: concurrent consumption needs no locks."""
 
     async def work(self, worker: Worker[ProcessQueue], process_queue: ProcessQueue) -> None:
-        """Call handlers with messages of one queue, for what is left of the worker's turn."""
+        """Call handlers with messages of one queue, for the rest of the worker's turn."""
         handle, size, topic = self._handlers.handle, self._handlers.batch_size, process_queue.topic
         is_first = True
         try:
             while worker.left > 0 and (batch := process_queue.take(worker, size)) is not None:
                 worker.left -= 1
                 if is_first and process_queue.has_more:
-                    # Others may take from this queue at the same time.
+                    # Other workers may take messages of this queue concurrently.
                     self._pool.put_back(process_queue)
                 is_first = False
                 try:
                     result = await handle(worker, topic or batch[0].topic, batch)
                 except BaseException:
-                    # This worker ends in the middle of it.
+                    # The worker ends before its batch is finished.
                     process_queue.hold(batch)
                     raise
                 if result.failed and worker.revoked is not batch:
                     self._fail(process_queue, batch, result)
         finally:
-            # Last: waiters for the end commit what was finished.
+            # Last, because waiters for the end commit finished messages.
             process_queue.leave(worker)
 
     def expire(self, timeout_s: float) -> None:
-        """Send back what has been with its handler for longer than that."""
+        """Send back messages whose handler has run for longer than `timeout_s`."""
         before = monotonic() - timeout_s
         for worker in self._pool.workers:
             process_queue = worker.item
@@ -81,7 +81,9 @@ class Concurrent:
             if process_queue is None or batch is None:
                 continue
             log.warning(
-                "a handler has been at message %s for %.0f s: it is sent back", batch[0].message_id, timeout_s
+                "handler timeout: message %s has run for %.0f s and is sent back",
+                batch[0].message_id,
+                timeout_s,
             )
             error = f"the handler did not return within {timeout_s:g} s"
             self._fail(process_queue, batch, HandlerResult(batch, LATE_LEVEL, error=error))
@@ -90,13 +92,13 @@ class Concurrent:
         failed = result.failed
         if self._is_broadcast:
             log.warning(
-                "%d messages of %s failed and are given up: every member has its own",
+                "%d messages of %s failed and are dropped: broadcast consumers do not retry",
                 len(failed),
                 process_queue.queue,
             )
             for message in failed:
                 process_queue.release(message)
         elif not process_queue.is_dropped:
-            # What was given up is the new owner's, whole.
+            # Messages of a released queue belong to the new owner.
             process_queue.hold(failed)
             self._give_back(process_queue, failed, result.level or BY_POLICY, result.error)

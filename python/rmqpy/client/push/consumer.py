@@ -1,4 +1,4 @@
-"""`PushConsumer`: calls a handler for each message, in threads of its own."""
+"""`PushConsumer`: calls a handler for each message, in threads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
-from rmqpy.client.allocation import Allocate, strategy
-from rmqpy.client.checks import check_group, check_start
+from rmqpy.client.consume_result import Reply
+from rmqpy.client.group.allocation import Allocate, strategy
+from rmqpy.client.group.checks import check_group, check_start
+from rmqpy.client.group.loop_thread import LoopThread
 from rmqpy.client.group.offset_store import OffsetStore
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.interceptors import ConsumerInterceptor, around
-from rmqpy.client.lifetime import Lifetime
-from rmqpy.client.loop_thread import LoopThread
+from rmqpy.client.lifetime.client import Lifetime
 from rmqpy.client.observers import EVERYWHERE
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
 from rmqpy.client.push.options import PushOptions
-from rmqpy.client.push.reply import REPLY_S, Reply
+from rmqpy.client.push.reply import REPLY_S
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
@@ -36,22 +37,22 @@ from rmqpy.config.ends import End
 from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
-    from rmqpy.client.consumer_trace import ConsumerTrace
+    from rmqpy.client.trace.consumer import ConsumerTrace
 
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 R = TypeVar("R")
 
-#: Time that `close` gives handlers at work.
+#: Default time that `close` gives running handlers.
 CLOSE_S: Final = 30.0
-#: `run` looks for a reason to end so often.
+#: The interval at which `run` checks whether to end.
 LOOK_S: Final = 0.2
 
 
 class PushConsumerBase(Lifetime, ABC):
-    """Settings, handlers and statistics of both push consumers."""
+    """The settings, handlers and statistics of both push consumers."""
 
     _NOUN = "consumer"
-    #: Whether callbacks may be coroutine functions.
+    #: True if callbacks may be coroutine functions.
     _MAY_AWAIT: ClassVar[bool] = False
     _is_started = False
 
@@ -78,19 +79,18 @@ class PushConsumerBase(Lifetime, ABC):
         offset_folder: str | os.PathLike[str] | None = None,
         offset_store: OffsetStore | None = None,
     ) -> None:
-        """Times are seconds.
+        """Times are in seconds.
 
-        `ordered`: each queue's messages one after the other. `broadcast`: every member gets every message.
-        `start_from`: where a group begins in a topic in which it has no progress; queues that appear later begin at
-        their first message. `workers`: handlers at work at a time.
-        `batch_size`: more than 1 hands lists to the handler. `max_attempts`: deliveries before a message becomes a
-        dead letter; without it the group's setting, 16 retries, or in order none; a group with `retry_queues=0` has
-        neither retries nor dead letters. `consume_timeout`: a handler at
-        work for longer has failed. `prefetch_messages`, `prefetch_bytes`: what may lie here of each queue.
-        `allocate`: how members share queues, `average`, `circle`, `consistent-hash` or a function. `suspend`: pause
-        of an ordered queue after a failure. `interceptors` see each call of a handler. `trace`: note each in RocketMQ's
-        topic of traces, or the one of that name, on a thread of its own. `instance`: name of this member; broadcast
-        members of one machine need one each, for `offset_folder` keeps their progress by it.
+        `ordered`: handle each queue's messages one after the other. `broadcast`: every member gets every message.
+        `start_from`: where a group without progress in a topic begins; queues that appear later begin at their first
+        message. `workers`: handlers that run concurrently. `batch_size`: more than 1 passes lists to the handler.
+        `max_attempts`: deliveries before a message becomes a dead letter; by default the group's setting, 16 retries,
+        or unlimited if ordered; a group with `retry_queues=0` has neither retries nor dead letters. `consume_timeout`:
+        a handler that runs longer has failed. `prefetch_messages`, `prefetch_bytes`: bounds of the messages buffered
+        per queue. `allocate`: the allocation strategy, `average`, `circle`, `consistent-hash` or a function. `suspend`:
+        pause of an ordered queue after a failure. `interceptors` see each call of a handler. `trace` records messages
+        in RocketMQ's trace topic, or in the topic of this name, in the background. `instance`: name of this member;
+        broadcast members on one machine need different ones, because `offset_folder` keeps progress by instance.
         `offset_store` keeps progress instead of that folder, or of the brokers.
         """
         check_types(
@@ -129,9 +129,10 @@ class PushConsumerBase(Lifetime, ABC):
         self._interceptors += tuple(each.calls(self.config, group, broadcast) for each in EVERYWHERE)
         self._trace: ConsumerTrace | None = None
         if trace:
-            from rmqpy.client.consumer_trace import ConsumerTrace
+            from rmqpy.client.producer.producer import open_send
+            from rmqpy.client.trace.consumer import ConsumerTrace
 
-            self._trace = ConsumerTrace(self.config, trace, group, options.consume_timeout)
+            self._trace = ConsumerTrace(self.config, trace, group, options.consume_timeout, open_send)
             self._interceptors = (*self._interceptors, self._trace)
         self._pool = self._make_pool(workers)
         self._engine = Engine(options, self._pool, self._notify)
@@ -143,12 +144,11 @@ class PushConsumerBase(Lifetime, ABC):
         tags: Filter = "*",
         handler: MessageHandler | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
-        """Call `handler`, or the function this decorates, for messages of `topic` that have one of the tags:
-        `"paid || refunded"`, or match `rmqpy.sql("price > 10")`. Works while the consumer runs, too; the last call for
-        a topic wins.
+        """Call `handler`, or the decorated function, for messages of `topic` with one of the tags `"paid || refunded"`,
+        or that match `rmqpy.sql("price > 10")`. Works while the consumer runs, too; the last call for a topic wins.
 
-        Raises `TypeError` for a handler that cannot work: it takes one argument, and is a coroutine function only where
-        something awaits it, in `AsyncPushConsumer`.
+        Raises `TypeError` for an unusable handler: it must take one argument, and may be a coroutine function only
+        in `AsyncPushConsumer`.
         """
 
         def put(handler: HandlerT) -> HandlerT:
@@ -165,27 +165,27 @@ class PushConsumerBase(Lifetime, ABC):
         return put
 
     def off(self, topic: str) -> None:
-        """Read `topic` no longer; messages at their handler are finished."""
+        """Stop reading `topic`; handlers finish their current messages."""
         self._check_open()
         self._engine.remove(topic)
         if self._is_started:
             self._resubscribe(topic)
 
     def stats(self) -> ConsumerStats:
-        """Totals so far."""
+        """Return the totals so far."""
         return self._engine.stats()
 
     def queues(self) -> frozenset[MessageQueue]:
-        """The queues this member owns now."""
+        """Return the queues this member owns."""
         return self._engine.queues()
 
     @property
     def dropped_traces(self) -> int:
-        """Notes of the message trace that were dropped: too many waited, or no broker took them."""
+        """Trace records that were dropped: the queue was full, or no broker accepted them."""
         return 0 if self._trace is None else self._trace.dispatcher.dropped
 
     def _close_trace(self) -> None:
-        """Let notes of the trace leave, behind the last handler."""
+        """Send the remaining trace records after the last handler."""
         if self._trace is not None:
             self._trace.dispatcher.close()
 
@@ -217,7 +217,7 @@ class PushConsumerBase(Lifetime, ABC):
     def _check_startable(self) -> None:
         self._check_open()
         if self._is_started:
-            raise RuntimeError("the consumer was started already")
+            raise RuntimeError("the consumer has already been started")
 
 
 class PushConsumer(PushConsumerBase):
@@ -231,22 +231,22 @@ class PushConsumer(PushConsumerBase):
         def handle(message):
             print(message.text())
 
-        consumer.run()              # until Ctrl-C or SIGTERM; a second one waits for no handler
+        consumer.run()              # until Ctrl-C or SIGTERM; the second one does not wait for handlers
 
-    A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
-    delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
-    sets the delay; `ConsumeResult.DISCARD` drops it; `Reply(body)` answers a request. The error is logged, or written
-    to stderr where logging is not configured, and is the property `CONSUME_ERROR` of the dead letter. A crash repeats
-    messages and loses none: handlers must tolerate a message twice.
+    A handler that returns completes its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
+    delivered again, by default after 10 s and then at growing intervals, and after 16 retries as a dead letter.
+    `Retry(after=60)` sets the delay, `ConsumeResult.DISCARD` drops the message, and `Reply(body)` answers a request.
+    The error is logged, or written to stderr if logging is not configured, and stored in the dead letter's property
+    `CONSUME_ERROR`. A crash repeats messages and loses none, so handlers must tolerate a message twice.
     """
 
     _thread: LoopThread
     _is_running = False
-    #: The thread that is in `on_rebalance`.
+    #: The thread that runs `on_rebalance`.
     _notified: threading.Thread | None = None
 
     def start(self) -> Self:
-        """Join the group and begin, in the background. Raises when no name server answers, or a broker refuses."""
+        """Join the group and start in the background. Raises if no name server answers, or a broker refuses."""
         self._check_startable()
         self._thread = LoopThread(f"rmqpy-{self.group}", self._serve)
         self._is_started = True
@@ -259,8 +259,8 @@ class PushConsumer(PushConsumerBase):
         return self
 
     def run(self) -> None:
-        """Start, go on until SIGINT, SIGTERM or `close`, then drain and commit. Raises what keeps it from going on."""
-        # No `Event`: its lock may be held by the very thread that a signal interrupts.
+        """Start, run until SIGINT, SIGTERM or `close`, then drain and commit. Raises a permanent failure."""
+        # Not an `Event`, whose lock the interrupted thread may hold.
         is_asked = False
 
         def heed() -> None:
@@ -279,8 +279,8 @@ class PushConsumer(PushConsumerBase):
             self._raise_failure()
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
-        """Until the consumer is closed; False when `timeout` seconds passed first. Raises what keeps it from
-        going on, also when that has closed it already."""
+        """Wait until the consumer is closed; return False after `timeout` seconds. Raises the permanent failure that
+        stopped it, also if it is closed already."""
         limit = None if timeout is None else seconds(timeout)
         self._raise_failure()
         self._check_running()
@@ -289,11 +289,11 @@ class PushConsumer(PushConsumerBase):
         return self.is_closed
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Fetch nothing more of these queues, or of all, until `resume`; what lies here is still handled."""
+        """Stop fetching these queues, or all, until `resume`; fetched messages are still handled."""
         self._call(lambda: self._engine.pause(queues, True))
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with these queues, or with all."""
+        """Resume these queues, or all."""
         self._call(lambda: self._engine.pause(queues, False))
 
     def reply(
@@ -304,32 +304,32 @@ class PushConsumer(PushConsumerBase):
         properties: Mapping[str, str] | None = None,
         timeout: float | timedelta = REPLY_S,
     ) -> None:
-        """Answer a request, when its handler has not: later, or of a batch. Waits until the requester has the reply; of
-        several it gets the first.
+        """Answer a request later than its handler, or out of a batch. Waits until the requester has the reply. A
+        requester gets the first of several replies.
 
-        Raises `ValueError` for a message that is no request, `BrokerError` where its requester is gone, and what kept
-        the reply from the brokers within `timeout` seconds.
+        Raises `ValueError` for a message that is not a request, `BrokerError` if the requester is gone, and the error
+        that prevented delivery within `timeout` seconds.
         """
         limit, reply = seconds(timeout), Reply(body, properties)
         self._check_running()
         self._submit(self._engine.reply(message, reply, limit)).result()
 
     def close(self, timeout: float | timedelta = CLOSE_S) -> None:
-        """Begin nothing more, let handlers at work finish for `timeout` seconds, commit, leave the group. Idempotent.
+        """Start no more handlers, wait up to `timeout` seconds for running ones, commit, leave the group. Idempotent.
 
-        A handler, or `on_rebalance`, may call it: then it does not wait.
+        A handler or `on_rebalance` may call it; it does not wait then.
         """
         limit = seconds(timeout)
         if not self._is_started or self._is_forked:
             self.is_closed = True
             return
         is_inside = self._pool.has_caller() or self._notified is threading.current_thread()
-        # What is called by the consumer cannot wait for its end, nor say that it has ended.
+        # A callback cannot wait for the consumer's end, so the consumer is not closed yet.
         self.is_closed |= not is_inside
         if is_inside or self._is_running:
             self._thread.call(partial(self._engine.begin_close, limit))
         else:
-            # It is being started by another thread, or was not.
+            # The consumer was never started, or another thread is starting it.
             self._thread.cancel()
         if not is_inside:
             self._thread.join()
@@ -348,7 +348,7 @@ class PushConsumer(PushConsumerBase):
             if self._engine.failure is not None:
                 await self._engine.close(CLOSE_S)
         except asyncio.CancelledError:
-            # Whoever started it was interrupted at the last moment.
+            # The caller of `start` was interrupted at the last moment.
             await self._engine.close(0.0)
             raise
         finally:
@@ -363,7 +363,7 @@ class PushConsumer(PushConsumerBase):
         if on_rebalance is None:
             return
         ended: Future[None] = Future()
-        # It runs, whether or not its end is still waited for.
+        # It runs even if its caller stops waiting.
         ended.set_running_or_notify_cancel()
 
         def notify() -> None:
@@ -373,14 +373,14 @@ class PushConsumer(PushConsumerBase):
             except Exception as error:
                 ended.set_exception(error)
             except BaseException as error:
-                # It is not to end the consumer's loop.
+                # The exception must not end the consumer's loop.
                 ended.set_exception(RuntimeError(f"on_rebalance raised {error!r}"))
             else:
                 ended.set_result(None)
             finally:
                 self._notified = None
 
-        # A daemon, and not of the loop's executor, whose end would wait for one that is stuck.
+        # A daemon thread outside the loop's executor, whose shutdown would wait for a stuck callback.
         threading.Thread(target=notify, name=f"rmqpy-{self.group}-rebalance", daemon=True).start()
         await asyncio.wrap_future(ended)
 
@@ -404,7 +404,7 @@ class PushConsumer(PushConsumerBase):
 
 @contextmanager
 def heeding_signals(heed: Callable[[], None]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM call `heed`, where this is the main thread: the first asks for an orderly end, the second
+    """Have SIGINT and SIGTERM call `heed` in the main thread: the first signal asks for an orderly end, the second
     for a fast one, and the third interrupts."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -9,18 +9,19 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
-from rmqpy.client.closing import Closing, check_loop, is_elsewhere
+from rmqpy.client.consume_result import Reply
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.client.lifetime.closing import Closing, check_loop, is_elsewhere
 from rmqpy.client.push.consumer import CLOSE_S, PushConsumerBase, heeding_signals
-from rmqpy.client.push.reply import REPLY_S, Reply
+from rmqpy.client.push.reply import REPLY_S
 from rmqpy.client.push.worker_pool import TaskWorkerPool, WorkerPool
 from rmqpy.config.client import seconds
 from rmqpy.message import Body, MessageQueue, ReceivedMessage
 
 
 class AsyncPushConsumer(PushConsumerBase):
-    """`PushConsumer` for an event loop: handlers are coroutine functions, or functions that do not block, and
-    `workers` is how many of them are under way at a time.
+    """`PushConsumer` for an event loop: handlers are coroutine functions, or functions that do not block. `workers`
+    bounds the handlers in progress.
 
     ::
 
@@ -30,12 +31,12 @@ class AsyncPushConsumer(PushConsumerBase):
         async def handle(message):
             await store(message.json())
 
-        await consumer.run()        # until Ctrl-C or SIGTERM; a second one waits for no handler
+        await consumer.run()        # until Ctrl-C or SIGTERM; the second one does not wait for handlers
     """
 
     _MAY_AWAIT = True
     _loop: asyncio.AbstractEventLoop | None = None
-    #: The task that is in `on_rebalance`.
+    #: The task that runs `on_rebalance`.
     _notified: asyncio.Task[Any] | None = None
 
     async def start(self) -> Self:
@@ -51,7 +52,7 @@ class AsyncPushConsumer(PushConsumerBase):
         return self
 
     async def run(self) -> None:
-        """As `PushConsumer.run`. Outside of the main thread, and where a server of the program takes these signals, use
+        """As `PushConsumer.run`. Outside the main thread, or if the program handles these signals itself, use
         `async with` and `wait`."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
@@ -70,7 +71,7 @@ class AsyncPushConsumer(PushConsumerBase):
                 raise self._engine.failure
 
     async def wait(self) -> None:
-        """Until the consumer is closed. Raises what keeps it from going on."""
+        """Wait until the consumer is closed. Raises the permanent failure that stopped it."""
         check_loop(self._loop, self._NOUN)
         await self._engine.wait()
         if self._engine.failure is not None:
@@ -115,7 +116,7 @@ class AsyncPushConsumer(PushConsumerBase):
             return
         self.is_closed = True
         if self._pool.has_caller() or self._notified is asyncio.current_task():
-            # What is called by the consumer cannot wait for its end.
+            # A callback cannot wait for the consumer's end.
             self._closing.begin(partial(self._end, limit))
         else:
             await self._closing.once(partial(self._end, limit))
@@ -145,9 +146,9 @@ class AsyncPushConsumer(PushConsumerBase):
         if self._on_rebalance is not None:
             self._notified = asyncio.current_task()
             try:
-                told = self._on_rebalance(change)
-                if inspect.isawaitable(told):
-                    await told
+                notified = self._on_rebalance(change)
+                if inspect.isawaitable(notified):
+                    await notified
             finally:
                 self._notified = None
 

@@ -1,9 +1,9 @@
-"""Engine of a push consumer: everything but the way in which users start it and handlers are called.
+"""Engine of a push consumer, shared by threads and event loops.
 
-Owns the life of one consumer on one event loop: what it takes and gives when its share changes, commits and locks by
-their timers, until it is closed or cannot go on. The pieces know nothing of each other; they meet here.
+Owns the life of one consumer on one event loop: it takes and releases queues when its share changes, and commits and
+renews locks periodically, until it is closed or fails. The parts do not know each other; they meet here.
 
-`start`, `close` and the loops run on the event loop; what says so may be called from any thread.
+`start`, `close` and the loops run on the event loop; methods marked so, in any thread.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 from rmqpy import errors
-from rmqpy.client.closing import Closing
+from rmqpy.client.consume_result import Reply
 from rmqpy.client.group.beginnings import Beginnings
-from rmqpy.client.group.identity import STABLE_INSTANCE, Claim, client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offset_store import StoredOffsets
@@ -31,7 +30,9 @@ from rmqpy.client.group.offsets import (
 )
 from rmqpy.client.group.rebalance import Rebalance, View
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.puller import Puller, PullPlan
+from rmqpy.client.identity import STABLE_INSTANCE, Claim, client_id
+from rmqpy.client.lifetime.closing import Closing
+from rmqpy.client.pull.puller import Puller, PullPlan
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
 from rmqpy.client.push.locks import RENEW_S, Locks
@@ -40,12 +41,12 @@ from rmqpy.client.push.ordered import Ordered
 from rmqpy.client.push.owned_queues import TAKE_OVER_S, OwnedQueues
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.queue_reader import QueueReader
-from rmqpy.client.push.reply import REPLY_S, Reply, ReplySender
+from rmqpy.client.push.reply import REPLY_S, ReplySender
 from rmqpy.client.push.running_info import PushRunningInfo
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.statistics import SAMPLE_S
 from rmqpy.client.push.worker_pool import WorkerPool
-from rmqpy.client.stderr import Stderr
+from rmqpy.client.reports.stderr import Stderr
 from rmqpy.clock import running
 from rmqpy.message import Filter, MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
@@ -53,18 +54,18 @@ from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 from rmqpy.remoting import pulls
 
 log = logging.getLogger(__name__)
-#: Whoever interrupts a program sees what it waits for.
+#: Reports about a slow close reach stderr when logging is not configured.
 closing_log = log.getChild("closing")
 closing_log.addHandler(Stderr(closing_log))
 
 COMMIT_S: Final = 5.0
-#: What is done by the clock looks at it so often.
+#: The interval at which periodic tasks check the clock.
 LOOK_S: Final = 1.0
-#: At its end a member looks for so long at what is still its own.
+#: Time to confirm the owned queues at close.
 CONFIRM_S: Final = 3.0
-#: A close that waits for handlers for longer says so.
+#: A close that takes longer logs what it waits for.
 REPORT_S: Final = 1.0
-#: Offsets from the oldest unfinished message to the newest, for each message that may wait.
+#: Offsets from the oldest unfinished message to the newest, per message that may be buffered.
 SPAN_FACTOR: Final = 2
 
 
@@ -87,23 +88,23 @@ class Engine:
         self._is_stopping = False
         self._has_ended = asyncio.Event()
         self._closing = Closing()
-        #: Set when handlers at work are waited for no longer.
+        #: Set to stop waiting for running handlers.
         self._hurried = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._returns: set[asyncio.Task[None]] = set()
         self._is_built = False
-        #: Of a member whose name its user has chosen.
+        #: The claim of a client id that the user chose.
         self._claim: Claim | None = None
 
     # ---- any thread ------------------------------------------------------------------------------------
 
     def put(self, topic: str, wanted: Filter, handler: Handler) -> None:
-        """Handle messages of `topic` from now on."""
+        """Add or replace the handler of a topic."""
         self.handlers.put(topic, handler)
         self.subscriptions.put(topic, wanted)
 
     def remove(self, topic: str) -> None:
-        """Handle no more messages of `topic`."""
+        """Remove the handler of a topic."""
         self.subscriptions.remove(topic)
         self.handlers.remove(topic)
 
@@ -115,7 +116,7 @@ class Engine:
         return ConsumerStats(total.consumed, total.failed, total.discarded, waiting, len(owned), lost)
 
     def queues(self) -> frozenset[MessageQueue]:
-        """Owned now."""
+        """The owned queues."""
         return frozenset(one.queue for one in self._process_queues())
 
     def _process_queues(self) -> list[ProcessQueue]:
@@ -124,15 +125,15 @@ class Engine:
     # ---- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin. Raises what a user has to mend, such as a wrong address."""
+        """Join the group and begin. Raises an error that a user must fix, such as a wrong address."""
         options = self._options
         if not self.handlers.topics:
             raise errors.ConfigError("the consumer has no handler", hint="use on(topic) before start")
         self._loop = asyncio.get_running_loop()
-        # Looks a name up, which may take its time.
+        # May be slow, because it resolves a name.
         me = await asyncio.to_thread(client_id, options.config.namesrv, self._instance, options.config.unit)
         if self._is_stopping:
-            raise errors.ClosedError("the consumer was closed while it started")
+            raise errors.ClosedError("the consumer was closed while it was starting")
         try:
             self._build(me)
         except BaseException:
@@ -158,29 +159,29 @@ class Engine:
         ]
 
     async def wait(self) -> None:
-        """Until it is closed, or cannot go on."""
+        """Wait until the consumer is closed or has failed."""
         await self._has_ended.wait()
 
     async def close(self, timeout_s: float) -> None:
-        """Let handlers at work finish for so long, commit, leave the group. A task of its own does it: a caller that is
-        cancelled only stops waiting, and a later one waits for the same end."""
+        """Let running handlers finish for `timeout_s`, commit, and leave the group. Runs in its own task: a cancelled
+        caller only stops waiting, and later callers wait for the same end."""
         if not self._is_built:
             self._is_stopping = True
             return
         await self._closing.once(partial(self._close, timeout_s))
 
     def begin_close(self, timeout_s: float) -> None:
-        """Likewise, for what the consumer itself calls, which cannot wait for its end. On the event loop."""
+        """Begin to close without waiting, for callbacks of the consumer. On the event loop."""
         self._is_stopping = True
         if self._is_built:
             self._closing.begin(partial(self._close, timeout_s))
 
     def hurry(self) -> None:
-        """Wait for handlers no longer. On the event loop."""
+        """Stop waiting for handlers. On the event loop."""
         self._hurried.set()
 
     def let_go(self) -> None:
-        """Leave the group without a goodbye, and wait for nothing: the loop has ended, or ends."""
+        """Leave the group without waiting, when the loop ends or has ended."""
         self._is_stopping = True
         if not self._is_built:
             return
@@ -209,11 +210,11 @@ class Engine:
             try:
                 await self._keeper.close()
             finally:
-                # Also where this task was cancelled, for its loop ends.
+                # Also runs if this task was cancelled because its loop ends.
                 self.let_go()
 
     async def _settle(self, timeout_s: float) -> None:
-        """Let handlers at work, and what they have returned, finish for so long."""
+        """Wait up to `timeout_s` for running handlers and the actions they returned."""
 
         async def settle() -> None:
             await self._owned_queues.stop(timeout_s)
@@ -240,12 +241,12 @@ class Engine:
             names_of = ", ".join(sorted(map(str, set(at_work))))
             word = "handler" if len(at_work) == 1 else "handlers"
             closing_log.warning(
-                "group %s: closing waits up to %g s for %d %s at work on %s; a second interrupt ends it without them",
+                "group %s: closing waits up to %g s for %d %s of %s; a second interrupt stops the wait",
                 self._options.group, timeout_s, len(at_work), word, names_of,
             )  # fmt: skip
 
     async def _live(self) -> None:
-        """For as long as the consumer lives: a loop that ends without closing it leaves no member behind."""
+        """Run the loops of the consumer; close it if one of them ends early."""
         try:
             await self._has_ended.wait()
         except asyncio.CancelledError:
@@ -254,34 +255,34 @@ class Engine:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """It cannot go on. On the event loop."""
+        """End with a permanent failure. On the event loop."""
         if self.failure is None and not self._is_stopping:
-            log.error("the consumer of group %s cannot go on: %s", self._options.group, error)
+            log.error("consumer of group %s stops: %s", self._options.group, error)
             self.failure = error
             self._has_ended.set()
 
     # ---- changes, on the event loop ----------------------------------------------------------------------
 
     async def resubscribe(self, topic: str) -> None:
-        """Subscriptions have changed: tell brokers, take or give queues."""
+        """Send the changed subscription to brokers, and take or release queues."""
         self._owned_queues.reread(topic)
         await self._keeper.resubscribe()
 
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
-        """Read no more of these queues, or go on."""
+        """Stop or resume reading these queues."""
         self._owned_queues.pause(queues, is_paused)
 
     async def reply(self, message: ReceivedMessage, reply: Reply, timeout_s: float = REPLY_S) -> None:
         """Answer a request; see `ReplySender.send`."""
         await self._replies.send(message, reply, timeout_s)
 
-    # ---- by the clock ------------------------------------------------------------------------------------
+    # ---- periodic tasks ----------------------------------------------------------------------------------
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             due = running() + seconds
-            while (left := due - running()) > 0:  # noqa: ASYNC110 - nothing tells of the end of a suspension
-                # Timers stand still while the machine is suspended.
+            while (left := due - running()) > 0:  # noqa: ASYNC110 - no event marks the end of a suspension
+                # Timers stop while the machine is suspended.
                 await asyncio.sleep(min(left, LOOK_S))
             try:
                 await work()
@@ -296,21 +297,21 @@ class Engine:
         await self._moved(await self._owned_queues.renew())
 
     async def _moved(self, queues: frozenset[MessageQueue]) -> None:
-        """Others had these queues, and moved their progress."""
+        """Begin again at the progress that another member moved."""
         if queues:
             await self._report(Rebalance(queues, frozenset(), queues))
 
     async def _is_confirmed(self) -> bool:
-        """What is owned is known at the end; when it is not, it is left to whoever takes it."""
+        """Return whether the owned queues are confirmed at close; unconfirmed ones are not committed."""
         try:
             await asyncio.wait_for(self._keeper.confirm(), CONFIRM_S)
         except Exception as error:
-            log.warning("group %s ends without a last commit: %s", self._options.group, error)
+            log.warning("group %s: stopping without a final commit: %s", self._options.group, error)
             return False
         return True
 
     async def _rebalance(self, view: View, since: float) -> bool:
-        """Take and give until what is owned is this member's share; False when something could not be had yet."""
+        """Take and release queues according to the view; return False if a queue could not be taken yet."""
         owned = self._owned_queues
         self._beginnings.see(view.readable)
         self._beginnings.keep(view.readable.keys() | view.unknown)
@@ -318,13 +319,13 @@ class Engine:
         until = since + TAKE_OVER_S
         is_late = running() > until
         revoked = await owned.give(given, until)
-        # What is owned may have been another member's in between.
+        # Another member may have owned these queues in between.
         moved = await owned.compare() if is_late else frozenset()
         had = frozenset() if self._is_stopping else await owned.take(taken, is_alone=view.is_alone)
         change = Rebalance(had | moved, revoked, (frozenset(given) - revoked) | moved)
         if change:
             log.info(
-                "group %s: %d queues taken, %d given, %d owned",
+                "group %s: queues assigned=%d revoked=%d owned=%d",
                 self._options.group, len(had), len(given), len(owned.queues),
             )  # fmt: skip
             await self._report(change)
@@ -334,7 +335,7 @@ class Engine:
         try:
             await self._notify(change)
         except Exception:
-            log.exception("on_rebalance of group %s failed", self._options.group)
+            log.exception("group %s: on_rebalance failed", self._options.group)
 
     async def _expire(self) -> None:
         self._consumption.expire(self._options.consume_timeout)
@@ -366,7 +367,7 @@ class Engine:
         then: Callable[[ProcessQueue], None],
     ) -> None:
         async def bury() -> None:
-            # Handed out once, it has failed as often as its handler may.
+            # In order, a message fails after its last attempt by the handler; it was delivered once.
             await self._send_back.bury(message, (self._options.max_attempts or 1) - 1, error)
             then(process_queue)
 
@@ -385,7 +386,7 @@ class Engine:
     def _kept(self, task: asyncio.Task[None]) -> None:
         self._returns.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Its queue would wait for that message without end.
+            # The queue would wait for this message indefinitely.
             self.fail(error)
 
     # ---- building ------------------------------------------------------------------------------------------

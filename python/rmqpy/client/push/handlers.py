@@ -1,7 +1,6 @@
-"""Handlers of the user, called safely and counted.
+"""Handlers of the user: safe calls, with counts.
 
-Owns the table of handlers by topic. Whatever a handler raises means that its messages are to be delivered again. Any
-thread.
+Owns the table of handlers by topic. A handler's exception causes redelivery of its messages. Any thread.
 """
 
 from __future__ import annotations
@@ -11,26 +10,26 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rmqpy.client.push import failures
-from rmqpy.client.push.consume_result import (
+from rmqpy.client.consume_result import (
     DONE,
     BatchResult,
     ConsumeResult,
     HandlerResult,
+    Reply,
     Retry,
     interpret,
 )
-from rmqpy.client.push.reply import Reply
+from rmqpy.client.push import failures
 from rmqpy.client.push.statistics import ConsumeStatistics, TopicCounts
 from rmqpy.client.push.worker_pool import Worker, WorkerPool
 from rmqpy.errors import RocketMQError
 from rmqpy.message import ReceivedMessage
 
-#: Gets a message, or a list of them where `batch_size` is more than 1.
+#: Takes a message, or a list of messages if `batch_size` is more than 1.
 Handler = Callable[[Any], Any]
-#: What a handler may answer; a coroutine function, where `AsyncPushConsumer` awaits it.
+#: A handler's return value, or that of its coroutine in `AsyncPushConsumer`.
 HandlerAnswer = bool | ConsumeResult | Retry | BatchResult | Reply | None
-#: The same as users write it.
+#: The type of a handler as users write it.
 MessageHandler = (
     Callable[[ReceivedMessage], HandlerAnswer | Awaitable[HandlerAnswer]]
     | Callable[[list[ReceivedMessage]], HandlerAnswer | Awaitable[HandlerAnswer]]
@@ -38,8 +37,8 @@ MessageHandler = (
 
 
 def check_callback(function: object, argument: str, *, may_await: bool) -> None:
-    """Raise `TypeError` for what cannot work as a callback that is given one argument. `may_await`: it may be a
-    coroutine function."""
+    """Raise `TypeError` for an object that is not a callback with one argument. `may_await`: it may be a coroutine
+    function."""
     if not callable(function):
         raise TypeError(f"{function!r} cannot be called: give a function of one argument, {argument}")
     called = (function, type(function).__call__)
@@ -52,7 +51,7 @@ def check_callback(function: object, argument: str, *, may_await: bool) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # Of some built-in functions nothing is known.
+        return  # Some built-in functions have no signature.
     try:
         signature.bind(None)
     except TypeError as error:
@@ -62,9 +61,9 @@ def check_callback(function: object, argument: str, *, may_await: bool) -> None:
 
 
 class ConsumerStats(NamedTuple):
-    """Totals of a consumer since it began: messages `consumed`, `failed` (each delivery counts) and `discarded`; those
-    `waiting`, fetched and not finished; the number of `queues` it owns now; and failed messages that are `lost`, for
-    the group has no retry queues, or no broker takes them back."""
+    """The totals of a consumer since its start: messages `consumed`, `failed` (each delivery counts) and `discarded`;
+    messages `waiting`, fetched but not finished; the number of owned `queues`; and failed messages that are `lost`,
+    because the group has no retry queues, or no broker accepts them."""
 
     consumed: int
     failed: int
@@ -79,7 +78,7 @@ SendReply = Callable[[ReceivedMessage, Reply], Coroutine[Any, Any, None]]
 
 
 class Handlers:
-    """Handlers by topic."""
+    """The handlers of one consumer by topic."""
 
     def __init__(self, pool: WorkerPool[Any], batch_size: int, send_reply: SendReply) -> None:
         self.batch_size = batch_size
@@ -91,12 +90,12 @@ class Handlers:
 
     @property
     def argument(self) -> str:
-        """What handlers are called with, in words."""
+        """The handlers' argument, as text for errors."""
         return "the message" if self.batch_size == 1 else "a list of messages"
 
     @property
     def topics(self) -> frozenset[str]:
-        """Topics that have a handler."""
+        """The topics with a handler."""
         return frozenset(self._table)
 
     def put(self, topic: str, handler: Handler) -> None:
@@ -110,12 +109,12 @@ class Handlers:
     async def handle(
         self, worker: Worker[Any], topic: str, messages: Sequence[ReceivedMessage]
     ) -> HandlerResult:
-        """Call the handler of `topic`; count what the worker has done since it began with these messages. Raises only
-        what is meant for the worker: its messages are not finished then."""
+        """Call the handler of `topic`, and count the outcome. Raises only exceptions that are meant for the worker; the
+        messages are not finished then."""
         handler = self._table.get(topic)
         try:
             if handler is None:
-                # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
+                # The topic was just removed, or its retries belong to another member.
                 result = HandlerResult(messages, error="this member has no handler for the topic")
             else:
                 answer = handler(messages[0] if self.batch_size == 1 else list(messages))
@@ -134,7 +133,7 @@ class Handlers:
         return result
 
     async def try_out(self, message: ReceivedMessage) -> HandlerResult:
-        """Call the handler of a topic that has one, without counting. Raises what it raises, as an `Exception`."""
+        """Call the handler of a topic without counting. Raises its exceptions as an `Exception`."""
         messages = (message,)
         argument = message if self.batch_size == 1 else [message]
         try:
@@ -145,16 +144,16 @@ class Handlers:
         except BaseException as error:
             if self._pool.ends_worker(error):
                 raise
-            # Whoever waits for the outcome is not to take it for the end of its own task.
+            # An `Exception`, so that the waiter does not mistake it for its own cancellation.
             raise RuntimeError(f"the handler raised {error!r}") from error
 
     def cut(self, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
-        """As many from the beginning as have one topic."""
+        """Return the longest prefix of messages with one topic."""
         topic = messages[0].topic
         return messages[: next((at for at, one in enumerate(messages) if one.topic != topic), None)]
 
     async def _result(self, answer: Any, messages: Sequence[ReceivedMessage]) -> HandlerResult:
-        """The meaning of what a handler returned; a reply is sent. Raises as `interpret`."""
+        """Return the effect of a handler's return value, after sending a reply. Raises like `interpret`."""
         settled = await self._pool.settle(answer)
         if not isinstance(settled, Reply):
             return interpret(settled, messages)
@@ -163,7 +162,7 @@ class Handlers:
         try:
             await self._pool.on_loop(self._send_reply(messages[0], settled))
         except (RocketMQError, ValueError) as error:
-            # The handler has done its part, and doing it again would not bring the requester back.
+            # The handler succeeded, and running it again would not bring the requester back.
             failures.unanswered(messages[0], error)
         return DONE
 

@@ -1,8 +1,8 @@
-"""Queue locks, as a member of a group sees them: taken, renewed, given back.
+"""Queue locks of a group member: acquired, renewed, released.
 
-Owns the requests to brokers that decide which member may consume a queue in order. A lock that a broker confirms is
-believed for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before another one can begin,
-also where its machine was suspended meanwhile. For the event loop its caller belongs to.
+Owns the requests to brokers that decide which member may consume a queue in order. A confirmed lock is trusted for
+`BELIEVED_S`, half of its lifetime at the broker, so that this member stops before another one starts, even if its
+machine was suspended. For its caller's event loop.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from rmqpy import errors
-from rmqpy.client import outages
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.reports import outages
 from rmqpy.clock import running
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-#: A broker keeps a lock for 60 s after its last renewal.
+#: How long a lock is trusted; brokers keep it for 60 s after the last renewal.
 BELIEVED_S: Final = 30.0
 RENEW_S: Final = 20.0
 
@@ -42,7 +42,8 @@ class Locks:
         self._client_id = client_id
 
     async def take(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, float]:
-        """Take or renew locks: the queues that were granted, and until when, on the running clock, to believe it."""
+        """Acquire or renew locks; return the granted queues with the time on the running clock until which they
+        hold."""
         return dict(
             pair
             for granted in await asyncio.gather(
@@ -52,11 +53,11 @@ class Locks:
         )
 
     async def give(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have them. A broker that does not hear it gives them away a minute after the last renewal."""
+        """Release locks. A broker that cannot be reached releases them a minute after the last renewal."""
         await asyncio.gather(*(self._give(broker, some) for broker, some in _by_broker(queues).items()))
 
     async def _take(self, broker: str, queues: list[MessageQueue]) -> dict[MessageQueue, float]:
-        # From before the question: the broker counts from a later moment than we do.
+        # Counted from before the request, because the broker counts from a later moment.
         until = running() + BELIEVED_S
         reply = await self._ask(broker, queues, LockBatchMq(body=self._batch(queues)))
         return {} if reply is None else {named.queue: until for named in reply.lock_ok_mq_set}

@@ -1,11 +1,11 @@
-"""Options of a push consumer. A value, for any thread."""
+"""Options of a push consumer: a value, for any thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqpy.client.allocation import Allocate
+from rmqpy.client.group.allocation import Allocate
 from rmqpy.client.group.offset_store import OffsetStore
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.config.arguments import check_types
@@ -14,7 +14,7 @@ from rmqpy.config.client import ClientConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOptions:
-    """Options of a push consumer. Times are seconds."""
+    """The options of a push consumer. Times are seconds."""
 
     group: str
     config: ClientConfig
@@ -40,5 +40,5 @@ class PushOptions:
 
     @property
     def is_locking(self) -> bool:
-        """True when brokers keep its queues from others: where every member reads all, there is none to keep out."""
+        """True if brokers lock its queues. Broadcast members all read every queue, so they need no locks."""
         return self.ordered and not self.broadcast

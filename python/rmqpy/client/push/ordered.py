@@ -1,10 +1,10 @@
-"""Ordered consumption: messages of each queue one after the other; queues side by side.
+"""Ordered consumption: messages of each queue one after the other, queues concurrently.
 
-Owns the rule of order: a message is begun when all before it are finished, by one worker, while the broker keeps
-the queue for this member; the lock is looked at before every call of a handler. A failure stops the queue until the
-message passes or its attempts are used up and it becomes a dead letter.
+Owns the rule of order: one worker starts a message when all earlier ones are finished, while the broker holds the
+queue's lock for this member; the lock is checked before every call of a handler. A failure pauses the queue until the
+message succeeds, or becomes a dead letter after its last attempt.
 
-`put` and `revive` belong to the event loop; `work` runs wherever the workers run.
+`put` and `revive` run on the event loop; `work` runs where the workers run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rmqpy.client.push.consume_result import HandlerResult
+from rmqpy.client.consume_result import HandlerResult
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.process_queue import Batch, ProcessQueue
 from rmqpy.client.push.worker_pool import Fail, Worker, WorkerPool
@@ -22,17 +22,17 @@ from rmqpy.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
 
-#: After so long a worker turns to the next queue that waits, if its turn has not ended before.
+#: A worker's turn at one queue ends after this time.
 TURN_S: Final = 60.0
 
-#: Call back on the event loop after so many seconds; from any thread.
+#: Schedules a call on the event loop. Any thread.
 Later = Callable[[float, Callable[[ProcessQueue], None], ProcessQueue], None]
-#: Make a message a dead letter, with the reason in words, then call back on the event loop; from any thread.
+#: Makes a message a dead letter, with the reason as text, then calls back on the event loop. Any thread.
 Bury = Callable[[ProcessQueue, ReceivedMessage, str, Callable[[ProcessQueue], None]], None]
 
 
 class Ordered:
-    """Consumption in order."""
+    """Ordered consumption of owned queues."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Ordered:
         suspend_s: float,
         attempts_max: int | None,
     ) -> None:
-        """`suspend_s`: pause of a queue after a failure. `bury` may be `None` where nothing is ever given up."""
+        """`suspend_s`: pause of a queue after a failure. `bury` may be `None` if no message is given up."""
         self._pool = pool
         self._handlers = handlers
         self._later = later
@@ -53,23 +53,23 @@ class Ordered:
         self._attempts_max = attempts_max
 
     def start(self, fail: Fail) -> None:
-        """Start the workers. `fail` is called when one ends before its time."""
+        """Start the workers. `fail` is called if one ends early."""
         self._pool.start(self.work, fail)
 
     def put(self, process_queue: ProcessQueue) -> None:
-        """Have messages handled that `process_queue` has."""
+        """Schedule the pending messages of a queue."""
         if process_queue.attend():
             self._pool.put(process_queue)
 
     def revive(self, process_queue: ProcessQueue) -> None:
-        """Go on where a lost lock or a failure made it stop."""
+        """Continue a queue after a lost lock or a failure."""
         self.put(process_queue)
 
     def expire(self, timeout_s: float) -> None:
-        """A queue waits for its handler as long as it takes: going on would be out of order."""
+        """Do nothing: skipping a slow message would break the order."""
 
     async def work(self, worker: Worker[ProcessQueue], process_queue: ProcessQueue) -> None:
-        """Do what lies in one queue, for what is left of the worker's turn."""
+        """Handle messages of one queue, for the rest of the worker's turn."""
         handlers = self._handlers
         until = time.monotonic() + TURN_S
         while front := process_queue.front(worker, handlers.batch_size):
@@ -84,21 +84,21 @@ class Ordered:
                 elif self._fail(process_queue, batch, result):
                     return
             finally:
-                # Last: waiters for the end commit what was finished.
+                # Last, because waiters for the end commit finished messages.
                 process_queue.leave(worker)
             if worker.left <= 0 or time.monotonic() > until:
                 self._pool.put_back(process_queue)
                 return
 
     def _fail(self, process_queue: ProcessQueue, batch: Batch, result: HandlerResult) -> bool:
-        """Stop at the first message that failed. It is looked at again later: the queue stays attended."""
+        """Stop at the first failed message. The queue stays attended, so that the message is retried later."""
         at = next((at for at, message in enumerate(batch) if message in result.failed), 0)
         if at:
             process_queue.advance(batch[:at])
         process_queue.failures += 1
         if self._attempts_max is not None and process_queue.failures >= self._attempts_max:
             if self._bury is None:
-                log.warning("message %s failed for good and is given up", batch[at].message_id)
+                log.warning("message %s failed permanently and is dropped", batch[at].message_id)
                 process_queue.advance(batch[at : at + 1])
                 return False
             self._bury(process_queue, batch[at], result.error, self._buried)

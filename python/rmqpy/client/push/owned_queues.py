@@ -1,8 +1,7 @@
-"""Owned queues of a consumer: taken, read, committed, handed over.
+"""Owned queues of a consumer: taken, read, committed, released.
 
-Owns each queue from the moment it is this member's to the moment it is another one's. Invariant: a queue is given
-back with its progress committed, and, where it is locked, after the last handler has returned. For the event loop
-its caller belongs to; one `take` or `give` at a time.
+Owns each queue while it belongs to this member. Invariant: a queue is released with its progress committed and, if it
+is locked, after the last handler has returned. For its caller's event loop; one `take` or `give` at a time.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client import outages
 from rmqpy.client.group.beginnings import Beginnings
 from rmqpy.client.group.offsets import Offsets, Places
 from rmqpy.client.push.locks import Locks
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.queue_reader import Moved, QueueReader
+from rmqpy.client.reports import outages
 from rmqpy.clock import running
 from rmqpy.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: A queue that had another owner is begun so much later: the owner hears of the change when we do, and commits.
+#: Delay before starting a queue of another owner, which commits when it learns of the change.
 TAKE_OVER_S: Final = 0.5
-#: Time for handlers at work to finish before a queue without lock is handed over.
+#: Time for running handlers to finish before a queue without a lock is handed over.
 HAND_OVER_S: Final = 0.3
-#: The same with a lock, which no other member gets before we give it back or it dies.
+#: The same with a lock: no other member gets it before this one releases it or dies.
 HAND_OVER_LOCKED_S: Final = 30.0
 
 
 class _Unknown:
-    """What a broker did not tell."""
+    """Progress that a broker did not report."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +42,7 @@ class OwnedQueue:
     """One owned queue and the task that reads it."""
 
     process_queue: ProcessQueue
-    #: Set when something about the queue has changed.
+    #: Set when the queue's state has changed.
     change: asyncio.Event
     task: asyncio.Task[None]
 
@@ -62,8 +61,8 @@ class OwnedQueues:
         revive: Callable[[ProcessQueue], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`revive`: a queue may be worked on again. `fail`: a queue cannot be read, nor will it be."""
-        #: Set once, before the first queue is taken.
+        """`revive` is called when a queue can be worked on again, `fail` when a queue cannot be read permanently."""
+        #: Set before the first queue is taken.
         self.reader: QueueReader
         self._loop = asyncio.get_running_loop()
         self._offsets = offsets
@@ -75,26 +74,26 @@ class OwnedQueues:
         self._fail = fail
         self._owned: dict[MessageQueue, OwnedQueue] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[bool]] = {}
-        #: What brokers have acknowledged, and what was last asked of them.
+        #: Offsets that brokers have acknowledged, and offsets last sent to them.
         self._committed: dict[MessageQueue, int] = {}
         self._asked: dict[MessageQueue, int] = {}
-        #: Others may have moved the progress of these: none of it is committed before that is known.
+        #: Queues whose progress another member may have moved. They are not committed until that is known.
         self._doubtful: set[MessageQueue] = set()
         self._paused: set[MessageQueue] = set()
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """Owned now."""
+        """The owned queues."""
         return frozenset(self._owned)
 
     @property
     def process_queues(self) -> list[ProcessQueue]:
-        """Their process queues."""
-        # A copy: asked from any thread.
+        """The process queues of the owned queues."""
+        # A copy, because any thread may call this.
         return [one.process_queue for one in list(self._owned.values())]
 
     async def take(self, queues: Collection[MessageQueue], *, is_alone: bool) -> frozenset[MessageQueue]:
-        """Begin with these queues; those that could be had."""
+        """Start reading these queues; return those that could be taken."""
         wanted = [queue for queue in queues if queue not in self._leaving]
         if not wanted:
             return frozenset()
@@ -107,7 +106,7 @@ class OwnedQueues:
             granted = await self._locks.take(wanted)
             await self._begin(granted)
         except asyncio.CancelledError:
-            # A broker may have granted what nobody is going to use.
+            # Release locks that were granted but will not be used.
             await self._locks.give(queue for queue in wanted if queue not in self._owned)
             raise
         if unused := granted.keys() - self._owned:
@@ -115,8 +114,9 @@ class OwnedQueues:
         return frozenset(granted) & self.queues
 
     async def give(self, queues: Iterable[MessageQueue], until: float) -> frozenset[MessageQueue]:
-        """Hand these queues over; those that were handed over in time. Returns when brokers have the progress of those
-        whose handlers are done soon. `until`, on the running clock, nobody else begins with one without a lock."""
+        """Hand these queues over; return those that were handed over in time. Returns when the progress of queues with
+        short handlers is committed. No other member starts a queue without a lock before `until`, on the running
+        clock."""
         tasks = {}
         for queue in queues:
             owned = self._owned.pop(queue)
@@ -125,23 +125,23 @@ class OwnedQueues:
             tasks[queue] = task
         if tasks:
             await asyncio.wait(tasks.values(), timeout=2 * HAND_OVER_S)
-        # Where a handler is still at work, its lock keeps the others away.
+        # While a handler still runs, its lock keeps other members away.
         return frozenset(queue for queue, task in tasks.items() if not task.done() or task.result())
 
     async def compare(self, queues: Collection[MessageQueue] | None = None) -> frozenset[MessageQueue]:
-        """Begin again where another member has moved the progress, for the group has changed unseen; these queues. Of
-        all, when none is named. Where a broker does not tell, it is asked again before the next commit."""
+        """Restart these queues, by default all, where another member moved the progress during an unseen change of the
+        group; return them. A broker that does not answer is queried again before the next commit."""
         chosen = [queue for queue in self._owned if queues is None or queue in queues]
         self._doubtful = (self._doubtful & (self._owned.keys() | self._leaving.keys())) | set(chosen)
         moved = await self._ask(chosen)
         for queue, found in moved.items():
-            log.warning("another member moved the progress of %s to %d: going on there", queue, found)
+            log.warning("another member moved the progress of %s: resuming at %d", queue, found)
             self._committed[queue] = found
             self.restart(queue, found)
         return frozenset(moved)
 
     def restart(self, queue: MessageQueue, position: int) -> None:
-        """Read a queue from elsewhere; what was fetched and not begun is forgotten."""
+        """Read a queue from `position`; fetched messages that no handler has begun are dropped."""
         owned = self._owned.pop(queue, None)
         if owned is not None:
             owned.process_queue.drop()
@@ -149,14 +149,14 @@ class OwnedQueues:
             self._open(queue, position, owned.process_queue.locked_until, owned)
 
     def reread(self, topic: str) -> None:
-        """The tags of a topic have changed: ask anew."""
+        """Restart the pulls of a topic whose filter has changed."""
         for queue, owned in self._owned.items():
             if queue.topic == topic:
                 owned.task.cancel()
                 owned.task = self._read(owned.process_queue, owned.change)
 
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
-        """Read no more of these queues, or go on; of all, when none is named."""
+        """Stop or resume reading these queues; all of them if empty."""
         chosen = set(queues) or set(self._owned)
         self._paused = self._paused | chosen if is_paused else (self._paused - chosen if queues else set())
         for queue, owned in self._owned.items():
@@ -164,13 +164,14 @@ class OwnedQueues:
             owned.change.set()
 
     async def commit(self) -> frozenset[MessageQueue]:
-        """Store the progress that brokers do not have yet. As `compare` for queues that are in doubt."""
+        """Store the progress that brokers do not have yet, after `compare` for doubtful queues."""
         moved = await self.compare(self._doubtful) if self._doubtful else frozenset[MessageQueue]()
         await self._commit(self.process_queues)
         return moved
 
     async def renew(self) -> frozenset[MessageQueue]:
-        """Keep the locks. As `compare` for queues whose lock had run out: others may have had them in between."""
+        """Renew the locks, and `compare` queues whose lock had expired: another member may have owned them in
+        between."""
         if self._locks is None or not self._owned:
             return frozenset()
         granted = await self._locks.take(list(self._owned))
@@ -182,7 +183,7 @@ class OwnedQueues:
                 outages.warn_of(
                     log,
                     queue.broker,
-                    "the lock of %s could not be renewed: it is left alone until it is",
+                    "cannot renew the lock of %s: pausing the queue until it is renewed",
                     queue,
                 )
                 continue
@@ -192,7 +193,7 @@ class OwnedQueues:
         return moved
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop reading, begin nothing more, and let handlers at work finish for so long."""
+        """Stop reading, start no more handlers, and wait for running ones for `timeout_s`."""
         for owned in self._owned.values():
             owned.process_queue.stop()
             owned.task.cancel()
@@ -205,7 +206,7 @@ class OwnedQueues:
                 wait.cancel()
 
     async def close(self, *, is_committing: bool) -> None:
-        """Commit and give locks back. After `stop`."""
+        """Commit, and release the locks. Called after `stop`."""
         leaving = list(self._leaving.values())
         for task in leaving:
             task.cancel()
@@ -225,7 +226,7 @@ class OwnedQueues:
     # ---- pieces ----------------------------------------------------------------------------------------
 
     async def _begin(self, queues: Mapping[MessageQueue, float]) -> None:
-        """Own those of which it can be told where to begin; to each, until when it is locked."""
+        """Own the queues whose start offset is known. The values are the ends of the locks."""
         positions = await asyncio.gather(*map(self._position, queues))
         for (queue, locked_until), position in zip(queues.items(), positions, strict=True):
             if position is not None:
@@ -240,11 +241,11 @@ class OwnedQueues:
             change.set()
             owned = self._owned.get(queue)
             if owned is not None and owned.process_queue is not of:
-                # The last handler of the one before has returned.
+                # The last handler of the previous process queue has returned.
                 self._revive(owned.process_queue)
 
         def wake(of: ProcessQueue) -> None:
-            # A handler that returns after the end of the consumer finds the loop closed.
+            # The loop is closed if a handler returns after the end of the consumer.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(changed, of)
 
@@ -273,16 +274,16 @@ class OwnedQueues:
             if committed is not None:
                 self._committed[queue] = committed
                 return committed
-            # Not committed yet: the next commit makes it the group's beginning for good.
+            # Uncommitted so far, so that the next commit stores the start offset as the group's progress.
             self._committed.pop(queue, None)
             return await self._places.find(queue, await self._beginnings.place(queue))
         except errors.RocketMQError as error:
-            outages.warn(log, error, "%s cannot be begun and is tried again", queue)
+            outages.warn(log, error, "cannot start %s, retrying", queue)
             return None
 
     async def _ask(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
-        """Look at the progress of these: where another member has moved it, and to where. Of what a broker tells nobody
-        is in doubt any more."""
+        """Read the progress of these queues; return the offsets that another member has moved. Queues with an answer
+        stop being doubtful."""
         moved = {}
         for queue, found in zip(queues, await asyncio.gather(*map(self._progress, queues)), strict=True):
             if isinstance(found, _Unknown):
@@ -296,25 +297,25 @@ class OwnedQueues:
         try:
             return await self._offsets.load(queue)
         except errors.RocketMQError as error:
-            outages.warn(log, error, "the progress of %s is not known", queue)
+            outages.warn(log, error, "cannot read the progress of %s", queue)
             return _Unknown()
 
     def _is_ours(self, process_queue: ProcessQueue, until: float) -> bool:
-        """Nobody else can have begun with a queue that is given up."""
+        """Return whether no other member can have started a released queue."""
         return process_queue.is_locked if self._locks is not None else running() < until
 
     async def _hand_over(self, owned: OwnedQueue, until: float) -> bool:
-        """Commit and give the lock back; False when it was too late to commit, or did not work."""
+        """Commit and release the lock; return False if the commit was too late or failed."""
         process_queue = owned.process_queue
         process_queue.stop()
         owned.task.cancel()
         if self._is_ours(process_queue, until):
-            # What is done is safe, however long the rest takes.
+            # Commit before waiting, so that finished work is safe.
             await self._commit_last(process_queue, until)
         try:
             await self._until_idle(owned, HAND_OVER_S if self._locks is None else HAND_OVER_LOCKED_S)
         finally:
-            # At the end of the consumer, too: what is finished is committed, a lock that nobody needs is given back.
+            # Also runs when the consumer ends: commit finished messages, and release an unused lock.
             is_done = not process_queue.is_busy
             is_committed = await self._commit_last(process_queue, until)
             process_queue.drop()
@@ -333,33 +334,30 @@ class OwnedQueues:
         try:
             await asyncio.wait_for(idle(), timeout_s)
         except TimeoutError:
-            log.warning(
-                "a handler is still at work on %s, which is given up without it", owned.process_queue.queue
-            )
+            log.warning("releasing %s while a handler is still running", owned.process_queue.queue)
 
     async def _settle(self, queues: Iterable[MessageQueue]) -> None:
-        """Before the last commit of these: those of which it is not known whose progress it is, or it is known to be
-        another member's, stay in doubt."""
+        """Check doubtful queues before their last commit. Queues whose progress is unknown or moved stay doubtful."""
         for queue, found in (await self._ask(self._doubtful.intersection(queues))).items():
-            log.info("another member moved the progress of %s to %d: it stays there", queue, found)
+            log.info("keeping the progress of %s at %d, where another member moved it", queue, found)
             self._doubtful.add(queue)
 
     async def _commit_last(self, process_queue: ProcessQueue, until: float) -> bool:
-        """Store the progress of a queue that is given up; False where that was too late, or did not work. What is in
-        doubt is settled first, else the next owner would begin with what this member has finished."""
+        """Store the progress of a released queue; return False if that was too late or failed. Doubtful progress is
+        checked first; otherwise the next owner would repeat finished messages."""
         queue = process_queue.queue
         await self._settle([queue])
         if not self._is_ours(process_queue, until):
-            log.info("%s is given up without a last commit: another member may have begun with it", queue)
+            log.info("releasing %s without a final commit: another member may have started it", queue)
             return False
         return queue not in self._doubtful and await self._commit([process_queue])
 
     async def _commit(self, process_queues: Collection[ProcessQueue]) -> bool:
-        """Store progress; False where some could not be written."""
+        """Store progress; return False if a write failed."""
         changed = {
             one.queue: progress
             for one in process_queues
-            # Without a lock nobody keeps it for this member.
+            # After the lock expired, another member may own the queue.
             if one.is_locked
             and one.queue not in self._doubtful
             and (progress := one.progress) != self._committed.get(one.queue)

@@ -1,14 +1,14 @@
 """Process queue: the messages of one owned queue that were fetched and are not finished.
 
-Owns the order of a queue's messages, its progress, and how much of it lies here. A message that is not finished is in
-one of three places: it is pending, a worker has it at hand, or it is on its way back to the broker. Progress is the
-oldest of them, looked for on demand, so that finishing a message costs nothing.
+Owns the order of a queue's messages, its progress, and the size of its buffer. An unfinished message is in one of three
+places: pending, with a worker, or being sent back to the broker. Progress is the oldest of them, computed on demand, so
+that finishing a message costs nothing.
 
-Invariant: `progress` never passes a message that is not finished, and nothing of a queue that was given up is begun.
+Invariant: `progress` never passes an unfinished message, and no message of a released queue is started.
 
-The reader and the control plane call from the event loop, workers from wherever they run. What happens for every
-message takes no lock, which workers would hand to each other: each step is one operation on a `deque` or a `dict`, and
-their order is such that an observer sees a message in two places rather than in none.
+The reader and the control plane call from the event loop, workers from their threads or tasks. The work for each
+message takes no lock, which workers would contend for: each step is one operation on a `deque` or a `dict`, ordered so
+that an observer sees a message in two places rather than in none.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Batch: TypeAlias = Sequence[ReceivedMessage]
 
 
 class Limits(NamedTuple):
-    """Bounds of what may lie here of one queue before reading stops."""
+    """The bounds of one queue's buffer, at which reading stops."""
 
     messages: int
-    #: A pull's bytes count until its last message is finished.
+    #: The bytes of a pull count until its last message is finished.
     bytes: int
-    #: Offsets from the oldest unfinished message to the newest: bounds what a crash repeats.
+    #: Offsets from the oldest unfinished message to the newest, which bounds the messages a crash repeats.
     span: int
 
 
 class Held(NamedTuple):
-    """Extent of what lies here of a queue. Offsets are -1 where nothing does."""
+    """The extent of a queue's unfinished messages. Offsets are -1 for an empty queue."""
 
     progress: int
     messages: int
@@ -50,7 +50,7 @@ class Held(NamedTuple):
 
 
 class ProcessQueue:
-    """Unfinished messages of one owned queue."""
+    """The unfinished messages of one owned queue."""
 
     def __init__(
         self,
@@ -60,38 +60,38 @@ class ProcessQueue:
         wake: Callable[[ProcessQueue], None],
         before: ProcessQueue | None = None,
     ) -> None:
-        """`wake` is called, from any thread, when a reader that found no room may look again, and when the last
-        handler of a queue that was stopped has returned. `before`: of the same queue, dropped a moment ago; a handler
-        may still be at work on it."""
+        """`wake` is called, from any thread, when a waiting reader may have room, and when the last handler of a
+        stopped queue has returned. `before` is the previous process queue of the same queue; a handler of it may still
+        be running."""
         self.queue = queue
-        #: Of all messages; `None` where each says its own, as messages that come again do.
+        #: The topic of all messages, or `None` if messages differ, as in a retry topic.
         self.topic = None if queue.topic.startswith(names.RETRY_PREFIX) else queue.topic
-        #: The offset to read on at.
+        #: The offset of the next pull.
         self.fetch_at = position
         self.is_paused = False
-        #: Until then, on the running clock, the broker keeps the queue for this member.
+        #: The end of the lock on the running clock.
         self.locked_until = float("inf")
-        #: In seconds: on the wall clock, when a pull brought something; on the monotonic clock, when something was
-        #: last given to a handler.
+        #: The time of the last pull with messages, on the wall clock, and of the last handler call, on the monotonic
+        #: clock, in seconds.
         self.pulled_at = self.begun_at = 0.0
-        #: Failures in a row of the message at the front; only ordered consumption counts here.
+        #: Failures in a row of the first message; ordered consumption only.
         self.failures = 0
         self._before = before
         self._limits = limits
-        #: Reading goes on when no more messages than that are pending.
+        #: Reading resumes when no more messages than this are pending.
         self._low = limits.messages // 2
         self._wake = wake
-        #: Fetched, in order, not begun; in ordered consumption, not finished.
+        #: Fetched messages in order that are not begun; in ordered consumption, not finished.
         self._pending: deque[ReceivedMessage] = deque()
         self._at_hand: dict[Worker[ProcessQueue], Batch] = {}
-        #: Offsets of messages on their way back.
+        #: Offsets of messages that are being sent back.
         self._returning: set[int] = set()
-        #: Of each pull: the offset after its last message, and its bytes.
+        #: The offset after the last message of each pull, and the pull's bytes.
         self._pulls: deque[tuple[int, int]] = deque()
         self._is_stopped = False
         self._is_dropped = False
         self._is_starved = False
-        #: A worker handles the pending messages in order, or is going to. The lock is for this.
+        #: True while a worker handles the pending messages in order, or will. The lock guards it.
         self._is_attended = False
         self._lock = threading.Lock()
 
@@ -102,22 +102,22 @@ class ProcessQueue:
 
     @property
     def is_dropped(self) -> bool:
-        """It belongs to another member, or will soon."""
+        """True if the queue was given up."""
         return self._is_dropped
 
     @property
     def is_locked(self) -> bool:
-        """The broker still keeps it for us."""
+        """True while this member holds the queue's lock."""
         return running() < self.locked_until
 
     @property
     def is_busy(self) -> bool:
-        """A handler is at work on it."""
+        """True while a handler works on the queue."""
         return self.at_work is not None
 
     @property
     def at_work(self) -> ProcessQueue | None:
-        """This one while it is at hand, else the one before it that still is; the others before it are let go."""
+        """This process queue or its newest predecessor that a handler still works on; idle predecessors are dropped."""
         if self._at_hand:
             return self
         if self._before is not None:
@@ -126,7 +126,7 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """Messages that are not finished."""
+        """The number of unfinished messages."""
         at_hand = 0
         if not self._is_attended:
             at_hand = sum(len(batch) for batch in self._handled())
@@ -134,26 +134,26 @@ class ProcessQueue:
 
     @property
     def progress(self) -> int:
-        """The offset of the oldest unfinished message, or where to read on."""
+        """The offset of the oldest unfinished message, or the next offset to read."""
         oldest = self._oldest()
         return self.fetch_at if oldest is None else oldest
 
     def held(self) -> Held:
-        """The extent of what is not finished. From the event loop."""
+        """The extent of the unfinished messages. Called on the event loop."""
         oldest = self._oldest()
         if oldest is None:
             return Held(self.fetch_at, 0, 0, -1, -1)
         return Held(oldest, self.count, self._bytes(oldest), oldest, self.fetch_at - 1)
 
     def has_room(self) -> bool:
-        """True when to read on. When not, `wake` is called as soon as there is room."""
-        # Before looking: what is finished meanwhile wakes us.
+        """Return whether there is room to read on. If not, `wake` is called when there is."""
+        # Set before checking, so that messages finished meanwhile wake the reader.
         self._is_starved = True
         self._is_starved = self._is_full()
         return not self._is_starved
 
     def put(self, messages: Sequence[ReceivedMessage], fetch_at: int, size: int) -> bool:
-        """Take what was fetched; False when the queue was given up meanwhile."""
+        """Add fetched messages; return False if the queue was given up meanwhile."""
         if self._is_dropped:
             return False
         self._pending.extend(messages)
@@ -164,14 +164,14 @@ class ProcessQueue:
         return True
 
     def release(self, message: ReceivedMessage) -> None:
-        """A message that was on its way back is safe there."""
+        """Finish a message that the broker has taken back."""
         self._returning.discard(message.queue_offset)
         self._look()
 
     def overdue(self, worker: Worker[ProcessQueue], began_before: float) -> Batch | None:
-        """The batch this worker has been at for longer: it is the caller's now, and on its way back."""
+        """Return a worker's batch that began before `began_before`. The caller now owns it, to be sent back."""
         batch = self._at_hand.get(worker)
-        # In this order: a worker says when it begins before it says with what.
+        # The order matters: a worker sets its start time before its batch.
         if batch is None or worker.began_at >= began_before or worker.revoked is batch:
             return None
         self.hold(batch)
@@ -179,11 +179,11 @@ class ProcessQueue:
         return batch
 
     def stop(self) -> None:
-        """Begin nothing more; what handlers at work finish still counts."""
+        """Start no more messages; running handlers still finish theirs."""
         self._is_stopped = True
 
     def drop(self) -> None:
-        """It is given up: begin nothing more, and what handlers at work say is no longer asked for."""
+        """Give the queue up: start no more messages, and ignore the results of running handlers."""
         self._is_stopped = self._is_dropped = True
         self._wake(self)
 
@@ -191,16 +191,16 @@ class ProcessQueue:
 
     @property
     def has_more(self) -> bool:
-        """Messages wait here."""
+        """True if messages are pending."""
         return bool(self._pending)
 
     def take(self, worker: Worker[ProcessQueue], count: int) -> Batch | None:
-        """The next messages, for a handler to be called with. What this worker took before is finished, unless it
-        is held. `None`: there are none, or they must not be begun; `leave` then."""
+        """Return the next messages for a handler, and finish the worker's previous ones unless they are held. `None`:
+        no messages are pending, or none may start; `leave` follows."""
         pending = self._pending
         self.begun_at = worker.began_at = monotonic()
         try:
-            # First at hand, then no longer pending. Should another worker be faster, ours come after it: that is safe.
+            # Published before removal. If another worker is faster, these messages come later, which is safe.
             batch: Batch = (pending[0],)
             self._at_hand[worker] = batch
             if self._is_stopped:
@@ -216,11 +216,11 @@ class ProcessQueue:
         return batch
 
     def hold(self, messages: Iterable[ReceivedMessage]) -> None:
-        """These are on their way back, and not finished before `release`."""
+        """Keep these messages unfinished until `release`, while they are sent back."""
         self._returning.update(message.queue_offset for message in messages)
 
     def leave(self, worker: Worker[ProcessQueue]) -> None:
-        """This worker has nothing of it at hand any more."""
+        """Note that a worker has no message of this queue any more."""
         self._at_hand.pop(worker, None)
         if self._is_stopped and not self._at_hand:
             self._wake(self)
@@ -229,7 +229,7 @@ class ProcessQueue:
     # ---- workers: in order, one at a time ------------------------------------------------------------------
 
     def attend(self) -> bool:
-        """True: a worker has to handle the pending messages in order, from now on."""
+        """Claim the queue for ordered work; return whether the caller must schedule a worker."""
         with self._lock:
             if self._is_attended or not self._pending or (self._before is not None and self._before.is_busy):
                 return False
@@ -237,8 +237,8 @@ class ProcessQueue:
             return True
 
     def front(self, worker: Worker[ProcessQueue], count: int) -> Batch:
-        """The first pending messages, for a handler to be called with; `leave` after it has. None: there are none, or
-        they must not be begun, and the queue is not attended any more."""
+        """Return the first pending messages for a handler; `leave` follows. Empty: no messages are pending, or none may
+        start, and the queue is no longer attended."""
         self.begun_at = worker.began_at = monotonic()
         with self._lock:
             batch = [self._pending[at] for at in range(min(count, len(self._pending)))]
@@ -250,17 +250,17 @@ class ProcessQueue:
         return ()
 
     def first(self) -> Batch:
-        """The first pending message."""
+        """The first pending message, as a batch."""
         return (self._pending[0],)
 
     def advance(self, messages: Batch) -> None:
-        """The first pending messages are finished."""
+        """Finish the first pending messages."""
         for _ in messages:
             self._pending.popleft()
         self.failures = 0
 
     def unattend(self) -> None:
-        """The queue is not attended for now."""
+        """Release the claim of `attend`."""
         with self._lock:
             self._is_attended = False
 
@@ -271,15 +271,15 @@ class ProcessQueue:
             self._look()
 
     def _look(self) -> None:
-        """Wake the reader, if it waits for room and there is some."""
+        """Wake the reader if it waits for room and there is some."""
         if self._is_starved and not self._is_full():
             self._is_starved = False
             self._wake(self)
 
     def _fill(self, first: ReceivedMessage, count: int) -> Batch:
-        """A batch of one topic."""
+        """Return a batch of messages with one topic."""
         batch = [first]
-        # Only where topics mix is one put back; two at once could be put back in the wrong order.
+        # Mixed topics put a message back; two concurrent puts could swap messages.
         with suppress(IndexError), nullcontext() if self.topic is not None else self._lock:
             while len(batch) < count:
                 message = self._pending.popleft()
@@ -290,7 +290,7 @@ class ProcessQueue:
         return batch
 
     def _oldest(self) -> int | None:
-        # The pending ones first: what leaves them is at hand by then.
+        # Pending messages first: a message is published with a worker before it leaves them.
         found = []
         with suppress(IndexError):
             found.append(self._pending[0].queue_offset)
@@ -299,7 +299,7 @@ class ProcessQueue:
         return min(found, default=None)
 
     def _handled(self) -> list[Batch]:
-        """The batches workers have at hand, and may conclude."""
+        """The workers' current batches that were not revoked."""
         return [batch for worker, batch in self._at_hand.copy().items() if worker.revoked is not batch]
 
     def _bytes(self, progress: int) -> int:

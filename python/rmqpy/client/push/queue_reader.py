@@ -1,7 +1,6 @@
-"""Queue reader: reads one queue for as long as it is owned: pull, hand over, pull again.
+"""Queue reader: pulls one owned queue in a loop and passes on its messages.
 
-Most failures pass, and the pull is repeated; what no repetition mends is raised. For the event loop its caller belongs
-to.
+Transient failures are retried; permanent ones are raised. For its caller's event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.puller import Puller, QueuePull
+from rmqpy.client.pull.puller import Puller, QueuePull
 from rmqpy.client.push.process_queue import ProcessQueue
 from rmqpy.client.push.statistics import ConsumeStatistics
 from rmqpy.message import ReceivedMessage, tags_of
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Moved(Exception):
-    """The queue is to be read from elsewhere: what was fetched lies outside of what the broker holds, or the
+    """The queue must be read from another offset: the old one is outside the broker's range, or the
     group was reset."""
 
     def __init__(self, position: int) -> None:
@@ -31,7 +30,7 @@ class Moved(Exception):
 
 
 class QueueReader:
-    """Reads queues of one group."""
+    """The reads of one group's queues."""
 
     def __init__(
         self,
@@ -46,9 +45,9 @@ class QueueReader:
         self._statistics = statistics
 
     async def read(self, process_queue: ProcessQueue, room: asyncio.Event) -> None:
-        """Until the task is cancelled. `room` is set when there may be room again.
+        """Read until the task is cancelled. `room` is set when there may be room again.
 
-        Raises `Moved`, and what no repetition mends.
+        Raises `Moved`, and errors that no retry can mend.
         """
         queue = process_queue.queue
         pull = QueuePull(queue, process_queue.fetch_at)
@@ -64,7 +63,7 @@ class QueueReader:
                 continue
             if pulled.found is pulls.Found.MOVED:
                 log.warning(
-                    "%s is read on from %d, not %d: it holds %d to %d, or the group was reset",
+                    "%s: resuming at %d instead of %d: broker min=%d max=%d, or the group was reset",
                     queue, pulled.next_offset, pull.offset, pulled.begin, pulled.end,
                 )  # fmt: skip
                 raise Moved(pulled.next_offset)

@@ -1,141 +1,123 @@
-"""Replies of a consumer: to the requests among its messages, by way of the broker that gave them.
+"""Replies of a consumer to requests among its messages, through the broker that delivered the request.
 
-Owns what a handler may return, and the way of a reply. It goes to the broker its request came from, which the requester
-is connected to as a rule, or to the next one of the topic's. Nothing is kept here: where no broker delivers a reply,
-the requester waits in vain, and may ask again.
+Owns the route of a reply. It goes to the broker of its request, to which the requester is usually connected, or to the
+next broker of the topic. Nothing is kept: if no broker delivers a reply, the requester times out and may ask again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqpy import errors
-from rmqpy.client.compression import compressed
-from rmqpy.message import Body, Message, ReceivedMessage
+from rmqpy._native import NotSent, Sender
+from rmqpy.client import outcome
+from rmqpy.client.consume_result import Reply
+from rmqpy.config.sender import SenderOptions
+from rmqpy.message import Message, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.ids import UniqueIds
-from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.replies import (
     CLUSTER,
     CORRELATION_ID,
     MESSAGE_TYPE,
     REPLY,
+    REPLY_BYTES_MAX,
     REPLY_TO_CLIENT,
     TIME_TO_LIVE,
-    SendReplyMessage,
 )
 from rmqpy.remoting.backoff import BUSY
-from rmqpy.remoting.client import Caller
+from rmqpy.remoting.client import LoopCaller
 
 if TYPE_CHECKING:
     from rmqpy.client.cluster import ClusterConnection
 
 log = logging.getLogger(__name__)
 
-#: What a reply that its handler returned may take.
+#: Timeout of a reply that a handler returned.
 REPLY_S: Final = 3.0
-#: Bytes of a body above which it is compressed, as the original's producers have it.
-_COMPRESS_ABOVE: Final = 4096
-#: A topic that `Message` accepts; replies name the cluster's.
-_CHECKED: Final = "reply"
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer of a handler to a request: the producer that waits in `request` gets it. The message is done.
-
-    `body` and `properties` are those of a message. Raises `ValueError` for what none may have.
-
-    >>> Reply("4 kg", properties={"unit": "kg"})
-    Reply(body='4 kg', properties={'unit': 'kg'})
-    """
-
-    body: Body
-    properties: Mapping[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        self._message()
-
-    def _message(self) -> Message:
-        """The same, checked."""
-        return Message(_CHECKED, self.body, properties=self.properties)
 
 
 class ReplySender:
-    """Replies of one consumer. For the event loop its caller belongs to."""
+    """The replies of one consumer. On its caller's event loop."""
 
-    def __init__(self, cluster: ClusterConnection, caller: Caller, group: str) -> None:
+    def __init__(self, cluster: ClusterConnection, caller: LoopCaller, group: str) -> None:
         self._cluster = cluster
         self._caller = caller
-        self._group = group
-        self._ids = UniqueIds()
+        self._sender = Sender(
+            cluster.client,
+            caller.announced,
+            SenderOptions(group=group, max_message_size=REPLY_BYTES_MAX, sends_replies=True),
+        )
 
     async def send(self, request: ReceivedMessage, reply: Reply, timeout_s: float = REPLY_S) -> None:
-        """Until the requester has the reply.
+        """Send a reply, and return when the requester has it.
 
-        Raises `ValueError` for a message that is no request, `BrokerError` where the requester is gone, and what
-        kept the reply from the brokers.
+        Raises `ValueError` for a message that is not a request, `BrokerError` if the requester is gone, and the error
+        that prevented the delivery.
         """
-        ask, deadline = self._ask(request, reply), time.monotonic() + timeout_s
+        message, deadline = _message(request, reply), time.monotonic() + timeout_s
         failures = 0
         while True:
             try:
-                await self._try_brokers(request, ask, deadline)
+                await self._try_brokers(request, message, deadline)
                 return
-            except (errors.ConnectError, errors.FlowControl) as error:
+            except (errors.ConnectError, errors.FlowControl, errors.BufferFull) as error:
                 failures += 1
                 pause_s = BUSY.pause_s(failures)
                 if time.monotonic() + pause_s >= deadline:
                     raise
-                log.info("the reply to %s is sent again: %s", request.message_id, error)
+                log.info("reply to %s failed, retrying: %s", request.message_id, error)
                 self._cluster.routes.doubt(request.queue.topic)
                 await self._caller.sleep(pause_s)
 
-    async def _try_brokers(self, request: ReceivedMessage, ask: SendReplyMessage, deadline: float) -> None:
-        """One broker after the other, until one has delivered it. Raises what the first one said that answered."""
+    async def _try_brokers(self, request: ReceivedMessage, message: Message, deadline: float) -> None:
+        """Try one broker after the other until one has delivered the reply. Raises the first broker's refusal."""
         route = await self._cluster.routes.subscribe(request.queue.topic, self._caller)
         first = request.queue.broker
         refusal: errors.RocketMQError | None = None
         for broker in sorted(route.brokers, key=lambda name: (name != first, name)):
             try:
-                left_s = max(deadline - time.monotonic(), 0.001)
-                await self._caller.ask(route.master(broker), ask, timeout=left_s)
+                await self._try(message, broker, route.master(broker), deadline)
                 return
             except (errors.BrokerError, errors.ConnectError) as error:
                 if error.code not in (None, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY):
                     raise
-                # That the requester is not at a broker says more than that another one cannot be asked.
+                # A refusal for a missing requester says more than an unreachable broker.
                 if refusal is None or refusal.code is None:
                     refusal = error
-        raise refusal or errors.ConnectError(f"no broker of {request.queue.topic} is known")
+        raise refusal or errors.ConnectError(f"no broker serves topic {request.queue.topic}")
 
-    def _ask(self, request: ReceivedMessage, reply: Reply) -> SendReplyMessage:
-        known, message = request.properties, reply._message()
-        names = (CORRELATION_ID, REPLY_TO_CLIENT, CLUSTER)
-        missing = [name for name in names if not known.get(name)]
-        if missing:
-            raise ValueError(
-                f"message {request.message_id} of {request.topic} is no request: it has no {', '.join(missing)}"
-            )
-        properties = {
-            **message.properties,
-            MESSAGE_TYPE: REPLY,
-            CORRELATION_ID: known[CORRELATION_ID],
-            REPLY_TO_CLIENT: known[REPLY_TO_CLIENT],
-            TIME_TO_LIVE: known.get(TIME_TO_LIVE, ""),
-            "UNIQ_KEY": self._ids.next(),
-        }
-        body, sys_flag = compressed(message.body, _COMPRESS_ABOVE)
-        return SendReplyMessage(
-            producer_group=self._group,
-            topic=f"{known[CLUSTER]}_REPLY_TOPIC",
-            queue_id=0,
-            sys_flag=sys_flag,
-            born_timestamp=time.time_ns() // 1_000_000,
-            properties=encode({name: value for name, value in properties.items() if value}),
-            body=body,
+    async def _try(self, message: Message, broker: str, address: str, deadline: float) -> None:
+        """One attempt. Raises the broker's refusal, or the transport error."""
+        left_s, token = max(deadline - time.monotonic(), 0.001), self._caller.next_token()
+        to = (address, broker, 0, True)
+        sent = self._sender.send(message, to=to, timeout=left_s, announce="always", token=token)
+        if isinstance(sent, NotSent):
+            raise errors.BufferFull(f"{self._sender.in_flight} replies are in flight")
+        try:
+            await self._caller.arrival(token)
+        finally:
+            # It is the only attempt, even if this task is cancelled.
+            sent._abandon()
+        if failed := sent._attempts:
+            raise outcome.attempt(message.topic, failed[-1]).error
+
+
+def _message(request: ReceivedMessage, reply: Reply) -> Message:
+    """The reply as a message. Raises `ValueError` for one to a message that is not a request."""
+    known = request.properties
+    names = (CORRELATION_ID, REPLY_TO_CLIENT, CLUSTER)
+    missing = [name for name in names if not known.get(name)]
+    if missing:
+        raise ValueError(
+            f"message {request.message_id} of {request.topic} is not a request: it lacks {', '.join(missing)}"
         )
+    properties = {
+        MESSAGE_TYPE: REPLY,
+        CORRELATION_ID: known[CORRELATION_ID],
+        REPLY_TO_CLIENT: known[REPLY_TO_CLIENT],
+        TIME_TO_LIVE: known.get(TIME_TO_LIVE, ""),
+    }
+    message = reply.message().replace(topic=f"{known[CLUSTER]}_REPLY_TOPIC")
+    return message._with_reserved({name: value for name, value in properties.items() if value})

@@ -1,6 +1,6 @@
-"""Running info of a push consumer, for administrators that ask, and messages handed to it out of turn.
+"""Running info of a push consumer, and messages handled at an administrator's request.
 
-Owns nothing; looks at the consumer's parts. On the event loop of the consumer.
+Owns nothing; reads the consumer's parts. On the event loop of the consumer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rmqpy.remoting.server import Refused
 
 
 class PushRunningInfo:
-    """Running info of one push consumer."""
+    """The running info of one push consumer."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PushRunningInfo:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer has no handler for topic {topic}")
         began_at, remark = time.monotonic(), None
         try:
-            outcome = await self._pool.beside(self._handlers.try_out(message))
+            outcome = await self._pool.out_of_turn(self._handlers.try_out(message))
             result = DirectResult.CR_LATER if outcome.failed else DirectResult.CR_SUCCESS
         except (Exception, SystemExit) as error:
             result, remark = DirectResult.CR_THROW_EXCEPTION, "".join(traceback.format_exception(error))
@@ -89,7 +89,7 @@ class PushRunningInfo:
 
 def _state(process_queue: ProcessQueue, *, is_locking: bool) -> ProcessQueueInfo:
     held = process_queue.held()
-    # From the monotonic clock to the wall's.
+    # Converts the monotonic clock to the wall clock.
     since_epoch_s = time.time() - time.monotonic()
     locked_s = time.time() - running() + process_queue.locked_until - BELIEVED_S
     return ProcessQueueInfo(

@@ -1,9 +1,9 @@
-"""Send-back: failed messages go back to the broker, to be delivered again later, or to the dead letters.
+"""Send-back: returns failed messages to the broker, for a later delivery or as dead letters.
 
-Owns the three ways a failed message can take. Invariant: `send_back` returns when some broker has the message, so
-that a message is never finished here before it is safe there. Two kinds of messages are lost, with an ERROR and a
-count: those of a group that has no retry queues, for its broker would take them and store nothing, and those that
-brokers refuse in every form. For the event loop its caller belongs to.
+Owns the three paths of a failed message. Invariant: `send_back` returns after a broker has stored the message, so no
+message is finished here before it is safe there. Two kinds of messages are lost, with an ERROR and a count: those of a
+group without retry queues, whose broker would accept them and store nothing, and those that brokers refuse in every
+form. For its caller's event loop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.client.push import failures
-from rmqpy.client.push.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -30,58 +30,58 @@ from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
 
-#: The level of the first retry: 10 s. Each further one waits a level longer.
+#: The delay level of the first retry, 10 s. Each further retry uses the next level.
 FIRST_RETRY_LEVEL: Final = 3
 TIMEOUT_S: Final = 5.0
-#: What a broker says of the group's limits is believed for so long.
+#: How long a broker's limits of the group are cached.
 LIMIT_S: Final = 10.0
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
-#: Properties of the copy a broker made of a message, which are wrong for another copy.
+#: Properties that the broker sets in a copy of a message, which do not fit another copy.
 _OF_THE_COPY: Final = frozenset(
     {"TRAN_MSG", "DELAY", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}
 )
 
 
-#: Bytes of the properties of a copy that brokers refused with all of them: below their limit of 32,767, with room for
-#: what brokers add.
+#: Bytes of the properties of a reduced copy: the brokers' limit of 32,767 minus room for the properties that they
+#: add.
 _FEWER_BYTES: Final = 30_000
-#: Properties that such a copy keeps.
+#: Properties that a reduced copy keeps.
 _KEPT: Final = frozenset(
     {"TAGS", "UNIQ_KEY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", names.CONSUME_ERROR}
 )
 
 
 class _Limits(NamedTuple):
-    """The group's settings at a broker, and until when they are believed."""
+    """The group's settings at a broker, with the end of their validity."""
 
-    #: `None` where the broker cannot tell.
+    #: `None` if the broker does not report it.
     retries_max: int | None
     has_retries: bool
     until: float
 
 
 class SendBack:
-    """Failed messages of one group."""
+    """The send-backs of one group."""
 
     def __init__(
         self, cluster: ClusterConnection, caller: Caller, group: str, retries_max: int | None
     ) -> None:
-        """`retries_max`: deliveries after the first; `None` leaves it to the group's configuration."""
+        """`retries_max`: deliveries after the first; `None` uses the group's setting."""
         self._cluster = cluster
         self._caller = caller
         self._group = group
         self._retries_max = retries_max
         #: Messages that are lost to the group.
         self.lost = 0
-        #: By broker.
+        #: The limits by broker.
         self._limits: dict[str, _Limits] = {}
         self._asking = asyncio.Lock()
 
     async def send_back(self, message: ReceivedMessage, level: int = BY_POLICY, error: str = "") -> None:
-        """Until some broker has taken the message back, however long that takes: after its last attempt as a dead
-        letter, with the error. Where the group has no retry queues the message is dropped. A copy that no broker takes
-        has fewer properties, then becomes a dead letter."""
+        """Return a message to a broker, retrying until one has stored it. After its last attempt it becomes a dead
+        letter with the error. Without retry queues the message is dropped. A copy that every broker refuses is reduced
+        to fewer properties, then becomes a dead letter."""
         limits = await self._of_group(message)
         if not limits.has_retries:
             self.lost += 1
@@ -97,7 +97,7 @@ class SendBack:
                 await self._return(message, level, retries_max)
                 return
             except errors.RocketMQError as refusal:
-                log.info("message %s could not be sent back: %s", message.message_id, refusal)
+                log.info("cannot send message %s back: %s", message.message_id, refusal)
             try:
                 wanted = level or FIRST_RETRY_LEVEL + message.delivery_attempt - 1
                 delay = str(min(wanted, len(DELAYS_S)))
@@ -112,7 +112,7 @@ class SendBack:
                     has_fewer = True
                     continue
                 log.warning(
-                    "message %s could neither be sent back nor sent again, which is repeated: %s",
+                    "cannot send message %s back or resend it, retrying: %s",
                     message.message_id,
                     refusal,
                 )
@@ -120,8 +120,8 @@ class SendBack:
         await self.bury(message, message.delivery_attempt - 1, error)
 
     async def bury(self, message: ReceivedMessage, retries_max: int, error: str) -> None:
-        """To the dead letters, with the error, until some broker has it; or as `send_back` without retry queues. A copy
-        that no broker takes has fewer properties, then is dropped."""
+        """Store a message as a dead letter with the error, retrying until a broker has it; like `send_back` without
+        retry queues. A copy that every broker refuses is reduced to fewer properties, then dropped."""
         attempts = max(message.delivery_attempt, retries_max + 1)
         if not (await self._of_group(message)).has_retries:
             self.lost += 1
@@ -131,12 +131,12 @@ class SendBack:
         has_fewer = False
         for failed in count(1):
             try:
-                # More attempts than allowed: the broker makes it a dead letter, as it is sent.
+                # The attempts exceed the maximum, so the broker stores it as a dead letter.
                 await self._send_again(message, attempts, retries_max, has_fewer=has_fewer, **reason)
                 break
             except errors.RocketMQError as refusal:
                 is_final = _is_final(refusal)
-                log.info("message %s is returned without its error: %s", message.message_id, refusal)
+                log.info("sending message %s back without its error text: %s", message.message_id, refusal)
             try:
                 await self._return(message, -1, retries_max)
                 break
@@ -145,7 +145,7 @@ class SendBack:
                     self.lost += 1
                     failures.refused(message, self._group, attempts, refusal, error)
                     return
-                log.warning("message %s is not a dead letter yet: %s", message.message_id, refusal)
+                log.warning("cannot store message %s as a dead letter yet: %s", message.message_id, refusal)
             if is_final and not has_fewer:
                 has_fewer = True
                 continue
@@ -162,15 +162,17 @@ class SendBack:
             try:
                 route = await self._cluster.routes.subscribe(queue.topic, self._caller)
                 ask = GetSubscriptionGroupConfig(group=self._group)
-                told = await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
-                retries_max, has_retries = told.retry_max_times, told.retry_queue_nums > 0
+                settings = await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
+                retries_max, has_retries = settings.retry_max_times, settings.retry_queue_nums > 0
             except errors.RocketMQError as error:
-                log.info("%s cannot tell the limits of group %s: %s", queue.broker, self._group, error)
+                log.info(
+                    "broker %s did not return the limits of group %s: %s", queue.broker, self._group, error
+                )
             known = self._limits[queue.broker] = _Limits(retries_max, has_retries, monotonic() + LIMIT_S)
             return known
 
     async def _return(self, message: ReceivedMessage, level: int, retries_max: int | None) -> None:
-        """The broker that has the message makes the copy."""
+        """Have the broker of the message make the copy."""
         queue = message.queue
         ask = ConsumerSendMessageBack(
             offset=message.commit_log_offset,
@@ -193,8 +195,8 @@ class SendBack:
         has_fewer: bool,
         **properties: str,
     ) -> None:
-        """A copy after so many attempts, as a new message of the group's retry topic, at any broker. `has_fewer`:
-        without the largest of the properties that do not fit."""
+        """Send a copy with this number of attempts to the group's retry topic, at any broker. `has_fewer`:
+        drop the largest properties that do not fit."""
         topic = names.retry_topic(self._group)
         route = await self._cluster.routes.publish(topic, self._caller)
         queue = random.choice(route.writable)
@@ -219,18 +221,18 @@ class SendBack:
 
 
 def _is_final(refusal: errors.RocketMQError) -> bool:
-    """A copy is refused for what it is: sent again, it is refused again. Other refusals are about the cluster: a right,
-    a topic or a disk can be mended while the message waits."""
+    """Return whether a retry of the same copy would be refused, too. Other refusals concern the cluster, such as a
+    permission, a topic or a full disk, and can be mended meanwhile."""
     return refusal.code == ResponseCode.MESSAGE_ILLEGAL or isinstance(refusal, errors.DecodeError)
 
 
 def _is_answer(refusal: errors.RocketMQError) -> bool:
-    """A broker has answered, and not that it is busy."""
+    """Return whether a broker has answered with anything but flow control."""
     return refusal.code is not None and not isinstance(refusal, errors.FlowControl | errors.NotStored)
 
 
 def _fewer(properties: dict[str, str], message_id: str) -> dict[str, str]:
-    """Properties without the largest ones that can be left out, as many as it takes to fit."""
+    """Return the properties without as many of the largest optional ones as needed to fit."""
     sizes = {name: len(f"{name}{value}".encode()) + 2 for name, value in properties.items()}
     total = sum(sizes.values())
     left_out = []
@@ -241,7 +243,7 @@ def _fewer(properties: dict[str, str], message_id: str) -> dict[str, str]:
         left_out.append(name)
     if left_out:
         log.warning(
-            "message %s has more properties than brokers take in its copy, which lacks %s",
+            "message %s has too many properties for a copy: dropping %s",
             message_id,
             ", ".join(left_out),
         )

@@ -1,6 +1,6 @@
-"""Consume statistics: counted by topic as messages are handled, with rates over the last minute.
+"""Consume statistics by topic, with rates over the last minute.
 
-Owns the counts of one consumer. Reading is for any thread; `sample` is called every `SAMPLE_S` by one of them.
+Owns the counts of one consumer. Any thread may read; one thread calls `sample` every `SAMPLE_S`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from rmqpy.protocol.requests.introspection import TopicRates
 
 SAMPLE_S: Final = 10.0
-#: Span that rates are taken over.
+#: The window of rates.
 WINDOW_S: Final = 60.0
 
 
 @dataclass(slots=True)
 class TopicCounts:
-    """Messages of one topic, calls, and the seconds they took, since the consumer began."""
+    """Messages of one topic, calls, and their seconds, since the consumer's start."""
 
     consumed: int = 0
     failed: int = 0
@@ -32,7 +32,7 @@ class TopicCounts:
     pull_s: float = 0.0
 
     def add(self, other: TopicCounts) -> None:
-        """Likewise of the same topic, elsewhere."""
+        """Add counts of the same topic from another table."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -41,7 +41,7 @@ CountTable = dict[str, TopicCounts]
 
 
 class ConsumeStatistics:
-    """Counts by topic, in tables: each has one writer, so that counting takes no lock."""
+    """Counts by topic in several tables. Each has one writer, so counting takes no lock."""
 
     def __init__(self) -> None:
         self._tables: list[CountTable] = []
@@ -50,31 +50,31 @@ class ConsumeStatistics:
         self.sample()
 
     def table(self) -> CountTable:
-        """A new table for one writer."""
+        """Return a new table for one writer."""
         table: CountTable = {}
         self._tables.append(table)
         return table
 
     def pulled(self, topic: str, seconds: float, count: int) -> None:
-        """A pull brought messages, after so long. From the event loop."""
+        """Note a pull with its duration and messages. On the event loop."""
         counts = self._pulls.setdefault(topic, TopicCounts())
         counts.pulls += 1
         counts.pulled += count
         counts.pull_s += seconds
 
     def total(self) -> TopicCounts:
-        """Over all topics."""
+        """Return the counts of all topics together."""
         total = TopicCounts()
         for counts in self._copy().values():
             total.add(counts)
         return total
 
     def sample(self) -> None:
-        """Remember how things stand; the oldest sample is what rates begin at."""
+        """Store a sample of the counts; rates start at the oldest one."""
         self._samples.append((time.monotonic(), self._copy()))
 
     def rates(self) -> dict[str, TopicRates]:
-        """By topic, over the last minute, or less where there was less."""
+        """Return rates by topic over the last minute, or the time since the start if shorter."""
         since, before = self._samples[0]
         seconds = max(time.monotonic() - since, 1e-3)
         return {

@@ -1,9 +1,9 @@
-"""Worker pools: the threads, or the tasks, that call handlers.
+"""Worker pools: the threads or tasks that call handlers.
 
-A pool owns the items that wait for work, queues of messages, and its workers. How an item is worked on, a coroutine for
-some of its messages, is written once: a thread drives it to its end without suspending, a task awaits it.
+A pool owns the waiting items, which are queues of messages, and its workers. Processing an item is a coroutine for some
+of its messages, written once: a thread runs it without suspending, a task awaits it.
 
-What is not said to be a worker's belongs to the event loop.
+Methods belong to the event loop unless they are marked as a worker's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rmqpy.remoting.client import run
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Messages of one turn of a thread. Long enough that one loss of the interpreter (5 ms) does not make it look slow.
+#: Messages per turn of a thread, enough that one loss of the interpreter (5 ms) does not make it look slow.
 TURN: Final = 128
-#: Messages of one turn of a task: others get theirs after it, should its handler never wait for anything.
+#: Messages per turn of a task, so that others run even if its handler never suspends.
 TASK_TURN: Final = 16
-#: A turn that took no longer for each message is brisk: a second thread would only take the interpreter from the first.
+#: A turn with at most this time per message is brisk: a second thread would only compete for the interpreter.
 BRISK_S: Final = 100e-6
-#: A worker at one message for longer is taken to wait for something, so that another one can go on meanwhile.
+#: A worker that spends longer on one message seems blocked, so another one is woken.
 STUCK_S: Final = 1e-3
 
 Work = Callable[["Worker[T]", T], Coroutine[Any, Any, None]]
@@ -37,35 +37,35 @@ Fail = Callable[[BaseException], None]
 
 
 class Worker(Generic[T]):
-    """One worker, and the item it works on. Others look; only `revoked` is theirs to write."""
+    """One worker, and the item it works on. Others read it; they may write only `revoked`."""
 
     def __init__(self) -> None:
-        #: In work now.
+        #: The item in progress.
         self.item: T | None = None
-        #: Begin of the present message, on the monotonic clock.
+        #: The start of the current message, on the monotonic clock.
         self.began_at = 0.0
-        #: The batch it had at hand when its time was up: not its to conclude any more.
+        #: A batch that timed out; the worker no longer owns it.
         self.revoked: object = None
-        #: Messages left of its turn.
+        #: Messages left in its turn.
         self.left = 0
         self._turned_at = 0.0
 
     def turn(self, count: int) -> None:
-        """Begin a turn of so many messages."""
+        """Begin a turn of this many messages."""
         self.left = count
         self._turned_at = self.began_at = monotonic()
 
     def pace(self, count: int) -> float | None:
-        """Seconds for each message of a turn that has ended; `None` where it was cut short for want of them."""
+        """Return the seconds per message of an ended turn; `None` if it ended early for lack of messages."""
         return None if self.left > 0 else (monotonic() - self._turned_at) / count
 
     def is_stuck(self, now: float) -> bool:
-        """True when it seems to wait for something."""
+        """Return whether the worker seems blocked."""
         return self.began_at < now - STUCK_S
 
 
 class WorkerPool(ABC, Generic[T]):
-    """`size` workers, and the items that wait for them, each once."""
+    """`size` workers, and the waiting items, each at most once."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -74,49 +74,49 @@ class WorkerPool(ABC, Generic[T]):
 
     @abstractmethod
     def start(self, work: Work[T], fail: Fail) -> None:
-        """Begin. `work` is called with an item, and works on it for a turn at most. `fail` is called, on the event
-        loop, with the reason when a worker ends before it is dismissed."""
+        """Start the workers. `work` is called with an item and processes it for one turn at most. `fail` is called on
+        the event loop, with the reason, if a worker ends before it is dismissed."""
 
     @abstractmethod
     def put(self, item: T) -> None:
-        """Have it worked on, behind those that wait. From the event loop."""
+        """Add an item at the end of the queue. On the event loop."""
 
     @abstractmethod
     def put_back(self, item: T) -> None:
-        """Likewise, by a worker: there is more to it than this worker will do now, or than one worker should."""
+        """Add an item again, from a worker: there is more work than this turn or this worker can do."""
 
     @abstractmethod
     def dismiss(self) -> None:
-        """End each worker after what it has at hand; items that wait are forgotten."""
+        """End each worker after its current item, and drop the waiting items."""
 
     @abstractmethod
     async def settle(self, returned: Any) -> Any:
-        """The final value of what a handler returned."""
+        """Return the final value of a handler's return value."""
 
     @abstractmethod
     def ends_worker(self, error: BaseException) -> bool:
-        """True for what a worker must let through: it is meant for the worker, and not the failure of a handler."""
+        """Return whether an exception is meant for the worker, not a failure of the handler."""
 
     @abstractmethod
-    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this now, beside what waits for its turn."""
+    async def out_of_turn(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run `work` now, independent of the waiting items."""
 
     @abstractmethod
     async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this on the event loop, and wait for it. From a worker, or from `beside`."""
+        """Run `work` on the event loop and wait for it. From a worker, or from `out_of_turn`."""
 
     @abstractmethod
     def has_caller(self) -> bool:
-        """True when the caller is one of the workers."""
+        """True if one of the workers is the caller."""
 
 
 class ThreadWorkerPool(WorkerPool[T]):
-    """Handlers run in threads of their own. Not to be awaited: waiters observe what the threads finish.
+    """Runs handlers in threads. Not awaitable: waiters observe what the threads finish.
 
-    As few threads are active as it takes. Handlers that never wait for anything take the interpreter from each other,
-    which costs several times what a message does, and are called by one thread. Another one is woken when items wait
-    and all active ones seem to wait for something (`STUCK_S`), or when handlers turn out slow (`BRISK_S`), until all
-    are active. A thread that finds nothing to do, or is brisk and not alone, parks.
+    As few threads as possible are active. Handlers that never block compete for the interpreter,
+    which costs several times as much as a message, so one thread runs them. Another thread is woken if items wait
+    and all active ones seem blocked (`STUCK_S`), or if handlers turn out slow (`BRISK_S`), until all
+    are active. A thread without work parks, and so does a brisk thread that is not alone.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -124,9 +124,9 @@ class ThreadWorkerPool(WorkerPool[T]):
         self._name = name
         self._is_dismissed = False
         self._threads: list[threading.Thread] = []
-        # For the items, and for the sets of parked and active workers. Taken for a turn, not for a message.
+        # Guards the items, and the sets of parked and active workers. Taken per turn, not per message.
         self._lock = threading.Lock()
-        #: Each with the lock whose release is its wakeup; the last one to park is the first to wake.
+        #: Each with the lock that wakes it when released; the last to park is the first to wake.
         self._parked: list[tuple[Worker[T], threading.Lock]] = []
         self._active: set[Worker[T]] = set(self.workers)
         self._stuck_check: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class ThreadWorkerPool(WorkerPool[T]):
     def start(self, work: Work[T], fail: Fail) -> None:
         self._loop = asyncio.get_running_loop()
         for number, worker in enumerate(self.workers):
-            # Daemons: a handler that never returns must not keep the process from ending.
+            # Daemon threads, so that a stuck handler cannot prevent the process from ending.
             thread = threading.Thread(
                 target=self._serve, args=(worker, work, fail), name=f"{self._name}-{number}", daemon=True
             )
@@ -168,10 +168,10 @@ class ThreadWorkerPool(WorkerPool[T]):
         return returned
 
     def ends_worker(self, error: BaseException) -> bool:
-        # Nobody interrupts or cancels these threads.
+        # These threads are never interrupted or cancelled.
         return False
 
-    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+    async def out_of_turn(self, work: Coroutine[Any, Any, R]) -> R:
         return await asyncio.to_thread(run, work)
 
     async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:
@@ -184,7 +184,7 @@ class ThreadWorkerPool(WorkerPool[T]):
         try:
             self._take_turns(worker, work)
         except BaseException as error:
-            # The loop may have ended meanwhile.
+            # The loop may be closed meanwhile.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(fail, error)
 
@@ -208,7 +208,7 @@ class ThreadWorkerPool(WorkerPool[T]):
             return item
 
     def _may_park(self, worker: Worker[T], wakeup: threading.Lock) -> bool:
-        """After a turn: True when this worker is not needed now. It counts as parked then, and must wait for its
+        """After a turn, return whether this worker is not needed now. It then counts as parked and must wait for its
         wakeup."""
         pace = worker.pace(TURN)
         with self._lock:
@@ -224,7 +224,7 @@ class ThreadWorkerPool(WorkerPool[T]):
                     or all(other is worker or other.is_stuck(now) for other in self._active)
                 ):
                     return False
-                # The workers that stay active may all get stuck.
+                # All workers that stay active may get stuck.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._schedule_stuck_check)
             self._active.discard(worker)
@@ -232,16 +232,16 @@ class ThreadWorkerPool(WorkerPool[T]):
             return True
 
     def _unpark_one(self) -> None:
-        """Wake the worker that parked last, if there is one. Under the lock."""
+        """Wake the worker that parked last, if any. Called with the lock held."""
         if self._parked:
             worker, wakeup = self._parked.pop()
-            # From now on: it may take a while until it runs.
+            # Counted from now, because the thread may start with a delay.
             worker.began_at = monotonic()
             self._active.add(worker)
             wakeup.release()
 
     def _schedule_stuck_check(self) -> None:
-        """Have a worker woken when all active ones are stuck. On the event loop."""
+        """Schedule a check that wakes a worker if all active ones are stuck. On the event loop."""
         if self._stuck_check is None and self._items and not self._is_dismissed:
             self._stuck_check = self._loop.call_later(STUCK_S, self._check_stuck)
 
@@ -252,13 +252,13 @@ class ThreadWorkerPool(WorkerPool[T]):
             had_parked = bool(self._parked)
             if self._items and all(worker.is_stuck(now) for worker in self._active):
                 self._unpark_one()
-        # With none parked there is none to wake: a worker that parks while items wait schedules the next check.
+        # Without parked workers none can be woken; a worker that parks while items wait schedules the next check.
         if had_parked:
             self._schedule_stuck_check()
 
 
 class TaskWorkerPool(WorkerPool[T]):
-    """Handlers run in tasks of the running loop."""
+    """Runs handlers in tasks of the running loop."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -270,7 +270,7 @@ class TaskWorkerPool(WorkerPool[T]):
         def ended(task: asyncio.Task[None]) -> None:
             if not self._is_dismissed:
                 reason = None if task.cancelled() else task.exception()
-                fail(reason or RuntimeError("a task that calls handlers was cancelled from outside"))
+                fail(reason or RuntimeError("a worker task was cancelled by another task"))
 
         self._tasks = [asyncio.create_task(self._serve(worker, work)) for worker in self.workers]
         for task in self._tasks:
@@ -297,12 +297,12 @@ class TaskWorkerPool(WorkerPool[T]):
 
     def ends_worker(self, error: BaseException) -> bool:
         if isinstance(error, asyncio.CancelledError):
-            # Else it comes out of something that the handler awaited.
+            # Otherwise something that the handler awaited has raised it.
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
         return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
-    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+    async def out_of_turn(self, work: Coroutine[Any, Any, R]) -> R:
         return await work
 
     async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:

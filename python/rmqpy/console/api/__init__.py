@@ -1,26 +1,34 @@
-"""The endpoints of the console: everything it serves, in one tuple."""
+"""All endpoints of the console, in one tuple."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from rmqpy.console.api import (
     access,
+    alerts,
     brokers,
     dead_letters,
     groups,
     half_messages,
+    history,
+    in_flight,
     messages,
     overview,
+    status,
     timers,
     topics,
 )
 from rmqpy.console.endpoints import Endpoint
 
-#: The table of contents. Of two paths that fit a request the first one counts.
+#: If two paths match a request, the first one applies.
 ENDPOINTS: Final[Sequence[Endpoint]] = (
     overview.overview,
     overview.overview_events,
     overview.health,
+    status.status,
+    alerts.alerts,
+    alerts.silence,
+    alerts.test,
     topics.topics,
     topics.topic,
     topics.create_topic,
@@ -33,6 +41,8 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     groups.group_stack,
     groups.preview_offsets,
     groups.reset_offsets,
+    in_flight.in_flight,
+    in_flight.show_now,
     dead_letters.dead_letters,
     dead_letters.dead_letters_of,
     dead_letters.resend,
@@ -40,6 +50,9 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     messages.by_key,
     messages.message,
     messages.trace,
+    history.topic_history,
+    history.group_history,
+    history.broker_history,
     timers.timers,
     half_messages.half_messages,
     half_messages.check_half_message,
@@ -48,6 +61,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     brokers.broker,
     brokers.update_settings,
     brokers.replicas,
+    status.promote,
     access.users,
     access.create_user,
     access.update_user,

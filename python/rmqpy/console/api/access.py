@@ -1,4 +1,4 @@
-"""Access: users of the brokers and what they may do; made, changed, removed; what a user may, and by which entry."""
+"""Endpoints for users and policies: list, create, change, delete, check."""
 
 from typing import Annotated, Literal
 
@@ -14,13 +14,13 @@ Decision = Literal["Allow", "Deny"]
 
 @rows("/users", sort="name")
 async def users(admin: AsyncAdmin) -> list[UserState]:
-    """Users of every broker; no secret is told."""
+    """List users of every broker, without secrets."""
     return await admin.users()
 
 
 @change("POST", "/users")
 async def create_user(admin: AsyncAdmin, user: Name, secret: Name, is_super: bool = False) -> list[str]:
-    """Make a user at every broker; the names of these."""
+    """Create a user on every broker. Returns their names."""
     return await admin.create_user(user, secret, is_super=is_super)
 
 
@@ -32,19 +32,19 @@ async def update_user(
     is_super: bool | None = None,
     is_enabled: bool | None = None,
 ) -> list[str]:
-    """Change what is given of a user at every broker; the names of these."""
+    """Change the given fields of a user on every broker. Returns their names."""
     return await admin.update_user(user, secret=secret, is_super=is_super, is_enabled=is_enabled)
 
 
 @change("DELETE", "/users/{user}")
 async def delete_user(admin: AsyncAdmin, user: str) -> list[str]:
-    """Remove a user with its rules from every broker; the names of these."""
+    """Delete a user and its policies on every broker. Returns their names."""
     return await admin.delete_user(user)
 
 
 @rows("/rules", sort="user")
 async def rules(admin: AsyncAdmin) -> list[AccessRule]:
-    """Every entry of every user's policies, at every broker."""
+    """List every entry of every user's policies, on every broker."""
     return await admin.rules()
 
 
@@ -57,13 +57,13 @@ async def set_rule(
     decision: Decision = "Allow",
     sources: Annotated[list[str], Chars(100)] | None = None,
 ) -> list[str]:
-    """Give a user an entry at every broker, in the place of the one on that resource; the names of these."""
+    """Set a user's entry for a resource on every broker, replacing the previous one. Returns their names."""
     return await admin.set_rule(user, resource, actions, decision=decision, sources=sources or ())
 
 
 @change("DELETE", "/rules")
 async def delete_rule(admin: AsyncAdmin, user: Name, resource: Name) -> list[str]:
-    """Take the entry on a resource from a user at every broker; the names of these."""
+    """Delete a user's entry for a resource on every broker. Returns their names."""
     return await admin.delete_rule(user, resource)
 
 
@@ -71,5 +71,5 @@ async def delete_rule(admin: AsyncAdmin, user: Name, resource: Name) -> list[str
 async def check_access(
     admin: AsyncAdmin, user: str, action: str, resource: str, source: str = "127.0.0.1"
 ) -> list[AccessAnswer]:
-    """Whether a user may do that from an address, at every broker, and by which entry."""
+    """Check whether a user may act from an address, on every broker, and by which entry."""
     return await admin.check_access(user, action, resource, source)

@@ -1,4 +1,4 @@
-"""Brokers with what they count and how they are set, and the clients that are connected to them."""
+"""Endpoints for brokers, their counters and settings, and connected clients."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,19 +18,19 @@ class BrokerDetail(NamedTuple):
 
 @rows("/clients", sort="group")
 async def clients(admin: AsyncAdmin, group: str | None = None) -> list[ClientState]:
-    """Connected producers and consumers, once for each group they are in."""
+    """List connected producers and consumers, once for each of their groups."""
     return await admin.clients(group)
 
 
 @rows("/brokers", sort="broker")
 async def brokers(admin: AsyncAdmin) -> list[BrokerState]:
-    """Every registered broker, also one that does not answer."""
-    return await admin.brokers()
+    """List every registered broker, including those that do not answer, and those that left within a day."""
+    return await admin.brokers(with_gone=True)
 
 
 @value("/brokers/{broker}")
 async def broker(admin: AsyncAdmin, broker: str) -> BrokerDetail:
-    """What one broker counts, by RocketMQ's names, and its settings. Values of secret settings are left out."""
+    """Return one broker's counters, by RocketMQ's names, and its settings without secrets."""
     return BrokerDetail(
         await admin.broker_runtime(broker),
         {name: _shown(name, text) for name, text in (await admin.broker_config(broker)).items()},
@@ -39,13 +39,13 @@ async def broker(admin: AsyncAdmin, broker: str) -> BrokerDetail:
 
 @change("POST", "/brokers/{broker}/settings")
 async def update_settings(admin: AsyncAdmin, broker: str, settings: dict[str, str]) -> None:
-    """Change settings of a running broker; it refuses those that only its file may hold."""
+    """Change settings of a running broker, except those that only its file may contain."""
     await admin.update_broker_config(broker, settings)
 
 
 @rows("/replicas", sort="broker")
 async def replicas(admin: AsyncAdmin) -> list[ReplicaState]:
-    """Masters and slaves: how far each slave is behind in bytes and seconds, and whether it is in sync."""
+    """List masters and slaves: lag of each slave in bytes and seconds, and whether it is in sync."""
     return await admin.replicas()
 
 

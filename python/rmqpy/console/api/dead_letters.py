@@ -1,4 +1,4 @@
-"""Dead letters: groups that have some, those of one group with their causes; sent again, edited if need be."""
+"""Endpoints for dead letters: list with causes, resend, optionally edited."""
 
 import asyncio
 import time
@@ -18,24 +18,24 @@ from rmqpy.console.schema import Between, Chars
 from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
 from rmqpy.protocol import names
 
-#: Dead letters of one group that are listed, the newest ones; and that one request sends again.
+#: The most dead letters listed for a group, newest first; and the most that one request resends.
 LISTED_MAX: Final = 1_000
 RESENT_MAX: Final = 100
-#: Seconds that one request may take to send.
+#: The most seconds one request may take to send.
 _SENDING_S: Final = 40.0
 
 
 class DeadLetter(NamedTuple):
-    """A message that its group gave up."""
+    """A dead letter."""
 
-    #: The broker's id: `/messages/{id}` has it whole.
+    #: The broker's id, for `/messages/{id}`.
     offset_message_id: str
     message_id: str
-    #: Where it was sent to first.
+    #: Its original topic.
     topic: str
-    #: Deliveries it had.
+    #: The number of its deliveries.
     attempts: int
-    #: What its handler raised at last; None where its consumer does not tell.
+    #: The last error of its handler; None if the consumer does not report it.
     cause: str | None
     keys: list[str]
     stored_at: datetime
@@ -44,12 +44,12 @@ class DeadLetter(NamedTuple):
     broker: str
     queue_id: int
     offset: int
-    #: When it was sent again last; None where it was not.
+    #: When it was last resent; None if never.
     resent_at: datetime | None = None
 
 
 class Chosen(NamedTuple):
-    """One dead letter, by its place, and the body that takes the place of its own, where one does."""
+    """One dead letter, by its position, with an optional new body."""
 
     broker: str
     queue_id: int
@@ -59,24 +59,24 @@ class Chosen(NamedTuple):
 
 
 class Resent(NamedTuple):
-    """What became of one of them."""
+    """The result for one of them."""
 
     broker: str
     queue_id: int
     offset: int
-    #: The broker's id of the new message; None where it was not sent.
+    #: The broker's id of the new message; None if it was not sent.
     sent_as: str | None
     fault: str | None
 
 
 @rows("/dead-letters", sort="-messages")
 async def dead_letters(admin: AsyncAdmin) -> list[DeadLetterCount]:
-    """Every group that has dead letters, and how many."""
+    """List every group with dead letters, and their number."""
     return await admin.dead_letters()
 
 
 async def _with_resends(admin: AsyncAdmin, page: list[DeadLetter], group: str) -> list[DeadLetter]:
-    """When each was sent again: some questions each, for one page."""
+    """Add resend times, which take several requests each, to one page."""
     completed = []
     for each in page:
         queue, message = await admin.dead_letter(group, each.broker, each.queue_id, each.offset)
@@ -87,7 +87,7 @@ async def _with_resends(admin: AsyncAdmin, page: list[DeadLetter], group: str) -
 
 @rows("/dead-letters/{group}", sort="-stored_at", complete=_with_resends)
 async def dead_letters_of(admin: AsyncAdmin, group: str) -> list[DeadLetter]:
-    """Dead letters of one group, the newest thousand of more, with their causes and when they were sent again."""
+    """List dead letters of one group, at most the newest thousand, with causes and resend times."""
     topic = names.dead_letter_topic(group)
     try:
         found = await admin.search(topic, scan_max=LISTED_MAX, found_max=LISTED_MAX)
@@ -104,7 +104,7 @@ def _row(message: ReceivedMessage, row: MessageRow) -> DeadLetter:
         row.offset_message_id,
         row.message_id,
         properties.get(ORIGIN, row.topic),
-        # Of the next delivery, which it does not get.
+        # The message carries the number of the next delivery, which never happens.
         message.delivery_attempt - 1,
         properties.get(names.CONSUME_ERROR),
         row.keys,
@@ -127,13 +127,14 @@ async def resend(
     find: Annotated[str, Chars(1_000)] | None = None,
     replace: Annotated[str, Chars(1_000)] = "",
 ) -> list[Resent]:
-    """Send dead letters again, to their group alone or to the topic they were sent to first; a result for each. Where
-    `find` is given, it is replaced in every body, and one without it is not sent."""
+    """Resend dead letters, to their group only or to their original topic; a result for each. `find` is replaced in
+    every body; messages without it are not sent."""
     if find is not None:
         require_bodies("an edit of bodies")
     if len(letters) > rate * _SENDING_S:
         raise ConfigError(
-            f"{len(letters)} messages at {rate} a second take too long", hint="send them in several requests"
+            f"{len(letters)} messages at {rate} a second take too long",
+            hint="resend them in several requests",
         )
     results = []
     begun = time.monotonic()
@@ -153,8 +154,8 @@ async def resend(
 
 
 def _replaced(body: bytes, find: str, replace: str) -> bytes:
-    """The body with another text in the place of one. Raises `ConfigError` where it has no such text."""
+    """Replace a text in the body. Raises `ConfigError` if the body does not contain it."""
     before, after = body_of(find, False), body_of(replace, False)
     if before not in body:
-        raise ConfigError(f"the body does not have {find!r}")
+        raise ConfigError(f"the body does not contain {find!r}")
     return body.replace(before, after)

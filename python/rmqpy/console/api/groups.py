@@ -1,4 +1,4 @@
-"""Groups: their list with lag, one with queues, members and what they disagree about; offsets previewed and reset."""
+"""Endpoints for groups: list with lag, details, preview and reset of offsets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,17 +6,20 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from rmqpy.admin.backlogs import GroupSummary
+from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.connection import Missing, note_missing
+from rmqpy.admin.group_health import group_checks
 from rmqpy.admin.groups import Member, Move, Place, Progress, disagreements
 from rmqpy.config.ends import End
+from rmqpy.console.api.history import lines
 from rmqpy.console.endpoints import change, rows, value
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 
 
 class Disagreement(NamedTuple):
-    """Members that subscribe to the same; more than one of these means that the group is set up wrong."""
+    """Members with equal subscriptions; more than one of these means that the group is misconfigured."""
 
     client_ids: list[str]
     subscriptions: Mapping[str, str]
@@ -31,8 +34,10 @@ class GroupRow(NamedTuple):
     retry_max: int
     is_enabled: bool
     brokers: list[str]
-    #: How long the oldest message that waits has been there, of the queue furthest behind; None unless some wait.
+    #: Age of the oldest pending message, in the queue with the largest lag; None without any.
     behind_ms: int | None = None
+    #: Recent pending messages, oldest first; None where a broker does not know them.
+    recent: list[float | None] | None = None
 
 
 class GroupDetail(NamedTuple):
@@ -41,24 +46,26 @@ class GroupDetail(NamedTuple):
     settings: Mapping[str, SubscriptionGroup]
     progress: list[Progress]
     members: list[Member]
-    #: Empty while all members subscribe to the same.
+    #: Empty while all subscriptions are equal.
     disagreements: list[Disagreement]
-    #: Brokers whose part is missing, since they are away.
+    #: Whether the group progresses, and possible reasons if not.
+    checks: list[CheckResult]
+    #: Unreachable brokers, whose data is missing.
     missing: list[Missing]
 
 
 class Stack(NamedTuple):
-    """What the threads of a member do."""
+    """Thread stacks of a member."""
 
     text: str
 
 
-#: Groups of one page that are asked about at once.
+#: The number of groups of a page that are queried concurrently.
 _AT_ONCE: Final = 8
 
 
 async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = False) -> list[GroupRow]:
-    """How long messages wait: some questions for each group, for one page, some groups at once."""
+    """Add message ages, which take several requests for each group, to one page."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def timed(row: GroupRow) -> GroupRow:
@@ -66,47 +73,58 @@ async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = Fal
             return row
         async with turns:
             try:
-                # It was in the list a moment ago: looking for it again would ask for every group.
+                # It was in the list a moment ago: a lookup would query every group.
                 progress = await admin.known_progress(row.group)
             except RocketMQError:
-                # It has gone meanwhile, or a broker has: its own page says so.
+                # The group or a broker has gone since: its own page reports it.
                 return row
         return row._replace(behind_ms=max((each.behind_ms for each in progress), default=0))
 
     return list(await asyncio.gather(*map(timed, page)))
 
 
-@rows("/groups", sort="-lag", complete=with_times)
+async def _completed(admin: AsyncAdmin, page: list[GroupRow], system: bool = False) -> list[GroupRow]:
+    """Add message ages and lines to one page."""
+    timed, recent = await asyncio.gather(
+        with_times(admin, page), lines(admin, "lag", [row.group for row in page])
+    )
+    return [row._replace(recent=recent.get(row.group)) for row in timed]
+
+
+@rows("/groups", sort="-lag", complete=_completed)
 async def groups(admin: AsyncAdmin, system: bool = False) -> list[GroupRow]:
-    """Every group with its lag; groups of the system only if asked for."""
+    """List every group with its lag; system groups only on request."""
     return [row_of(each) for each in await admin.group_summaries(with_system=system)]
 
 
 def row_of(group: GroupSummary) -> GroupRow:
-    """A group as a row."""
     return GroupRow(*group)
 
 
 @value("/groups/{group}")
 async def group(admin: AsyncAdmin, group: str) -> GroupDetail:
-    """One group: lag of each queue in messages and in time, members, and whether they subscribe to the same."""
+    """Return one group: lag of each queue in messages and time, members, and differing subscriptions."""
     missing = note_missing()
     settings, progress, members = await asyncio.gather(
         admin.group(group), admin.progress(group), admin.members(group)
     )
     found = disagreements(members)
+    is_enabled = all(each.consume_enable for each in settings.values())
+    checks = group_checks(group, progress, members, is_enabled=is_enabled)
     return GroupDetail(
         settings,
         progress,
         members,
         [Disagreement(*each) for each in found] if len(found) > 1 else [],
+        # Without the data of a broker it is not known whether all is well.
+        [each for each in checks if each.level != "ok" or not missing],
         list(dict.fromkeys(missing)),
     )
 
 
 @value("/groups/{group}/stack")
 async def group_stack(admin: AsyncAdmin, group: str, client_id: str) -> Stack:
-    """What the threads of one member do now, as its language prints it."""
+    """Return the thread stacks of one member, in the format of its language."""
     return Stack(await admin.stack(group, client_id))
 
 
@@ -121,7 +139,7 @@ async def preview_offsets(
     broker: str | None = None,
     queue_id: int | None = None,
 ) -> list[Move]:
-    """Where a reset would put the group, queue by queue; nothing moves."""
+    """Preview a reset of the group, queue by queue, without moving it."""
     place = _place(to, time, offset)
     return await admin.reset_offsets(
         group, topic, place, broker=broker, queue_id=queue_id, offset=offset, dry_run=True
@@ -139,12 +157,12 @@ async def reset_offsets(
     broker: str | None = None,
     queue_id: int | None = None,
 ) -> list[Move]:
-    """Reset a group in a topic, or in one queue: to an end, to a time, or to an offset."""
+    """Reset a group in a topic or in one queue: to an end, to a time, or to an offset."""
     place = _place(to, time, offset)
     return await admin.reset_offsets(group, topic, place, broker=broker, queue_id=queue_id, offset=offset)
 
 
 def _place(to: End | None, time: datetime | None, offset: int | None) -> Place:
     if sum(each is not None for each in (to, time, offset)) != 1:
-        raise ConfigError("name one place", hint="to=begin, to=end, a time, or an offset of one queue")
+        raise ConfigError("give one position", hint="to=begin, to=end, a time, or an offset of one queue")
     return round(time.timestamp() * 1_000) if time is not None else to or "begin"

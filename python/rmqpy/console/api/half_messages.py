@@ -1,4 +1,4 @@
-"""Half messages: those that wait for a decision, and their producers asked again."""
+"""Endpoints for half messages: list undecided ones, ask producers again."""
 
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -8,18 +8,18 @@ from rmqpy.admin.connection import MISSING, Missing
 from rmqpy.console.api.message_rows import row_of
 from rmqpy.console.endpoints import change, value
 
-#: Properties of a half: where it is to go, and who may decide.
+#: Properties of a half message: its destination, and the group that decides.
 _TOPIC: Final = "REAL_TOPIC"
 _PRODUCER_GROUP: Final = "PGROUP"
 
 
 class Half(NamedTuple):
-    """A message whose producer has not decided yet."""
+    """An undecided half message."""
 
-    #: The broker's id: `/messages/{id}` has it whole.
+    #: The broker's id, for `/messages/{id}`.
     offset_message_id: str
     message_id: str
-    #: Where it goes if it is committed.
+    #: Its topic after a commit.
     topic: str
     producer_group: str | None
     broker: str
@@ -29,18 +29,18 @@ class Half(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """Half messages that are open, oldest first."""
+    """Undecided half messages, oldest first."""
 
     halves: list[Half]
-    #: Older ones that were not looked at.
+    #: The number of older ones that were not read.
     unscanned: int
-    #: Brokers that were not asked, since they are away.
+    #: Unreachable brokers, which were not asked.
     missing: list[Missing]
 
 
 @value("/half-messages", remembered=True)
 async def half_messages(admin: AsyncAdmin) -> Halves:
-    """Half messages that wait for their producers to commit or roll back, the newest thousand of each broker."""
+    """List undecided half messages, at most the newest thousand of each broker."""
     found = await admin.half_messages()
     halves = []
     for message in found.messages:
@@ -62,5 +62,5 @@ async def half_messages(admin: AsyncAdmin) -> Halves:
 
 @change("POST", "/half-messages/{message_id}/check")
 async def check_half_message(admin: AsyncAdmin, message_id: str) -> None:
-    """Have the producers of a half message asked again, also of one that was given up."""
+    """Ask the producers of a half message again, even if it was given up."""
     await admin.recheck_transaction(message_id)

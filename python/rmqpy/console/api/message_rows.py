@@ -1,4 +1,4 @@
-"""Messages as the console shows them: a row of a list, and one whole. Bodies are text, or hex where they are none."""
+"""Messages as list rows and in full. Bodies are shown as text, or as hex if they are not text."""
 
 import base64
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from rmqpy._native import ReceivedMessage
 from rmqpy.console.bodies import BODIES, BodyView, masked
 from rmqpy.errors import DecodeError
 
-#: Characters of a body in a list, and bytes of one that is shown alone.
+#: The most characters of a body in a list, and bytes of a body shown alone.
 PREVIEW_CHARS: Final = 160
 BODY_BYTES_MAX: Final = 256 << 10
 
@@ -34,26 +34,25 @@ class MessageRow(NamedTuple):
 
 
 class MessageDetail(NamedTuple):
-    """A message whole, or as much of its body as is shown."""
+    """A message in full, with as much of its body as is shown."""
 
     row: MessageRow
     born_at: datetime
     store_host: str
     attempts: int
     properties: Mapping[str, str]
-    #: The body as text; None where it is none.
+    #: The body as text; None if it is not text.
     text: str | None
-    #: The body in base64, for a view in hex and for saving it.
+    #: The body in base64, for the hex view and for saving it.
     base64: str
-    #: Whether the body ends before its end.
+    #: Whether the body was truncated.
     is_cut: bool
-    #: How much of the body is shown: all, its form, nothing.
+    #: How the body is shown: whole, masked, hidden.
     body_view: BodyView
     fault: str | None
 
 
 def row_of(message: ReceivedMessage) -> MessageRow:
-    """A message as a row."""
     body, fault = _body(message)
     return MessageRow(
         message.topic,
@@ -96,7 +95,7 @@ def detail_of(message: ReceivedMessage) -> MessageDetail:
 
 
 def shown_preview(body: bytes) -> str:
-    """The beginning of a body, as much as may be shown of it."""
+    """The beginning of a body, as far as the user may see it."""
     view = BODIES.get()
     if view is BodyView.SHOWN:
         return preview(body)
@@ -106,7 +105,7 @@ def shown_preview(body: bytes) -> str:
 
 
 def preview(body: bytes) -> str:
-    """The beginning of a body, in one line; in hex where it is no text.
+    """The beginning of a body in one line; in hex if it is not text.
 
     >>> preview(b"two\\nlines"), preview(b"\\xff\\x00")
     ('two lines', 'ff 00')
@@ -119,7 +118,7 @@ def preview(body: bytes) -> str:
 
 
 def _text(body: bytes, *, is_cut: bool) -> str | None:
-    """The body as text; one that was cut may have lost a part of its last character."""
+    """The body as text; a truncated one may have lost part of its last character."""
     for end in range(len(body), max(-1, len(body) - (4 if is_cut else 1)), -1):
         try:
             return body[:end].decode("utf-8")

@@ -1,4 +1,4 @@
-"""Messages: searched by time and text, by key, one by its id, and what became of it."""
+"""Endpoints for messages: search by time and text, by key, one by id, and its trace."""
 
 from datetime import datetime
 from typing import Annotated, NamedTuple
@@ -16,11 +16,11 @@ Text = Annotated[str, Chars(1_000)]
 
 
 class SearchResult(NamedTuple):
-    """What a search found, newest first, and how far it looked."""
+    """Results of a search, newest first, and its range."""
 
     messages: list[MessageRow]
     scanned: int
-    #: Offsets that it did not look at; empty where it looked at everything.
+    #: Offsets that were not searched; empty if all were.
     unscanned: list[Unscanned]
 
 
@@ -35,7 +35,7 @@ async def search(
     scan_max: Annotated[int, Between(1, SCAN_MAX)] = 10_000,
     found_max: Annotated[int, Between(1, FOUND_MAX)] = 100,
 ) -> SearchResult:
-    """Messages of a topic by time, tag and text: looks at so many at most, and says which it did not look at."""
+    """Search messages of a topic by time, tag and text, with a limit, and report what was not searched."""
     if text is not None:
         require_bodies("a search for text")
     found = await admin.search(
@@ -53,21 +53,20 @@ async def by_key(
     end: datetime | None = None,
     count: Annotated[int, Between(1, 64)] = 32,
 ) -> list[MessageRow]:
-    """Messages of a topic that carry a key, newest first."""
+    """Return messages of a topic with a key, newest first."""
     found = await admin.messages_by_key(topic, key, begin=begin, end=end, count=count)
     return [row_of(each) for each in found]
 
 
 @value("/messages/{message_id}")
 async def message(admin: AsyncAdmin, message_id: str, topic: str | None = None) -> MessageDetail:
-    """One message, by the broker's id, or with its topic by the producer's."""
+    """Return one message, by the broker's id, or with its topic by the producer's."""
     return detail_of(await admin.message(message_id, topic))
 
 
 @value("/messages/{message_id}/trace")
 async def trace(admin: AsyncAdmin, message_id: str) -> list[Step]:
-    """What clients that trace have recorded about a message, by the id of its producer, in order of time;
-    nothing where none has."""
+    """Return the trace of a message by its producer's id, in order of time; empty without one."""
     try:
         return await admin.trace(message_id)
     except (MessageNotFound, TopicNotFound):

@@ -1,4 +1,4 @@
-"""Overview: what comes in and goes out, which group is worst behind, brokers and dead letters; health checks."""
+"""Endpoints for the overview: rates, largest lags, brokers, dead letters, health checks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from rmqpy.admin.dead_letters import DeadLetterCount
 from rmqpy.console.api.groups import GroupRow, row_of, with_times
 from rmqpy.console.endpoints import events, value
 
-#: Groups and dead letters that are named here.
+#: The number of groups and dead letters on the overview.
 WORST: Final = 5
 _EVERY_S: Final = 2.0
 
@@ -25,18 +25,18 @@ class Overview(NamedTuple):
     out_per_second: float
     topics: int
     groups: int
-    #: Messages that wait, of all groups together.
+    #: Pending messages of all groups.
     lag: int
     worst_groups: list[GroupRow]
     dead_letters: int
     worst_dead_letters: list[DeadLetterCount]
     brokers: list[BrokerState]
-    #: Brokers whose groups, dead letters and topics are missing, since they are away.
+    #: Unreachable brokers, whose groups, dead letters and topics are missing.
     missing: list[Missing]
 
 
 class Rates(NamedTuple):
-    """What changes from second to second."""
+    """The values that change every second."""
 
     in_per_second: float
     out_per_second: float
@@ -44,16 +44,16 @@ class Rates(NamedTuple):
 
 
 async def _rates(admin: AsyncAdmin) -> Rates:
-    brokers = await admin.brokers()
+    brokers = await admin.brokers(with_gone=True)
     into = sum(each.in_per_second or 0 for each in brokers)
     return Rates(into, sum(each.out_per_second or 0 for each in brokers), brokers)
 
 
 @value("/overview", remembered=True)
 async def overview(admin: AsyncAdmin) -> Overview:
-    """The cluster at a glance: rates, the worst lags, dead letters, brokers."""
+    """Return the overview: rates, largest lags, dead letters, brokers."""
     rates = await _rates(admin)
-    # Without a broker there is nothing that could be asked.
+    # Without a broker there is nothing to ask.
     is_alone = not any(each.answers for each in rates.brokers)
     groups: list[GroupSummary] = []
     letters: list[DeadLetterCount] = []
@@ -80,8 +80,8 @@ async def overview(admin: AsyncAdmin) -> Overview:
 
 @events("/overview/events")
 async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
-    """Messages a second and the state of brokers, every two seconds."""
-    # One that is silent does not hold up the figures of the others.
+    """Stream messages a second and the state of brokers, every two seconds."""
+    # A silent broker does not delay the data of the others.
     note_missing()
     while True:
         yield await _rates(admin)
@@ -90,5 +90,5 @@ async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
 
 @value("/health", remembered=True)
 async def health(admin: AsyncAdmin) -> list[CheckResult]:
-    """Checks of name servers and brokers, with advice where something is wrong."""
+    """Return checks of name servers and brokers, with advice for problems."""
     return await admin.health()

@@ -1,4 +1,4 @@
-"""Timed messages that wait: by topic, and by when they are due."""
+"""Endpoints for pending timed messages, by topic and due time."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -10,17 +10,17 @@ _LATER: Final = "later"
 
 
 class Timed(NamedTuple):
-    """Timed messages of one topic that wait at all brokers."""
+    """Pending timed messages of one topic over all brokers."""
 
     topic: str
     waiting: int
-    #: Seconds from now to how many are due within them, and not within the next smaller number; the rest under `later`.
+    #: Seconds from now → messages due within them, but not within the next smaller number; the rest under `later`.
     due_within: Mapping[str, int]
 
 
 @rows("/timers", sort="-waiting")
 async def timers(admin: AsyncAdmin) -> list[Timed]:
-    """Timed messages that wait, by topic and by when they are due; brokers of the original do not say when."""
+    """Count pending timed messages by topic and due time; Apache's brokers do not report due times."""
     return [
         Timed(
             each.topic,

@@ -1,4 +1,4 @@
-"""Topics: their list, one of them with its queues and traffic; newest messages and new ones; made, deleted, sent to."""
+"""Endpoints for topics: list, details, newest and live messages, create, delete, send."""
 
 import asyncio
 import base64 as encoding
@@ -8,9 +8,10 @@ from typing import Annotated, NamedTuple
 
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.connection import Missing, note_missing
-from rmqpy.admin.topics import Perm, QueueState, TopicSummary, TopicType
+from rmqpy.admin.topics import Perm, QueueState, TopicType
 from rmqpy.admin.traffic import Flow
-from rmqpy.client.producer_async import AsyncProducer
+from rmqpy.client.producer.producer_async import AsyncProducer
+from rmqpy.console.api.history import lines
 from rmqpy.console.api.message_rows import MessageRow, row_of
 from rmqpy.console.endpoints import change, events, rows, value
 from rmqpy.console.request_body import LONG_BYTES_MAX
@@ -25,14 +26,14 @@ class TopicDetail(NamedTuple):
 
     settings: Mapping[str, TopicConfig]
     queues: list[QueueState]
-    #: What came in, then what each group consumed.
+    #: Messages in, then consumption by each group.
     flows: list[Flow]
-    #: Brokers whose part is missing, since they are away.
+    #: Unreachable brokers, whose data is missing.
     missing: list[Missing]
 
 
 class SentMessage(NamedTuple):
-    """A message that was sent."""
+    """A sent message."""
 
     message_id: str
     offset_message_id: str
@@ -45,15 +46,33 @@ Queues = Annotated[int, Between(1, 1024)]
 Newest = Annotated[int, Between(1, 200)]
 
 
-@rows("/topics", sort="name")
-async def topics(admin: AsyncAdmin, system: bool = False) -> list[TopicSummary]:
-    """Every topic with its settings; topics of the system only if asked for."""
-    return await admin.topic_summaries(with_system=system)
+class TopicRow(NamedTuple):
+    """One topic in a list."""
+
+    name: str
+    type: str
+    read_queues: int
+    write_queues: int
+    permission: str
+    brokers: list[str]
+    #: Recent messages a second, oldest first; None where a broker does not know them.
+    recent: list[float | None] | None = None
+
+
+async def _with_lines(admin: AsyncAdmin, page: list[TopicRow], system: bool = False) -> list[TopicRow]:
+    recent = await lines(admin, "in", [row.name for row in page])
+    return [row._replace(recent=recent.get(row.name)) for row in page]
+
+
+@rows("/topics", sort="name", complete=_with_lines)
+async def topics(admin: AsyncAdmin, system: bool = False) -> list[TopicRow]:
+    """List every topic with its settings; system topics only on request."""
+    return [TopicRow(*each) for each in await admin.topic_summaries(with_system=system)]
 
 
 @value("/topics/{topic}")
 async def topic(admin: AsyncAdmin, topic: str) -> TopicDetail:
-    """One topic: its queues, what came in, and what each group consumed of it."""
+    """Return one topic: queues, messages in, and consumption by each group."""
     missing = note_missing()
     settings, queues, flows = await asyncio.gather(
         admin.topic_settings(topic), admin.topic(topic), admin.topic_status(topic)
@@ -69,7 +88,7 @@ async def create_topic(
     permission: Perm = "RW",
     type: TopicType = "NORMAL",  # noqa: A002 - its name in the API
 ) -> list[str]:
-    """Make a topic on every broker; the names of these."""
+    """Create a topic on every broker. Returns their names."""
     return await admin.create_topic(
         topic, read_queues=queues, write_queues=queues, perm=permission, message_type=type
     )
@@ -77,20 +96,20 @@ async def create_topic(
 
 @change("DELETE", "/topics/{topic}")
 async def delete_topic(admin: AsyncAdmin, topic: str) -> list[str]:
-    """Delete a topic and its messages; the names of the brokers that had it."""
+    """Delete a topic and its messages. Returns the brokers that had it."""
     return await admin.delete_topic(topic)
 
 
 @value("/topics/{topic}/newest")
 async def topic_newest(admin: AsyncAdmin, topic: str, count: Newest = 20) -> list[MessageRow]:
-    """The newest messages of a topic, newest first, of brokers that answer: the topic tells which are away."""
+    """Return the newest messages of a topic, newest first, of reachable brokers."""
     note_missing()
     return [row_of(each) async for each in admin.tail(topic, count)][::-1]
 
 
 @events("/topics/{topic}/tail")
 async def topic_tail(admin: AsyncAdmin, topic: str) -> AsyncIterator[MessageRow]:
-    """Messages of a topic as they come in."""
+    """Stream new messages of a topic."""
     async for each in admin.tail(topic, 0, follow=True):
         yield row_of(each)
 
@@ -106,7 +125,7 @@ async def send_message(
     properties: dict[str, str] | None = None,
 ) -> SentMessage:
     """Send a message; its body is text, or bytes in base64."""
-    # A topic that is not there would be made: a typing mistake must not.
+    # A send would create an unknown topic: a typing mistake must not.
     await admin.route(topic)
     try:
         message = Message(
@@ -122,13 +141,13 @@ async def send_message(
 
 
 def body_of(text: str, is_base64: bool) -> bytes:
-    """The bytes of a body that is given as text, or in base64."""
+    """The bytes of a body given as text or in base64."""
     if not is_base64:
         try:
             return text.encode()
         except UnicodeEncodeError:
-            raise ConfigError("the body has half of a character", hint="send it in base64") from None
+            raise ConfigError("the body has a lone surrogate", hint="send it in base64") from None
     try:
         return encoding.b64decode(text, validate=True)
     except binascii.Error:
-        raise ConfigError("the body is no base64", hint="send text with is_base64 false") from None
+        raise ConfigError("the body is not valid base64", hint="for text set is_base64 to false") from None

@@ -1,4 +1,4 @@
-// Access: users and their rules; made, changed, removed; what a user may do, and by which rule.
+// Access: users and rules with their changes, and checks of permissions.
 
 import { change, get, path, query } from "/console/api.js";
 import { ask, confirmation, failure, field, fill, h, name } from "/console/dom.js";
@@ -7,9 +7,9 @@ import { serverTable, table } from "/console/table.js";
 const ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"];
 
 export function access(shown, view) {
-  const users = serverTable({ path: "/users", columns: userColumns(view), view, sort: "name", empty: "There is no user: the broker lets everybody in, or has none yet.", caption: "Users at each broker" });
-  const rules = serverTable({ path: "/rules", columns: ruleColumns(view), view: { ...view, query: new URLSearchParams() }, isSecond: true, sort: "user", empty: "There is no rule: super users need none, others may do nothing.", caption: "Rules at each broker" });
-  // What is done at one broker of several is done at all.
+  const users = serverTable({ path: "/users", columns: userColumns(view), view, sort: "name", empty: "No users: the broker has no access control, or no user was created yet.", caption: "Users at each broker" });
+  const rules = serverTable({ path: "/rules", columns: ruleColumns(view), view: { ...view, query: new URLSearchParams() }, isSecond: true, sort: "user", empty: "No rules: super users need none, other users have no permissions.", caption: "Rules at each broker" });
+  // A change at one broker is made at all of them.
   const changed = () => {
     users.show({});
     rules.show({});
@@ -17,8 +17,8 @@ export function access(shown, view) {
   view.changed = changed;
   const make = (title, act) => h("button", { type: "button", class: "main", onclick: () => act().then((done) => done && changed()) }, title);
   fill(shown,
-    h("p", { class: "facts" }, "Brokers with authenticationEnabled and authorizationEnabled ask who sends a request and look here for what they may."),
-    h("section", {}, h("h2", {}, "Users"), view.allowChanges ? h("div", { class: "tools" }, make("Make a user", createUser)) : null, users),
+    h("p", { class: "facts" }, "Brokers with authenticationEnabled and authorizationEnabled authenticate each request and check these permissions."),
+    h("section", {}, h("h2", {}, "Users"), view.allowChanges ? h("div", { class: "tools" }, make("Create user", createUser)) : null, users),
     h("section", {}, h("h2", {}, "Rules"), view.allowChanges ? h("div", { class: "tools" }, make("Set a rule", setRule)) : null, rules),
     check(view));
 }
@@ -26,7 +26,7 @@ export function access(shown, view) {
 const userColumns = (view) => [
   { title: "User", of: "name", cell: (row) => name(row.name) },
   { title: "Broker", of: "broker", cell: (row) => row.broker },
-  { title: "Kind", of: "is_super", cell: (row) => (row.is_super ? "super user: may do everything" : "as its rules say") },
+  { title: "Kind", of: "is_super", cell: (row) => (row.is_super ? "super user: has all permissions" : "has the permissions in its rules") },
   { title: "State", of: "is_enabled", cell: (row) => (row.is_enabled ? h("span", { class: "badge ok" }, "enabled") : h("span", { class: "badge warn" }, "disabled")) },
   ...(view.allowChanges ? [{ title: "", cell: (row) => [
     act(view, row.is_enabled ? "Disable" : "Enable", `${row.is_enabled ? "Disable" : "Enable"} ${row.name}`, row.name,
@@ -56,8 +56,8 @@ function act(view, title, sentence, resource, work) {
 function createUser() {
   const user = h("input", { required: true, autocomplete: "off" });
   const secret = h("input", { type: "password", required: true, autocomplete: "new-password" });
-  const kind = h("select", {}, h("option", { value: "" }, "as its rules say"), h("option", { value: "super" }, "super user: may do everything"));
-  return ask("Make a user at every broker", [field("Name", user), field("Secret", secret), field("Kind", kind)], "Make it",
+  const kind = h("select", {}, h("option", { value: "" }, "has the permissions in its rules"), h("option", { value: "super" }, "super user: has all permissions"));
+  return ask("Create a user at every broker", [field("Name", user), field("Secret", secret), field("Kind", kind)], "Create",
     () => change("POST", "/users", { user: user.value, secret: secret.value, is_super: kind.value === "super" }));
 }
 
@@ -69,7 +69,7 @@ function setRule() {
   const sources = h("input", { placeholder: "10.0.0.0/8, 192.168.1.7; empty: anywhere" });
   return ask("Set a rule at every broker", [field("User", user), field("Resource", resource),
     h("fieldset", {}, h("legend", {}, "Actions"), actions.map((box) => field(box.value, box))),
-    field("Decision", decision), field("From addresses", sources)], "Set it",
+    field("Decision", decision), field("From addresses", sources)], "Set",
   () => change("POST", "/rules", {
     user: user.value, resource: resource.value, decision: decision.value,
     actions: actions.filter((box) => box.checked).map((box) => box.value),
@@ -83,7 +83,7 @@ const ANSWERS = [
   { title: "By", cell: (row) => row.rule },
 ];
 
-/** May they? What brokers would say, and by which rule. */
+/** The check of a permission: the decision of each broker, and the rule behind it. */
 function check(view) {
   const user = h("input", { required: true, autocomplete: "off" });
   const action = h("select", {}, ACTIONS.slice(0, -1).map((each) => h("option", {}, each)));
@@ -94,10 +94,10 @@ function check(view) {
     event.preventDefault();
     try {
       const asked = { user: user.value, action: action.value, resource: resource.value, source: source.value };
-      fill(result, table(ANSWERS, await get("/access/check" + query(asked), view.signal), "No broker answers.", "What brokers would say"));
+      fill(result, table(ANSWERS, await get("/access/check" + query(asked), view.signal), "No broker answers.", "Decisions of the brokers"));
     } catch (error) {
       fill(result, failure(error));
     }
-  } }, field("User", user), field("Action", action), field("Resource", resource), field("From", source), h("button", { type: "submit" }, "May they?"));
-  return h("section", {}, h("h2", {}, "May they?"), form, result);
+  } }, field("User", user), field("Action", action), field("Resource", resource), field("From", source), h("button", { type: "submit" }, "Check permission"));
+  return h("section", {}, h("h2", {}, "Check permission"), form, result);
 }

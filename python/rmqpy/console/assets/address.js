@@ -1,6 +1,6 @@
 // Addresses of views: #/groups/billing?sort=-lag. Each can be kept, sent and opened again.
 
-/** The parts and the query of where we are. */
+/** The parts and the query of the current address. */
 export function here() {
   const [path, text] = location.hash.replace(/^#\/?/, "").split("?", 2);
   return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(text ?? "") };
@@ -22,7 +22,7 @@ export function to(...parts) {
   return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-/** Write into the address what is shown, without leaving the view. */
+/** Update the query of the address without leaving the view. */
 export function replaceQuery(values) {
   const { parts, query } = here();
   const merged = { ...Object.fromEntries(query), ...values };

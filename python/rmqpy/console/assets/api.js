@@ -1,4 +1,4 @@
-// Requests to the API. A failure is an error with what to do as its hint.
+// Requests to the API. A failure throws an error with a hint.
 
 const ROOT = "/api/v1";
 
@@ -10,11 +10,11 @@ export class ApiError extends Error {
   }
 }
 
-/** A path whose parts may hold anything: path`/topics/${name}`. */
+/** Encode the parts of a path: path`/topics/${name}`. */
 export const path = (parts, ...names) =>
   parts.reduce((whole, part, at) => whole + encodeURIComponent(names[at - 1]) + part);
 
-/** A query, without what is empty. */
+/** Encode a query, without empty values. */
 export function query(values) {
   const given = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {
@@ -34,16 +34,16 @@ async function answer(address, options) {
     throw new ApiError("the server of this console does not answer", "is it still running?", 0);
   }
   const body = await response.json();
-  // Whoever looks has to say who they are: the shell asks them.
+  // A login is required: the shell shows the form.
   if (response.status === 401) window.dispatchEvent(new Event("login-needed"));
   if (!response.ok) throw new ApiError(body.error, body.hint, response.status);
   return body;
 }
 
-/** What the API answers. */
+/** Fetch a value. */
 export const get = (address, signal) => answer(ROOT + address, { signal });
 
-/** Change something. */
+/** Send a change. */
 export const change = (method, address, body) =>
   answer(ROOT + address, {
     method,
@@ -51,11 +51,11 @@ export const change = (method, address, body) =>
     body: JSON.stringify(body),
   });
 
-/** What this console is of. */
+/** The cluster and the user of this console. */
 export const about = () => answer("/console/about.json", {});
 
-/** Events of a path, until the view is left. */
-export function events(address, signal, tell, state) {
+/** Receive the events of a path until the view is left. */
+export function events(address, signal, receive, state) {
   const source = new EventSource(ROOT + address);
   source.addEventListener("open", () => state?.("live"));
   source.addEventListener("error", () => {
@@ -63,7 +63,7 @@ export function events(address, signal, tell, state) {
     window.dispatchEvent(new Event("server-lost"));
   });
   source.addEventListener("failed", (event) => state?.(JSON.parse(event.data).error));
-  source.addEventListener("message", (event) => tell(JSON.parse(event.data)));
+  source.addEventListener("message", (event) => receive(JSON.parse(event.data)));
   signal.addEventListener("abort", () => source.close());
   return source;
 }

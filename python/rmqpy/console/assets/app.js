@@ -1,8 +1,8 @@
-// The shell: navigation, theme, keys, and the view that the address names.
+// The shell: navigation, theme, keys, and the view of the address.
 
-import { about, get } from "/console/api.js";
+import { about } from "/console/api.js";
 import { go, here, to } from "/console/address.js";
-import { failure, fill, h, link, visible } from "/console/dom.js";
+import { failure, fill, h, link } from "/console/dom.js";
 import { overview } from "/console/overview.js";
 import { deadLetters } from "/console/dead-letters.js";
 import { groups } from "/console/groups.js";
@@ -13,10 +13,12 @@ import { clients } from "/console/clients.js";
 import { brokers } from "/console/brokers.js";
 import { replicas } from "/console/replicas.js";
 import { access } from "/console/access.js";
+import { alerts } from "/console/alerts.js";
 import { watch } from "/console/presence.js";
 import { login, logout } from "/console/login.js";
+import { statusStrip } from "/console/strip.js";
 
-// Address, title, the key that leads there after g, and what draws it.
+// Address, title, the key that opens it after g, and the function that draws it.
 const VIEWS = [
   ["overview", "Overview", "o", overview],
   ["dead-letters", "Dead letters", "d", deadLetters],
@@ -27,19 +29,19 @@ const VIEWS = [
   ["clients", "Clients", "c", clients],
   ["brokers", "Brokers", "b", brokers],
   ["replicas", "Replicas", "r", replicas],
+  ["alerts", "Alerts", "l", alerts],
   ["access", "Access", "a", access],
 ];
 const KEY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];
 
 const main = document.getElementById("main");
-const problems = h("a", { class: "badge bad", href: to("overview"), hidden: true });
 const nav = document.getElementById("nav");
-const away = h("p", { class: "box bad", role: "alert", hidden: true });
-let told = { namesrv: [], allow_changes: false, version: "" };
+const strip = statusStrip(document.getElementById("strip"), () => session);
+let session = { namesrv: [], allow_changes: false, version: "" };
 let leaving = new AbortController();
 
-/** Ask who looks; the view that the address names comes after it. */
+/** Show the login form, then the view of the address. */
 function enter() {
   leaving.abort();
   fill(nav);
@@ -51,40 +53,32 @@ function enter() {
 
 function draw() {
   leaving.abort();
-  // A dialog is about the view that is left.
+  // A dialog belongs to the previous view.
   for (const each of document.querySelectorAll("dialog")) each.close();
   leaving = new AbortController();
-  if (told.needs_login) {
+  if (session.needs_login) {
     enter();
     return;
   }
   const { parts, query } = here();
+  // On a phone the menu is one row: the current page stays in sight.
+  requestAnimationFrame(() => nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }));
   const [address, title, , view] = VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
   fill(nav, h("ul", {}, VIEWS.map(([each, text]) =>
     h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
   const resource = parts.slice(1).join(" / ");
-  document.title = `${resource ? `${resource} · ` : ""}${title ?? "no such page"} · rmqpy`;
-  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: told.allow_changes, seesBodies: told.bodies === "shown" };
+  document.title = `${resource ? `${resource} · ` : ""}${title ?? "page not found"} · rmqpy`;
+  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: session.allow_changes, seesBodies: session.bodies === "shown" };
   if (!view) {
-    fill(main, h("h1", {}, "There is no such page"), h("p", {}, link(to("overview"), "Overview")));
+    fill(main, h("h1", {}, "Page not found"), h("p", {}, link(to("overview"), "Overview")));
     return;
   }
   const shown = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
   const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
   fill(main, h("h1", {}, crumbs), shown);
-  tellProblems(given.signal);
   Promise.resolve(view(shown, given)).catch((error) => {
     if (error.name !== "AbortError") fill(shown, failure(error));
   });
-}
-
-/** On every page: what the checks have found, in the words of the first one. */
-async function tellProblems(signal) {
-  try {
-    const bad = (await get("/health", signal)).filter((each) => each.level === "bad");
-    problems.hidden = !bad.length;
-    problems.textContent = bad.length ? visible(`${bad[0].check}: ${bad[0].found}${bad.length > 1 ? `, and ${bad.length - 1} more` : ""}`) : "";
-  } catch { /* the page itself says what is wrong */ }
 }
 
 function moved() {
@@ -97,7 +91,7 @@ function theme() {
   let chosen = "auto";
   try {
     chosen = localStorage.getItem("rmqpy-theme") ?? "auto";
-  } catch { /* a browser that keeps nothing */ }
+  } catch { /* the browser has no storage */ }
   const button = h("button", { type: "button" });
   const use = (next) => {
     chosen = next;
@@ -127,7 +121,7 @@ function help() {
 let isGoing = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (told.needs_login || event.target.closest("input, textarea, select")) return;
+  if (session.needs_login || event.target.closest("input, textarea, select")) return;
   const target = VIEWS.find(([, , key]) => key === event.key);
   if (isGoing && target) go(to(target[0]));
   clearTimeout(isGoing);
@@ -142,20 +136,30 @@ document.addEventListener("keydown", (event) => {
 async function start() {
   const mode = h("span", { class: "badge" });
   const cluster = h("span", { class: "cluster" });
-  const who = h("span", {});
-  fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode, problems,
-    h("span", { class: "space" }), who, theme(), h("button", { type: "button", onclick: help }, "Keys"));
+  const person = h("span", {});
+  fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode,
+    h("span", { class: "space" }), h("span", { class: "quiet zone", title: "the zone of all times on these pages" }, zone()), person, theme(), h("button", { type: "button", class: "keys", onclick: help }, "Keys"));
   try {
-    told = await about();
-    cluster.textContent = told.namesrv.join(", ");
-    mode.textContent = told.allow_changes ? "changes allowed" : "read-only";
-    mode.hidden = told.needs_login;
-    if (told.user) fill(who, h("bdi", {}, told.user), " ", h("button", { type: "button", onclick: leave }, "Log out"));
+    session = await about();
+    cluster.textContent = session.namesrv.join(", ");
+    mode.textContent = session.allow_changes ? "changes allowed" : "read-only";
+    mode.hidden = session.needs_login;
+    if (session.user) fill(person, h("bdi", {}, session.user), " ", h("button", { type: "button", onclick: leave }, "Log out"));
     draw();
+    strip.update();
   } catch (error) {
     draw();
     fill(main, failure(error));
   }
+}
+
+/** The zone of all times: "Europe/Berlin, UTC+01:00". */
+function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const two = (value) => String(Math.trunc(Math.abs(value))).padStart(2, "0");
+  const offset = `UTC${minutes < 0 ? "−" : "+"}${two(minutes / 60)}:${two(minutes % 60)}`;
+  const named = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return named && named !== "UTC" ? `${named}, ${offset}` : offset;
 }
 
 async function leave() {
@@ -163,17 +167,15 @@ async function leave() {
   start();
 }
 
-main.before(away);
 watch((since) => {
   document.body.classList.toggle("away", since !== null);
-  away.hidden = since === null;
-  away.textContent = since ? `The server of this console has not answered since ${since.toLocaleTimeString()}: what is shown is from before. Is it still running?` : "";
+  strip.away(since);
   if (!since && !document.querySelector("dialog[open]")) draw();
 });
 window.addEventListener("hashchange", moved);
 window.addEventListener("login-needed", () => {
-  if (told.needs_login) return;
-  told = { ...told, needs_login: true, user: null };
+  if (session.needs_login) return;
+  session = { ...session, needs_login: true, user: null };
   start();
 });
 start();

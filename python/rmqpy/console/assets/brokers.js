@@ -1,7 +1,9 @@
-// Brokers: their state; of one what it counts and how it is set.
+// Brokers: their state; history, settings and counters of one broker.
 
 import { change, get, path } from "/console/api.js";
-import { ask, confirmation, field, fill, h } from "/console/dom.js";
+import { history } from "/console/chart.js";
+import { ask, confirmation, failure, field, fill, h } from "/console/dom.js";
+import { many } from "/console/format.js";
 import { BROKERS } from "/console/overview.js";
 import { serverTable, table } from "/console/table.js";
 
@@ -16,31 +18,45 @@ export async function brokers(shown, view) {
     fill(shown, serverTable({ path: "/brokers", columns: BROKERS, view, sort: "broker", empty: "No broker is registered: start one with rmqpy broker -n …", caption: "Brokers" }));
     return;
   }
+  const state = h("div", {});
+  const details = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
+  fill(shown, state, history(path`/history/brokers/${broker}`, view), details);
+  const rows = (await get("/brokers?size=500&filter=" + encodeURIComponent(broker), view.signal)).rows.filter((row) => row.broker === broker);
+  fill(state, table(BROKERS, rows, "No broker of this name is registered.", "State"));
+  try {
+    await settingsAndCounters(details, broker, view);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    fill(details, failure(error));
+  }
+}
+
+/** Settings and counters, of which only those that contain the searched text are shown. */
+async function settingsAndCounters(shown, broker, view) {
   const found = await get(path`/brokers/${broker}`, view.signal);
   const columns = view.allowChanges ? [...PAIRS, { title: "", cell: ([key, value]) =>
-    h("button", { type: "button", "aria-label": `change ${key}`, onclick: () => edit(broker, key, value) }, "Change") }] : PAIRS;
-  const edit = async (server, key, value) => {
+    h("button", { type: "button", "aria-label": `change ${key}`, onclick: () => edit(key, value) }, "Change") }] : PAIRS;
+  const edit = async (key, value) => {
     const input = h("input", { value, autocomplete: "off" });
-    const done = await ask(`Change ${key} of ${server}`, [
-      h("p", {}, "The running broker takes it at once and writes it into its file; it refuses what it cannot change while it runs."),
-      field("Value", input), confirmation(server)], "Change",
-    async () => (await change("POST", path`/brokers/${server}/settings`, { settings: { [key]: input.value } })) ?? true);
+    const done = await ask(`Change ${key} of ${broker}`, [
+      h("p", {}, "The running broker applies it immediately and writes it to its file. It refuses settings that need a restart."),
+      field("Value", input), confirmation(broker)], "Change",
+    async () => (await change("POST", path`/brokers/${broker}/settings`, { settings: { [key]: input.value } })) ?? true);
     if (done) {
-      Object.assign(found.settings, (await get(path`/brokers/${server}`, view.signal)).settings);
+      Object.assign(found.settings, (await get(path`/brokers/${broker}`, view.signal)).settings);
       show(filter.value);
     }
   };
-  const settings = h("div", {});
-  const runtime = h("div", {});
-  const show = (wanted) => {
-    const chosen = (pairs) => Object.entries(pairs).sort(([a], [b]) => a.localeCompare(b))
+  const results = h("div", {});
+  const part = (title, columnsOf, pairs, wanted, empty) => {
+    const chosen = Object.entries(pairs).sort(([a], [b]) => a.localeCompare(b))
       .filter((pair) => pair.some((text) => text.toLowerCase().includes(wanted.toLowerCase())));
-    fill(settings, table(columns, chosen(found.settings), "no such setting", "Settings"));
-    fill(runtime, table(PAIRS, chosen(found.runtime), "nothing of this name", "Counters and rates"));
+    return h("details", { open: wanted !== "" }, h("summary", {}, `${title}: ${many(chosen.length, "entry").replace("entrys", "entries")}`), table(columnsOf, chosen, empty, title));
   };
-  const filter = h("input", { type: "search", class: "filter", oninput: () => show(filter.value) });
-  fill(shown, h("div", { class: "tools" }, field("Filter", filter)),
-    h("section", {}, h("h2", {}, "Settings"), settings),
-    h("section", {}, h("h2", {}, "Counters and rates"), runtime));
+  const show = (wanted) => fill(results,
+    part("Settings", columns, found.settings, wanted, "no such setting"),
+    part("Counters and rates", PAIRS, found.runtime, wanted, "no such counter"));
+  const filter = h("input", { type: "search", class: "filter", placeholder: "fileReservedTime", oninput: () => show(filter.value) });
+  fill(shown, h("section", {}, h("h2", {}, "Settings and counters"), h("div", { class: "tools" }, field("Filter", filter)), results));
   show("");
 }

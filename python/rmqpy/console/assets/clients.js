@@ -1,4 +1,4 @@
-// Clients: producers and consumers that are connected.
+// Clients: connected producers and consumers.
 
 import { to } from "/console/address.js";
 import { fill, link, name } from "/console/dom.js";

@@ -1,4 +1,4 @@
-// Dead letters: groups that have some; of one group with causes, selected, edited, sent again with a result for each.
+// Dead letters: the groups that have some, and the letters of one group with causes, selection, edits and resends.
 
 import { change, get, path } from "/console/api.js";
 import { to } from "/console/address.js";
@@ -23,7 +23,7 @@ export async function deadLetters(shown, view) {
     return;
   }
   const chosen = new Map();
-  // What was sent from here: brokers find it a moment later.
+  // Resends of this page, which brokers report with a delay.
   const sent = new Set();
   const sentAgain = (row) => {
     if (!row.resent_at && !sent.has(place(row))) return "no";
@@ -65,7 +65,7 @@ export async function deadLetters(shown, view) {
     ...(view.allowChanges ? [{ title: "", cell: box }] : []),
     { title: "Stored", of: "stored_at", still: true, cell: (row) => time(row.stored_at) },
     { title: "Topic", of: "topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
-    { title: "Cause", of: "cause", long: true, cell: (row) => row.cause ?? "not told" },
+    { title: "Cause", of: "cause", long: true, cell: (row) => row.cause ?? "not reported" },
     { title: "Deliveries", of: "attempts", right: true, cell: (row) => count(row.attempts) },
     { title: "Message", of: "preview", long: true, cell: (row) => link(to("messages", row.offset_message_id), row.preview || "(empty)") },
     { title: "Size", of: "size", right: true, cell: (row) => bytes(row.size) },
@@ -80,12 +80,12 @@ export async function deadLetters(shown, view) {
       all.disabled = !rows.length;
     },
   });
-  // By cause: how many of this page have each; one that is chosen is looked for in all.
+  // The number of letters on this page by cause. Choosing a cause filters all letters by it.
   const countCauses = (rows) => {
     const found = new Map();
     for (const row of rows) found.set(row.cause ?? "", (found.get(row.cause ?? "") ?? 0) + 1);
     fill(causes, found.size < 2 ? [] : [...found].sort((a, b) => b[1] - a[1]).slice(0, 8).map(([cause, number]) =>
-      h("button", { type: "button", disabled: !cause, onclick: () => only(cause) }, `${cause || "not told"} (${number})`)));
+      h("button", { type: "button", disabled: !cause, onclick: () => only(cause) }, `${cause || "not reported"} (${number})`)));
   };
   const only = (cause) => {
     list.querySelector("input.filter").value = cause;
@@ -94,23 +94,23 @@ export async function deadLetters(shown, view) {
 
   async function resend() {
     const rows = [...chosen.values()];
-    const target = h("select", {}, h("option", { value: "group" }, `group ${group} alone`),
-      h("option", { value: "origin" }, "the topic it was sent to first, for every group"));
+    const target = h("select", {}, h("option", { value: "group" }, `only group ${group}`),
+      h("option", { value: "origin" }, "the original topic, for every group"));
     const rate = h("input", { type: "number", min: "1", max: "1000", value: String(RATE), required: true });
     const edited = rows.length === 1 ? await editor(rows[0], view) : null;
     const find = h("input", { autocomplete: "off", spellcheck: "false" });
     const replace = h("input", { autocomplete: "off", spellcheck: "false" });
     const everywhere = rows.length > 1 && view.seesBodies ? h("fieldset", {}, h("legend", {}, "Edit all bodies"),
-      field("Replace", find), field("with", replace), h("p", { class: "quiet" }, "One whose body does not have it is not sent.")) : null;
+      field("Replace", find), field("with", replace), h("p", { class: "quiet" }, "Letters without the text are not sent.")) : null;
     const again = rows.filter((row) => row.resent_at || sent.has(place(row))).length;
     const progress = h("p", { role: "status" });
-    const told = await ask(`Send ${count(rows.length)} dead letters of ${group} again`, [
-      h("p", {}, "They stay among the dead letters, marked as sent. A group that consumes in order takes nothing sent to it alone."),
+    const sentRows = await ask(`Send ${count(rows.length)} dead letters of ${group} again`, [
+      h("p", {}, "They stay in the dead-letter topic, marked as sent. A group that consumes in order or by POP cannot receive messages sent only to it."),
       again ? h("p", { class: "box warn" }, `${count(again)} of them were sent again before.`) : null,
-      field("To", target), field("Messages a second", rate), edited?.element, everywhere, progress,
+      field("To", target), field("Messages per second", rate), edited?.element, everywhere, progress,
     ], "Send", async () => {
       const limit = Number(rate.value);
-      // As many in one request as are sent in some seconds, so that its progress is seen.
+      // A few seconds' worth per request, to show progress.
       const piece = Math.max(1, Math.min(100, 2 * limit));
       const outcomes = [];
       for (let at = 0; at < rows.length; at += piece) {
@@ -123,15 +123,15 @@ export async function deadLetters(shown, view) {
       }
       return outcomes;
     });
-    if (!told) return;
-    for (const each of told) if (!each.fault) sent.add(place(each));
-    const failed = told.filter((each) => each.fault);
+    if (!sentRows) return;
+    for (const each of sentRows) if (!each.fault) sent.add(place(each));
+    const failed = sentRows.filter((each) => each.fault);
     fill(results, h("div", { class: failed.length ? "box warn" : "box ok", role: "status" },
-      `${count(told.length - failed.length)} of ${count(told.length)} were sent again.`),
-      h("details", { open: failed.length > 0 }, h("summary", {}, "Result for each"), table(RESULTS, told, "", "Results")));
+      `${count(sentRows.length - failed.length)} of ${count(sentRows.length)} were sent again.`),
+      h("details", { open: failed.length > 0 }, h("summary", {}, "Result for each"), table(RESULTS, sentRows, "", "Results")));
     chosen.clear();
     changed();
-    // The button that had the focus can be pressed no more.
+    // The focused button is disabled now.
     results.focus();
     list.show({});
   }
@@ -149,11 +149,11 @@ const RESULTS = [
   { title: "Result", cell: (row) => (row.fault ? h("span", { class: "badge bad" }, `not sent: ${row.fault}`) : link(to("messages", row.sent_as), `sent as ${row.sent_as}`)) },
 ];
 
-/** The body of one letter, to be changed before it is sent. */
+/** The body of one letter, for an edit before it is sent. */
 async function editor(row, view) {
   const message = await get(path`/messages/${row.offset_message_id}`, view.signal);
   if (message.text === null || message.is_cut || message.body_view !== "shown") {
-    return { element: h("p", { class: "quiet" }, "The body is no text, long, or not shown to you: it is sent as it is."), value: () => ({}) };
+    return { element: h("p", { class: "quiet" }, "The body is not text, too long, or hidden from you: it is sent unchanged."), value: () => ({}) };
   }
   const text = h("textarea", { rows: "8", spellcheck: "false" });
   text.value = message.text;

@@ -1,20 +1,20 @@
-// Elements: the only way by which the console makes them. Whatever comes from outside becomes a text node.
+// Elements: the only place where the console creates them. Data from outside becomes text nodes.
 
 const SVG = new Set(["svg", "path", "line", "title", "polyline"]);
 const LINES = new Set(["pre", "textarea"]);
-// Controls, separators of lines and marks that turn the direction of text: shown as what they are.
+// Control characters, line separators and marks of text direction are shown as escapes.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 const BREAKS = /[\t\n]/g;
 
 const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
-/** Text whose every character can be seen. */
+/** A text with all its characters visible. */
 export function visible(text, keepsLines = false) {
   const shown = String(text).replace(HIDDEN, escaped);
   return keepsLines ? shown : shown.replace(BREAKS, escaped);
 }
 
-/** An element with attributes and children; `onclick` and the like are listeners. */
+/** Create an element with attributes and children; `onclick` and similar ones are listeners. */
 export function h(name, attributes, ...children) {
   const element = SVG.has(name)
     ? document.createElementNS("http://www.w3.org/2000/svg", name)
@@ -33,36 +33,36 @@ export function h(name, attributes, ...children) {
   return element;
 }
 
-/** Put these in the place of what an element holds. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child instanceof Node));
   return element;
 }
 
-/** A name that somebody chose: it keeps its direction to itself. */
+/** A name chosen by users, isolated from the text direction around it. */
 export const name = (text) => h("bdi", { class: "name" }, text === "" ? "(empty)" : text);
 
 /** A link to a view of the console. */
 export const link = (address, ...children) => h("a", { href: address }, ...children);
 
-/** A box that says what is wrong and what to do. */
+/** A box with an error and its hint. */
 export const failure = (error) =>
   h("div", { class: "box bad", role: "alert" }, h("strong", {}, "Failed: "), error.message,
     error.hint ? h("p", {}, error.hint) : null);
 
-/** A state that is bad, in a word or two, and what is known of it. */
+/** A bad state and its reason. */
 export const wrong = (state, why) => [h("span", { class: "badge bad" }, state), " ", why];
 
-/** A box that says whose part of a list is missing, and what to do. */
+/** A box that names brokers whose data is missing, with advice. */
 export const missing = (brokers) => brokers.length ? h("div", { class: "box warn", role: "note" },
-  h("strong", {}, "Not everything is here. "), "What these brokers have is missing:",
+  h("strong", {}, "The data of these brokers is missing:"),
   h("ul", {}, brokers.map((each) => h("li", {}, name(each.broker), ": ", each.fault))),
-  h("p", {}, "Start them, or see what is wrong in the checks of the ", link("#/overview", "overview"), ".")) : null;
+  h("p", {}, "Start them, or see the checks in the ", link("#/overview", "overview"), ".")) : null;
 
 /** A labelled control of a form. */
 export const field = (label, control) => h("label", {}, h("span", {}, label), control);
 
-/** A dialog with a form; resolves with what `act` returns once it succeeds, with null when it is closed. */
+/** A dialog with a form; resolves with the result of `act` when it succeeds, with null when closed. */
 export function ask(title, content, action, act) {
   return new Promise((resolve) => {
     const trouble = h("div", {});
@@ -91,7 +91,7 @@ export function ask(title, content, action, act) {
   });
 }
 
-/** A control into which the name of a resource has to be typed before it is changed. */
+/** A control that requires typing the name of a resource before a change. */
 export function confirmation(resource) {
   return field(`Type ${visible(resource)} to confirm`,
     h("input", { required: true, autocomplete: "off", pattern: resource.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&") }));

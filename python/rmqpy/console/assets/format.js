@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them.
+// Numbers, sizes and times in readable form.
 
 const NUMBER = new Intl.NumberFormat("en");
 const RATE = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -16,7 +16,7 @@ export function bytes(value) {
   return `${at ? value.toFixed(1) : value} ${units[at]}`;
 }
 
-/** A span of time in ms. */
+/** Format a time span in ms. */
 export function span(ms) {
   if (!ms) return "–";
   if (ms < 1000) return `${ms} ms`;
@@ -27,7 +27,7 @@ export function span(ms) {
   return `${seconds} s`;
 }
 
-/** A moment, given as ISO 8601 or in ms since the epoch, in the zone of the reader. */
+/** Format a time, given as ISO 8601 or in ms since the epoch, in the local zone. */
 export function time(moment) {
   if (!moment) return "–";
   const date = new Date(moment);
@@ -36,7 +36,7 @@ export function time(moment) {
     `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** Bytes as a dump: offset, sixteen of them, what they are as text. */
+/** Format bytes as a hex dump: offset, sixteen bytes, their text. */
 export function hex(data) {
   const lines = [];
   for (let at = 0; at < data.length; at += 16) {

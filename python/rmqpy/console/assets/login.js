@@ -1,4 +1,4 @@
-// Logging in, as a user of the cluster's access control, and out.
+// Login and logout of a user of the cluster's access control.
 
 import { change } from "/console/api.js";
 import { failure, field, fill, h } from "/console/dom.js";
@@ -23,7 +23,7 @@ export function login(shown, entered) {
     }
   };
   fill(shown, h("form", { class: "login", onsubmit: submit },
-    h("p", {}, "As a user of the cluster: you see and change what its brokers allow you."),
+    h("p", {}, "Log in as a user of the cluster. Its permissions apply here."),
     field("User", user), field("Secret", secret), trouble, h("p", {}, button)));
   user.focus();
 }

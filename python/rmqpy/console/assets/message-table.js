@@ -1,18 +1,28 @@
-// A list of messages, wherever one is shown.
+// Lists of messages, for all views: one card each, with its body.
 
 import { to } from "/console/address.js";
-import { link, name } from "/console/dom.js";
+import { h, link, name, visible } from "/console/dom.js";
 import { bytes, count, time } from "/console/format.js";
-import { table } from "/console/table.js";
 
-const COLUMNS = [
-  { title: "Stored", still: true, cell: (row) => time(row.stored_at) },
-  { title: "Queue", still: true, cell: (row) => `${row.broker ? `${row.broker}:` : ""}${row.queue_id}` },
-  { title: "Offset", right: true, cell: (row) => count(row.offset) },
-  { title: "Message", long: true, cell: (row) => link(to("messages", row.offset_message_id), row.preview || "(empty)") },
-  { title: "Tag", cell: (row) => (row.tag ? name(row.tag) : "") },
-  { title: "Keys", cell: (row) => row.keys.join(" ") },
-  { title: "Size", right: true, cell: (row) => bytes(row.size) },
-];
+/** The messages as cards, or a sentence without any. */
+export function messageTable(rows, empty, caption) {
+  if (!rows.length) return h("p", { class: "quiet" }, empty);
+  return h("ol", { class: "messages", "aria-label": caption }, rows.map((row) => h("li", { class: "message" },
+    h("p", { class: "facts" }, link(to("messages", row.offset_message_id), time(row.stored_at)),
+      fact(`${row.broker ? `${row.broker}:` : ""}${row.queue_id}`, "queue"), fact(count(row.offset), "offset"),
+      row.tag ? fact(name(row.tag), "tag") : null, row.keys.length ? fact(row.keys.join(" "), "keys") : null, fact(bytes(row.size), "size")),
+    body(row.preview))));
+}
 
-export const messageTable = (rows, empty, caption) => table(COLUMNS, rows, empty, caption);
+const fact = (value, title) => [" ", h("span", { class: "fact" }, h("span", { class: "quiet" }, `${title} `), value)];
+
+/** The beginning of a body; whole JSON is laid out. */
+function body(preview) {
+  let text = preview || "(empty)";
+  try {
+    if (/^\s*[[{]/.test(preview)) text = JSON.stringify(JSON.parse(preview), null, 1).replace(/\n\s*/g, " ");
+  } catch { /* cut, or not JSON */ }
+  const shown = h("pre", {});
+  shown.textContent = visible(text, true);
+  return shown;
+}

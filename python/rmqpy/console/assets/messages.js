@@ -1,4 +1,4 @@
-// Messages: found by time, text, key or id; one whole, as text, JSON or hex, with what became of it.
+// Messages: search by time, text, key or id, and one message as text, JSON or hex with its trace.
 
 import { get, path, query } from "/console/api.js";
 import { go, to } from "/console/address.js";
@@ -26,10 +26,10 @@ async function search(shown, view) {
     if (given.id) go(to("messages", given.id, { topic: given.topic }));
     else go(to("messages", { ...given, at: Date.now() }));
   } },
-  h("div", { class: "tools" }, field("Topic", input("topic", { list: "topics" })), known,
-    field("Text in body, keys or properties", input("text", view.seesBodies ? {} : { disabled: true, title: "for those who may see bodies" })), field("Tag", input("tag")),
+  h("div", { class: "tools form" }, field("Topic", input("topic", { list: "topics" })), known,
+    field("Text in body, keys or properties", input("text", view.seesBodies ? {} : { disabled: true, title: "requires the right to see bodies" })), field("Tag", input("tag")),
     field("From", input("from", { type: "datetime-local" })), field("To", input("until", { type: "datetime-local" })),
-    field("Look at, at most", scan)),
+    field("Messages to search", scan)),
   h("div", { class: "tools" }, field("Or the key", input("key")), field("Or the id", input("id")),
     h("button", { type: "submit", class: "main" }, "Search")));
   const result = h("div", { "aria-live": "polite" });
@@ -37,29 +37,39 @@ async function search(shown, view) {
   get("/topics?size=500", view.signal).then((found) =>
     fill(known, found.rows.map((row) => h("option", { value: row.name }))), () => {});
   if (!asked("topic")) {
-    fill(result, h("p", { class: "quiet" }, "Name a topic; or an id that a broker gave."));
+    fill(result, h("p", { class: "quiet" }, "Enter a topic, or a broker's message id."));
     return;
   }
-  const moment = (text) => (text ? new Date(text).toISOString() : "");
-  fill(result, h("p", { class: "quiet" }, "Looking…"));
-  if (asked("key")) {
-    const found = await get("/messages/by-key" + query({ topic: asked("topic"), key: asked("key"), begin: moment(asked("from")), end: moment(asked("until")) }), view.signal);
-    fill(result, messageTable(found, "No message has this key.", "Messages with the key, newest first"));
-    return;
+  fill(result, h("p", { class: "quiet" }, "Searching…"));
+  try {
+    await found(result, asked, scan.value, view);
+  } catch (error) {
+    // The form stays, with what was asked.
+    if (error.name === "AbortError") throw error;
+    fill(result, failure(error));
   }
-  const found = await get("/messages" + query({
-    topic: asked("topic"), text: asked("text"), tag: asked("tag"), begin: moment(asked("from")), end: moment(asked("until")), scan_max: scan.value,
-  }), view.signal);
-  fill(result, scope(found), messageTable(found.messages, "None of them is what you look for.", "Messages found, newest first"));
 }
 
-/** How far the search looked, and where it did not. */
+async function found(result, asked, scanned, view) {
+  const moment = (text) => (text ? new Date(text).toISOString() : "");
+  if (asked("key")) {
+    const rows = await get("/messages/by-key" + query({ topic: asked("topic"), key: asked("key"), begin: moment(asked("from")), end: moment(asked("until")) }), view.signal);
+    fill(result, messageTable(rows, "No message has this key.", "Messages with the key, newest first"));
+    return;
+  }
+  const answer = await get("/messages" + query({
+    topic: asked("topic"), text: asked("text"), tag: asked("tag"), begin: moment(asked("from")), end: moment(asked("until")), scan_max: scanned,
+  }), view.signal);
+  fill(result, scope(answer), messageTable(answer.messages, "No message matches.", "Messages found, newest first"));
+}
+
+/** The range of the search, and the parts that were not searched. */
 function scope(found) {
   const left = found.unscanned.reduce((whole, each) => whole + each.end - each.begin, 0);
-  if (!left) return h("p", { class: "box ok", role: "status" }, `All ${count(found.scanned)} messages were looked at: ${count(found.messages.length)} found.`);
+  if (!left) return h("p", { class: "box ok", role: "status" }, `All ${count(found.scanned)} messages were searched: ${count(found.messages.length)} found.`);
   return h("div", { class: "box warn", role: "status" },
-    `Not everything was looked at: ${count(found.messages.length)} found among the newest ${count(found.scanned)}, and ${count(left)} older ones were not looked at. Narrow the times, or look at more.`,
-    h("details", {}, h("summary", {}, "Which were not"), h("ul", {}, found.unscanned.map((each) =>
+    `Incomplete search: ${count(found.messages.length)} found among the newest ${count(found.scanned)}; ${count(left)} older ones were not searched. Narrow the times, or search more messages.`,
+    h("details", {}, h("summary", {}, "Not searched"), h("ul", {}, found.unscanned.map((each) =>
       h("li", {}, `${each.broker}:${each.queue_id}: offsets ${count(each.begin)} to ${count(each.end - 1)}`)))));
 }
 
@@ -67,11 +77,11 @@ async function one(shown, id, view) {
   const message = await get(path`/messages/${id}` + query({ topic: view.query.get("topic") ?? "" }), view.signal);
   const { row } = message;
   const fact = (title, ...value) => [h("dt", {}, title), h("dd", {}, value)];
-  const trace = h("div", {}, h("p", { class: "quiet" }, "Looking…"));
+  const trace = h("div", {}, h("p", { class: "quiet" }, "Searching…"));
   fill(shown,
     h("div", { class: "tools" },
       view.allowChanges && message.body_view === "shown" && message.text !== null && !message.is_cut && !row.topic.startsWith("%")
-        ? h("a", { class: "button", href: to("topics", row.topic, { from: row.offset_message_id }) }, "Send one like it") : null),
+        ? h("a", { class: "button", href: to("topics", row.topic, { from: row.offset_message_id }) }, "Send a copy") : null),
     h("dl", {},
       fact("Topic", link(to("topics", row.topic), name(row.topic))),
       fact("Queue", `${row.broker ? `${row.broker}:` : ""}${row.queue_id}, offset ${count(row.offset)}`),
@@ -81,12 +91,12 @@ async function one(shown, id, view) {
       fact("Delivery", `number ${count(message.attempts)}`), fact("Size", bytes(row.size))),
     message.fault ? h("p", { class: "box bad" }, message.fault) : null,
     body(message),
-    h("section", {}, h("h2", {}, "Properties"), table(PROPERTIES, Object.entries(message.properties), "It has none.", "Properties")),
+    h("section", {}, h("h2", {}, "Properties"), table(PROPERTIES, Object.entries(message.properties), "No properties.", "Properties")),
     h("section", {}, h("h2", {}, "Trace"), trace));
   try {
     const steps = await get(path`/messages/${row.message_id}/trace`, view.signal);
     if (steps.length) timeline(trace, steps);
-    else fill(trace, h("p", { class: "quiet" }, "No client has traced it: clients trace where it is enabled, and write some seconds later."));
+    else fill(trace, h("p", { class: "quiet" }, "No trace of it was found. Only clients with tracing record one, some seconds later."));
   } catch (error) {
     if (error.name !== "AbortError") fill(trace, failure(error));
   }
@@ -97,7 +107,7 @@ const PROPERTIES = [
   { title: "Value", long: true, cell: ([, value]) => value },
 ];
 
-/** The body, in the form that is chosen; JSON first where it is some. */
+/** The body in the chosen form; valid JSON is shown as JSON first. */
 function body(message) {
   const data = Uint8Array.from(atob(message.base64), (character) => character.charCodeAt(0));
   const forms = { Hex: () => hex(data) };
@@ -106,10 +116,10 @@ function body(message) {
     try {
       const parsed = JSON.stringify(JSON.parse(message.text), null, 2);
       if (/^\s*[[{]/.test(message.text)) forms.JSON = () => parsed;
-    } catch { /* text alone */ }
+    } catch { /* not JSON */ }
   }
   if (message.body_view === "hidden") {
-    return h("section", {}, h("h2", {}, "Body"), h("p", { class: "quiet" }, "Bodies are shown to super users alone: log in as one."));
+    return h("section", {}, h("h2", {}, "Body"), h("p", { class: "quiet" }, "Only super users see bodies: log in as one."));
   }
   const shown = h("pre", { class: "body", tabindex: "0", "aria-label": "body" });
   const buttons = Object.keys(forms).reverse().map((form) =>
@@ -132,21 +142,25 @@ const STEPS = [
   { title: "Broker", cell: (row) => row.broker ?? "" },
   { title: "Delivery", right: true, cell: (row) => (row.attempt === null ? "" : count(row.attempt)) },
   { title: "Took", right: true, cell: (row) => (row.took_ms === null ? "–" : row.took_ms ? span(row.took_ms) : "0 ms") },
-  { title: "Outcome", cell: (row) => h("span", { class: `badge ${/success|commit/.test(row.outcome ?? "") ? "ok" : row.outcome ? "warn" : ""}` }, row.outcome ?? "has not ended") },
+  { title: "Outcome", cell: (row) => h("span", { class: `badge ${/success|commit/.test(row.outcome ?? "") ? "ok" : row.outcome ? "warn" : ""}` }, row.outcome ?? "in progress") },
 ];
 
-/** Steps as bars on a common line of time, and as a table that says the same in words. */
+/** Trace steps as a table, each with its bar on a common timeline. */
 function timeline(element, steps) {
   const timed = steps.filter((step) => step.at_ms !== null);
   const begin = Math.min(...timed.map((step) => step.at_ms));
   const end = Math.max(...timed.map((step) => step.at_ms + (step.took_ms ?? 0)), begin + 1);
   const x = (moment) => (100 * (moment - begin)) / (end - begin);
-  const bars = timed.map((step, at) => h("line", {
-    x1: String(x(step.at_ms)), x2: String(Math.max(x(step.at_ms) + 0.6, x(step.at_ms + (step.took_ms ?? 0)))),
-    y1: String(at * 4 + 2), y2: String(at * 4 + 2), class: step.what === "send" ? "sent" : "consumed",
-  }));
-  fill(element,
-    timed.length ? h("svg", { class: "timeline", viewBox: `0 0 101 ${timed.length * 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, bars) : null,
-    timed.length ? h("p", { class: "quiet" }, `${span(end - begin)} from the first step to the last`) : null,
-    table(STEPS, steps, "", "Steps in order of time"));
+  const bar = (step) => {
+    if (step.at_ms === null) return "";
+    const [from, until] = [x(step.at_ms), x(step.at_ms + (step.took_ms ?? 0))];
+    return h("svg", { class: "timeline", viewBox: "0 0 102 6", preserveAspectRatio: "none", role: "img",
+      "aria-label": `${step.at_ms - begin} ms after the first step, for ${step.took_ms ?? "an unknown number of"} ms` },
+      h("line", { x1: "0", x2: "102", y1: "3", y2: "3", class: "ground" }),
+      h("line", { x1: String(from), x2: String(Math.max(until, from + 1.5)), y1: "3", y2: "3", class: step.what === "send" ? "sent" : "consumed" }));
+  };
+  const columns = [...STEPS.slice(0, 2),
+    { title: "After the first", right: true, cell: (row) => (row.at_ms === null ? "–" : `${count(row.at_ms - begin)} ms`) },
+    { title: timed.length ? `Timeline of ${span(end - begin)}` : "Timeline", cell: bar }, ...STEPS.slice(2)];
+  fill(element, table(columns, steps, "", "Steps in order of time"));
 }

@@ -1,4 +1,4 @@
-// Overview: rates as they change, what is worst behind, dead letters, brokers, checks.
+// Overview: live rates, largest lags, dead letters, brokers, checks.
 
 import { events, get } from "/console/api.js";
 import { to } from "/console/address.js";
@@ -7,16 +7,16 @@ import { count, percent, rate, span, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
 const POINTS = 60;
-// Figures come every two seconds.
+// Values arrive every two seconds.
 const SILENCE_MS = 15_000;
 
 export async function overview(shown, view) {
   const state = h("span", { class: "quiet", role: "status" });
-  const incoming = sparkline("Messages in, a second");
-  const outgoing = sparkline("Messages out, a second");
+  const incoming = sparkline("Messages in per second");
+  const outgoing = sparkline("Messages out per second");
   const counts = {
-    lag: card("Waiting for groups", to("groups")), dead_letters: card("Dead letters", to("dead-letters")),
-    topics: card("Topics", to("topics")), groups: card("Groups", to("groups")),
+    lag: card("Pending messages", to("groups"), "large"), dead_letters: card("Dead letters", to("dead-letters"), "large"),
+    topics: card("Topics", to("topics"), "small"), groups: card("Groups", to("groups"), "small"),
   };
   const absent = h("div", { "aria-live": "polite" });
   const behind = section("Furthest behind");
@@ -24,22 +24,22 @@ export async function overview(shown, view) {
   const brokers = section("Brokers");
   const checks = section("Checks");
   fill(shown,
-    h("div", { class: "cards" }, incoming.card, outgoing.card, Object.values(counts).map((each) => each.card)),
-    state, absent, h("div", { class: "two" }, behind, letters), brokers, checks);
+    absent, h("div", { class: "cards" }, counts.lag.card, counts.dead_letters.card, incoming.card, outgoing.card, counts.topics.card, counts.groups.card),
+    state, h("div", { class: "two" }, behind, letters), brokers, checks);
   let silence = 0;
-  // What was true a while ago is not shown as if it were now.
+  // Do not show old values as current ones.
   const stale = (text) => {
     clearTimeout(silence);
     state.textContent = text;
     incoming.stop();
     outgoing.stop();
-    brokers.show(h("p", { class: "quiet" }, `Not known: ${text}`));
+    brokers.show(h("p", { class: "quiet" }, `Unknown: ${text}`));
   };
   view.signal.addEventListener("abort", () => clearTimeout(silence));
-  // What is quick is shown while the rest is counted.
+  // Fast parts appear while the slow ones load.
   events("/overview/events", view.signal, (rates) => {
     clearTimeout(silence);
-    silence = setTimeout(() => stale("no figures have come for a while"), SILENCE_MS);
+    silence = setTimeout(() => stale("no recent values"), SILENCE_MS);
     state.textContent = "live";
     incoming.add(rates.in_per_second);
     outgoing.add(rates.out_per_second);
@@ -54,16 +54,16 @@ export async function overview(shown, view) {
       fill(absent, missing(found.missing));
       counts.dead_letters.card.classList.toggle("bad", found.dead_letters > 0);
       behind.show(table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag"));
-      letters.show(table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"));
+      letters.show(table(LETTERS, found.worst_dead_letters, "No dead letters.", "Groups with most dead letters"));
     }, () => Object.values(counts).forEach((each) => each.show(null))),
     loaded("/health", view, [checks], (results) => {
       const wrong = results.filter((each) => each.level !== "ok");
-      checks.show(table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers are well.`, "Checks that found something"));
+      checks.show(table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers passed.`, "Failed checks"));
     }),
   ]);
 }
 
-/** Show what a path answers, or in the first place why it does not. */
+/** Show the reply of a path; an error appears in the first place only. */
 async function loaded(path, view, places, show, otherwise) {
   try {
     show(await get(path, view.signal));
@@ -96,6 +96,12 @@ const CHECKS = [
   { title: "Found", cell: (row) => row.found },
   { title: "Advice", cell: (row) => row.advice ?? "" },
 ];
+/** "gone since …" of a lost broker, "stopped at …" of one that an operator stopped. */
+function gone({ fault }) {
+  const [state, ...rest] = fault.split(" ");
+  return [h("span", { class: `badge ${state === "gone" ? "bad" : "warn"}` }, state), " ", rest.join(" ")];
+}
+
 export const BROKERS = [
   { title: "Broker", of: "broker", still: true, cell: (row) => link(to("brokers", row.broker), name(row.broker)) },
   { title: "Role", of: "broker_id", still: true, cell: (row) => (row.is_master ? "master" : `slave ${row.broker_id}`) },
@@ -103,20 +109,20 @@ export const BROKERS = [
   { title: "In / s", of: "in_per_second", right: true, cell: (row) => rate(row.in_per_second) },
   { title: "Out / s", of: "out_per_second", right: true, cell: (row) => rate(row.out_per_second) },
   { title: "Disk used", of: "disk_used", right: true, cell: (row) => percent(row.disk_used) },
-  { title: "State", of: "fault", cell: (row) => row.refuses ? wrong("takes no messages", row.fault)
+  { title: "State", of: "fault", cell: (row) => row.gone_since ? gone(row) : row.refuses ? wrong("refuses messages", row.fault)
     : row.fault ? wrong(row.version === null ? "does not answer" : "not well", row.fault) : h("span", { class: "badge ok" }, "answers") },
   { title: "Version", of: "version", cell: (row) => row.version ?? "–" },
 ];
 
-function card(title, address) {
+function card(title, address, size) {
   const value = h("strong", {}, "…");
   return {
-    card: h("a", { class: "card", href: address }, h("span", { class: "label" }, title), value),
+    card: h("a", { class: `card ${size}`, href: address }, h("span", { class: "label" }, title), value),
     show: (number) => { value.textContent = count(number); },
   };
 }
 
-/** A card with a rate and a line of the last ones. */
+/** A card with a rate and a chart of recent ones. */
 function sparkline(title) {
   const values = [];
   const value = h("strong", {}, "–");
@@ -131,7 +137,7 @@ function sparkline(title) {
       if (values.length > POINTS) values.shift();
       const top = Math.max(...values);
       value.textContent = rate(number);
-      most.textContent = `at most ${rate(top)} since the page was opened`;
+      most.textContent = `maximum ${rate(top)} since the page was opened`;
       const x = (at) => POINTS - values.length + at;
       line.setAttribute("points", values.map((each, at) => `${x(at)},${19 - (18 * each) / (top || 1)}`).join(" "));
     },

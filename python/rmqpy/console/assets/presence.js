@@ -1,10 +1,10 @@
-// Presence: whether the server of this console answers. While it does not, nothing on a page is known to be true.
+// Presence: checks whether the server of this console answers. While it does not, pages may be out of date.
 
 const EVERY_MS = 10_000;
 const WAIT_MS = 5_000;
 
-/** Ask it now and then while somebody looks, and when a request was lost; tell since when it does not answer, or null. */
-export function watch(tell) {
+/** Check periodically while the page is visible, and after a failed request; report the start of an outage, or null. */
+export function watch(report) {
   let since = null;
   let isAsking = false;
   const look = async () => {
@@ -13,11 +13,11 @@ export function watch(tell) {
     let answers = false;
     try {
       answers = (await fetch("/livez", { cache: "no-store", signal: AbortSignal.timeout(WAIT_MS) })).ok;
-    } catch { /* it is away */ }
+    } catch { /* unreachable */ }
     isAsking = false;
     if (answers === (since === null)) return;
     since = answers ? null : new Date();
-    tell(since);
+    report(since);
   };
   setInterval(look, EVERY_MS);
   window.addEventListener("server-lost", look);

@@ -1,4 +1,4 @@
-// Replicas: masters and slaves of each name, and how far each slave is behind.
+// Replicas: masters and slaves of each name, with the lag of each slave.
 
 import { to } from "/console/address.js";
 import { fill, h, link, name, wrong } from "/console/dom.js";
@@ -12,13 +12,14 @@ const COLUMNS = [
   { title: "Log ends at", of: "log_end", right: true, cell: (row) => count(row.log_end) },
   { title: "Behind", of: "behind_bytes", right: true, cell: (row) => (row.behind_bytes === null ? "–" : bytes(row.behind_bytes)) },
   { title: "in time", of: "behind_seconds", right: true, cell: (row) => (row.behind_seconds === null ? "–" : span(Math.round(1000 * row.behind_seconds)) ) },
-  { title: "Heard its master", of: "silent_seconds", right: true, cell: (row) => (row.silent_seconds === null ? "–" : `${span(Math.max(1, Math.round(1000 * row.silent_seconds)))} ago`) },
+  { title: "Last contact", of: "silent_seconds", right: true, cell: (row) => (row.silent_seconds === null ? "–" : `${span(Math.max(1, Math.round(1000 * row.silent_seconds)))} ago`) },
   { title: "Slaves", of: "slaves", right: true, cell: (row) => count(row.slaves) },
   { title: "State", of: "fault", long: true, cell: state },
 ];
 
 function state(row) {
   if (row.is_diverged) return wrong("diverged", row.fault);
+  if (row.refuses) return wrong("refuses messages", row.fault);
   if (row.fault) return wrong(row.log_end === null ? "does not answer" : row.is_master ? "not well" : "does not follow", row.fault);
   if (row.is_master) return h("span", { class: "badge ok" }, "leads");
   if (row.is_starting) return "starts";

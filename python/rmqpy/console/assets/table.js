@@ -1,4 +1,4 @@
-// Tables: one of rows that are here, and one whose rows the server filters, sorts and pages.
+// Tables of given rows, and tables that the server filters, sorts and pages.
 
 import { get, query } from "/console/api.js";
 import { failure, field, fill, h, missing } from "/console/dom.js";
@@ -7,7 +7,7 @@ import { replaceQuery } from "/console/address.js";
 
 const TYPING_MS = 250;
 
-/** A table of rows. A column: {title, cell, of (its field), right (of numbers), still (never broken), long (anywhere)}. */
+/** A table of rows. A column: {title, cell, of (its field), right (for numbers), still (never wraps), long (wraps anywhere)}. */
 export function table(columns, rows, empty, caption, order) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -15,7 +15,7 @@ export function table(columns, rows, empty, caption, order) {
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, columns.map((column) => heading(column, order)))),
       h("tbody", {}, rows.map((row) =>
-        h("tr", {}, columns.map((column) => h("td", { class: side(column) }, column.cell(row))))))));
+        h("tr", {}, columns.map((column) => h("td", { class: side(column), "data-title": column.title || null }, h("div", {}, column.cell(row)))))))));
 }
 
 const side = (column) => ["right", "still", "long"].find((each) => column[each]) ?? null;
@@ -24,14 +24,14 @@ function heading(column, order) {
   if (!order || !column.of) return h("th", { scope: "col", class: column.right ? "right" : null }, column.title);
   const isDown = order.sort === `-${column.of}`;
   const isUp = order.sort === column.of;
-  // The first click on a number shows the largest, on a name the first.
+  // The first click on a number sorts descending, on a name ascending.
   const next = isDown ? column.of : isUp || column.right ? `-${column.of}` : column.of;
   return h("th", { scope: "col", class: column.right ? "right" : null, "aria-sort": isDown ? "descending" : isUp ? "ascending" : "none" },
     h("button", { type: "button", class: "sort", onclick: () => order.choose(next) },
       column.title, h("span", { "aria-hidden": "true" }, isDown ? " ↓" : isUp ? " ↑" : "")));
 }
 
-/** A table of a path of the API. Filter, order and page stand in the address of the view, but of a second table there. */
+/** A table of an API path. Filter, order and page are part of the view's address, except those of a second table. */
 export function serverTable({ path, columns, view, sort, empty, caption, shown, more, size = 50, isSecond = false }) {
   const state = {
     filter: view.query.get("filter") ?? "",
@@ -57,7 +57,7 @@ export function serverTable({ path, columns, view, sort, empty, caption, shown, 
       const last = Math.max(1, Math.ceil(found.total / found.size));
       if (state.page > last) return show({ page: last });
       const order = { sort: state.sort, choose: (chosen) => show({ sort: chosen, page: 1 }) };
-      fill(body, missing(found.missing), table(columns, found.rows, state.filter ? `nothing has “${state.filter}”` : empty, caption, order),
+      fill(body, missing(found.missing), table(columns, found.rows, state.filter ? `no row contains “${state.filter}”` : empty, caption, order),
         pager(found, last, show));
       shown?.(found.rows);
     } catch (error) {

@@ -1,15 +1,18 @@
-// Topics: their list; of one queues, traffic, groups, newest messages and new ones; made, sent to, deleted.
+// Topics: their list, and the traffic, groups, queues and messages of one topic, with changes.
 
 import { change, events, get, path, query } from "/console/api.js";
 import { go, to } from "/console/address.js";
 import { ask, confirmation, failure, field, fill, h, link, missing, name } from "/console/dom.js";
 import { count, many, rate, time } from "/console/format.js";
 import { messageTable } from "/console/message-table.js";
+import { history } from "/console/chart.js";
+import { sparkline } from "/console/sparkline.js";
 import { serverTable, table } from "/console/table.js";
 
 const TAIL = 100;
 const COLUMNS = [
   { title: "Topic", of: "name", cell: (row) => link(to("topics", row.name), name(row.name)) },
+  { title: "In / s recently", cell: (row) => sparkline(row.recent, "Messages in per second", rate) },
   { title: "Type", of: "type", cell: (row) => row.type },
   { title: "Queues to read", of: "read_queues", right: true, cell: (row) => count(row.read_queues) },
   { title: "to write", of: "write_queues", right: true, cell: (row) => count(row.write_queues) },
@@ -26,7 +29,7 @@ const QUEUES = [
 ];
 const FLOWS = [
   { title: "", cell: (row) => (row.group === null ? "in" : ["out to ", link(to("groups", row.group), name(row.group))]) },
-  { title: "A second", right: true, cell: (row) => rate(row.per_second) },
+  { title: "Per second", right: true, cell: (row) => rate(row.per_second) },
   { title: "Last hour", right: true, cell: (row) => count(row.last_hour) },
   { title: "Last day", right: true, cell: (row) => count(row.last_day) },
   { title: "Waiting", right: true, cell: (row) => count(row.lag) },
@@ -47,6 +50,7 @@ export async function topics(shown, view) {
     view.allowChanges ? h("div", { class: "tools" },
       h("button", { type: "button", class: "main", onclick: () => send(topic, {}) }, "Send a message"),
       h("button", { type: "button", onclick: () => remove(topic) }, "Delete the topic")) : null,
+    history(path`/history/topics/${topic}`, view),
     h("section", {}, h("h2", {}, "Traffic"), table(FLOWS, found.flows, "", "Messages in, and out to each group")),
     live(topic, newest, view),
     h("section", {}, h("h2", {}, "Queues"), table(QUEUES, found.queues, "The topic has no queue that can be read.", "Queues")),
@@ -62,12 +66,12 @@ function list(shown, view) {
   system.addEventListener("change", () => go(to("topics", system.checked ? { system: "true" } : {})));
   fill(shown,
     h("div", { class: "tools" },
-      view.allowChanges ? h("button", { type: "button", class: "main", onclick: create }, "Make a topic") : null,
-      field("Topics of the system", system)),
-    serverTable({ path: "/topics", columns: COLUMNS, view, sort: "name", empty: "There is no topic yet: the first message makes one.", caption: "Topics", more: { system: String(system.checked) } }));
+      view.allowChanges ? h("button", { type: "button", class: "main", onclick: create }, "Create topic") : null,
+      field("System topics", system)),
+    serverTable({ path: "/topics", columns: COLUMNS, view, sort: "name", empty: "No topics yet: the first message creates one.", caption: "Topics", more: { system: String(system.checked) } }));
 }
 
-/** The newest messages, and those that come while somebody looks. */
+/** The newest messages, and new ones while the page is open. */
 function live(topic, newest, view) {
   let rows = [];
   let source = null;
@@ -100,27 +104,27 @@ async function create() {
   const topic = h("input", { required: true, autocomplete: "off" });
   const queues = h("input", { type: "number", min: "1", max: "1024", value: "8", required: true });
   const type = h("select", {}, ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"].map((each) => h("option", {}, each)));
-  const made = await ask("Make a topic", [field("Name", topic), field("Queues at each broker", queues), field("Type", type)], "Make it",
+  const made = await ask("Create topic", [field("Name", topic), field("Queues at each broker", queues), field("Type", type)], "Create",
     () => change("POST", "/topics", { topic: topic.value, queues: Number(queues.value), type: type.value }));
   if (made) go(to("topics", topic.value));
 }
 
 async function remove(topic) {
   const gone = await ask(`Delete the topic ${topic}`, [
-    h("p", { class: "box bad" }, "Its messages cannot be read any more."), confirmation(topic)], "Delete",
+    h("p", { class: "box bad" }, "Its messages become unreadable."), confirmation(topic)], "Delete",
   () => change("DELETE", path`/topics/${topic}`, {}));
   if (gone) go(to("topics"));
 }
 
-/** A form with a message; what is given stands in it already. */
+/** A form to send a message, filled in with the draft. */
 export async function send(topic, draft) {
   const body = h("textarea", { rows: "8", spellcheck: "false" });
   body.value = draft.text ?? "";
   const tag = h("input", { value: draft.tag ?? "" });
   const keys = h("input", { value: (draft.keys ?? []).join(" ") });
-  const properties = h("textarea", { rows: "3", spellcheck: "false", placeholder: "name=value, one a line" });
+  const properties = h("textarea", { rows: "3", spellcheck: "false", placeholder: "name=value, one per line" });
   properties.value = Object.entries(draft.properties ?? {}).map(([key, value]) => `${key}=${value}`).join("\n");
-  const sent = await ask(`Send a message to ${topic}`, [field("Body", body), field("Tag", tag), field("Keys, with spaces between", keys), field("Properties", properties)], "Send",
+  const sent = await ask(`Send a message to ${topic}`, [field("Body", body), field("Tag", tag), field("Keys, separated by spaces", keys), field("Properties", properties)], "Send",
     () => change("POST", path`/topics/${topic}/messages`, {
       body: body.value, tag: tag.value || null, keys: keys.value.split(/\s+/).filter(Boolean),
       properties: Object.fromEntries(properties.value.split("\n").filter((line) => line.includes("=")).map((line) => {
@@ -131,7 +135,7 @@ export async function send(topic, draft) {
   if (sent) go(to("messages", sent.offset_message_id));
 }
 
-/** As `send`, with what another message has, but for what clients and brokers have written there. */
+/** Show the form of `send` with a copy of a message, without properties that clients and brokers set. */
 async function prefilled(topic, id, view) {
   const message = await get(path`/messages/${id}` + query({}), view.signal);
   const own = Object.entries(message.properties).filter(([key]) => !/^[A-Z][A-Z0-9_#]*$/.test(key) && !key.startsWith("__"));

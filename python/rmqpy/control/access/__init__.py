@@ -1,1 +1,1 @@
-"""Access control of a broker: users, their policies, and what the native half makes of them."""
+"""Access control of a broker: users and policies, published to the native module."""

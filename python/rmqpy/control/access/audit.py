@@ -1,4 +1,4 @@
-"""Audit: who was refused what, and who changed what; never with a secret or a body.
+"""Audit: refused requests and administrative changes, without secrets and bodies.
 
 The lines go to the logger `rmqpy.audit`. Threads: the event loop's.
 """
@@ -17,11 +17,11 @@ from rmqpy.remoting.server import RequestContext
 
 audit: Final = logging.getLogger("rmqpy.audit")
 
-#: How often refusals of the native half are written.
+#: The interval at which refusals of the native module are logged.
 AUDIT_SECONDS: Final = 1.0
 
 
-#: They write what they do themselves, without secrets, or come again and again.
+#: Requests whose handlers log their own changes, without secrets, and periodic requests.
 _SILENT: Final = frozenset(
     {
         RequestCode.AUTH_CREATE_USER,
@@ -39,12 +39,12 @@ _SILENT: Final = frozenset(
         RequestCode.BROKER_HEARTBEAT,
     }
 )
-#: Resources that one line names.
+#: The most resources that one line names.
 _NAMED_MAX: Final = 16
 
 
 def note_request(context: RequestContext, code: RequestCode, needed: Sequence[Needed]) -> None:
-    """Write down that a request has changed something, and what it needed for that."""
+    """Log that a request has changed something, and the permissions it needed."""
     if code in _SILENT:
         return
     named = [f"{' or '.join(actions)} {kind}{f':{name}' if name else ''}" for kind, name, actions in needed]
@@ -53,7 +53,7 @@ def note_request(context: RequestContext, code: RequestCode, needed: Sequence[Ne
 
 
 def note_refusal(code: int, peer: str, sentence: str) -> None:
-    """Write down that a request was refused: its code, where it came from, and why."""
+    """Log that a request was refused: its code, sender and reason."""
     try:
         request = RequestCode(code).name
     except ValueError:
@@ -62,5 +62,10 @@ def note_refusal(code: int, peer: str, sentence: str) -> None:
 
 
 def note_change(context: RequestContext, what: str) -> None:
-    """Write down that the sender of a request has changed something."""
-    audit.info("%s from %s %s", f"User:{context.user}" if context.user else "somebody", context.address, what)
+    """Log that the sender of a request has changed something."""
+    audit.info(
+        "%s from %s %s",
+        f"User:{context.user}" if context.user else "an unauthenticated client",
+        context.address,
+        what,
+    )

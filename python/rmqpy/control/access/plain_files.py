@@ -1,8 +1,7 @@
-"""Plain files: `plain_acl.yml` and the folder `acl` beside it, read, watched and changed.
+"""Plain files: `plain_acl.yml` and the folder `acl`, read, watched and changed.
 
-Owns what the files of ACL 1.0 say now. Invariant: a file that cannot be read changes nothing,
-and is told once; a change that was asked for is in the file before it counts. Threads: the event loop's; files are read
-and written in a worker.
+Owns the content of the ACL 1.0 files. Invariant: an unreadable file changes nothing and is logged once; a requested
+change is in the file before it applies. Threads: the event loop's; files are read and written in a worker.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from rmqpy.protocol.topics import DataVersion
 
 log = logging.getLogger(__name__)
 
-#: How often the files are looked at.
+#: The interval of the watch.
 WATCH_SECONDS: Final = 5.0
-#: What has changed counts once it has stayed so for this long; otherwise at the next look.
+#: A changed file must stay unchanged for this long; otherwise the next check takes it.
 SETTLE_SECONDS: Final = 0.2
-#: Bytes of one file, and files.
+#: The maximum bytes of a file, and number of files.
 FILE_BYTES_MAX: Final = 16 << 20
 FILES_MAX: Final = 1_000
-#: Beside the others, and the administrator's own.
+#: In the same folder, but for the administrator's own use.
 _SKIPPED: Final = "tools.yml"
 
 Edit = Callable[[dict[str, Any]], None]
 
 
 class PlainFiles:
-    """The accounts and white lists of all files. `on_change` is called when they are others."""
+    """The accounts and white lists of all files. `on_change` is called when they have changed."""
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    def __init__(self, home: Path, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         self._folder = home / "conf"
         self._clock = clock
         self._files: dict[Path, PlainFile] = {}
@@ -49,53 +48,53 @@ class PlainFiles:
         self.accounts: Mapping[str, PlainAccount] = {}
         self.white_addresses: tuple[str, ...] = ()
         self.versions: Mapping[Path, DataVersion] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     @property
     def main(self) -> Path:
-        """The file that new accounts are written to."""
+        """The file for new accounts."""
         return self._folder / "plain_acl.yml"
 
     async def load(self) -> None:
-        """Read all files. Raises `ConfigError` naming the one that cannot be read."""
+        """Read all files. Raises `ConfigError` with the name of an unreadable file."""
         found = await asyncio.to_thread(self._read_all)
         for path, content in found.items():
             self._take(path, content)
         self._publish()
         if not self.accounts and not self.white_addresses:
-            log.warning("there is no account in %s, so that nobody may do anything", self.main)
+            log.warning("no accounts in %s: all requests are denied", self.main)
 
     async def watch(self) -> None:
-        """Take what has changed since the last look."""
+        """Apply the changes since the last check."""
         async with self._change:
             try:
                 found = await asyncio.to_thread(self._read_all)
                 if self._changed(found):
-                    # Somebody may be writing: half a file, or an empty one, would be other accounts.
+                    # A writer may be half done: a partial or empty file would mean other accounts.
                     await asyncio.sleep(SETTLE_SECONDS)
                     if found != await asyncio.to_thread(self._read_all):
                         return
             except ConfigError as error:
-                log.error("%s; the accounts stay as they were", error)
+                log.error("%s; keeping the previous accounts", error)
                 return
             self._take_changed(found)
 
     async def edit(self, edit: Edit, path: Path | None = None) -> None:
-        """Change the members of a file, of `main` unless another one is named, and count it as a new version. Raises
-        `DecodeError` for what could not be read again, and `ConfigError` or `OSError` for files."""
+        """Change the members of a file, by default `main`, and count it as a new version. Raises `DecodeError` if the
+        result would be unreadable, and `ConfigError` or `OSError` for files."""
         async with self._change:
             found = await asyncio.to_thread(self._edited, path or self.main, edit)
             self._take_changed(found)
 
     def file_of(self, access_key: str) -> Path | None:
-        """The file with this account."""
+        """Return the file that defines this account."""
         for path, content in self._files.items():
             if any(account.access_key == access_key for account in content.accounts):
                 return path
         return None
 
     def known(self, path: str) -> Path | None:
-        """The file of this name, if it is one of them."""
+        """Return the file of this name, if it is one of the account files."""
         return next((each for each in (*self._files, self.main) if str(each) == path), None)
 
     # ---- in a worker ----
@@ -106,14 +105,14 @@ class PlainFiles:
         if self.main.exists():
             found.append(self.main)
         if len(found) > FILES_MAX:
-            raise ConfigError(f"{folder} has more than {FILES_MAX} files of accounts")
+            raise ConfigError(f"{folder} has more than {FILES_MAX} account files")
         return [path for path in found if path.is_file() and path.name != _SKIPPED]
 
     def _read_all(self) -> dict[Path, bytes]:
         try:
             return {path: _content(path) for path in self._paths()}
         except OSError as error:
-            raise ConfigError(f"accounts cannot be read: {error}") from error
+            raise ConfigError(f"cannot read accounts: {error}") from error
 
     def _edited(self, path: Path, edit: Edit) -> dict[Path, bytes]:
         found = plain_acl.members(_text(path) if path.exists() else "")
@@ -134,7 +133,7 @@ class PlainFiles:
     # ---- on the loop ----
 
     def _changed(self, found: Mapping[Path, bytes]) -> set[Path]:
-        """Files that are others than they were, or gone."""
+        """Return the files that were changed or deleted."""
         changed = {path for path, content in found.items() if self._digests.get(path) != _digest(content)}
         return changed | (self._files.keys() - found.keys())
 
@@ -144,16 +143,16 @@ class PlainFiles:
         if not changed and not gone:
             return
         for path in gone:
-            log.info("%s is gone, and its accounts with it", path)
+            log.info("%s was deleted: removing its accounts", path)
             self._files.pop(path)
             self._digests.pop(path, None)
         for path in changed:
             try:
                 self._take(path, found[path])
             except ConfigError as error:
-                log.error("%s; what it said before holds", error)
+                log.error("%s; keeping its previous content", error)
                 self._digests[path] = _digest(found[path])
-        # In the order in which they count.
+        # In order of precedence.
         self._files = {path: self._files[path] for path in found if path in self._files}
         self._publish()
 
@@ -173,15 +172,17 @@ class PlainFiles:
         for path, content in self._files.items():
             for account in content.accounts:
                 if account.access_key in accounts:
-                    log.warning("%s: the account %s is another file's already", path, account.access_key)
+                    log.warning(
+                        "%s: ignoring account %s, which another file defines", path, account.access_key
+                    )
                 accounts.setdefault(account.access_key, account)
         self.accounts = accounts
         self.white_addresses = tuple(
             address for content in self._files.values() for address in content.white_addresses
         )
         self.versions = {path: self.versions[path] for path in self._files}
-        log.info("%d accounts in %d files", len(accounts), len(self._files))
-        self.on_change()
+        log.info("accounts=%d files=%d", len(accounts), len(self._files))
+        self._on_change()
 
 
 def _content(path: Path) -> bytes:

@@ -1,7 +1,7 @@
-"""Policies: `acls.json`, what each user may do.
+"""Policies: `acls.json`, the permissions of each user.
 
-Owns the entries of every subject. Invariant: an entry is in the file before it allows anything, and a removed one
-allows nothing once its removal is answered. Threads: the event loop's; the file is written in a worker.
+Owns the entries of every subject. Invariant: an entry is in the file before it grants anything, and a removed entry
+grants nothing once its removal is acknowledged. Threads: the event loop's; the file is written in a worker.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from rmqpy.errors import DecodeError
 from rmqpy.protocol.requests.access import AclInfo, AclTable, Policy, PolicyEntry, PolicyType
 from rmqpy.protocol.topics import DataVersion
 
-#: Entries of one subject: a request looks at each of them once for a connection.
+#: The most entries of one subject. A request checks each of them once per connection.
 ENTRIES_MAX: Final = 1_000
-#: Before the name of a user.
+#: The prefix of a user as a subject.
 SUBJECT_PREFIX: Final = "User:"
 
-#: An entry as the native half takes it: resource, actions, sources, decision.
+#: An entry in the native module's form: resource, actions, sources, decision.
 EntryRow = tuple[str, Sequence[str], Sequence[str], str]
 
 
 def user_of(subject: str) -> str | None:
-    """The user a subject is; None for other kinds, and for no subject."""
+    """Return the user that a subject names; `None` for other kinds, and without a subject."""
     prefix, name = subject[: len(SUBJECT_PREFIX)], subject[len(SUBJECT_PREFIX) :]
     return name if prefix.lower() == SUBJECT_PREFIX.lower() and name.strip() else None
 
 
 def checked(policies: Iterable[Policy] | None) -> list[Policy]:
-    """The same as they are kept: types and actions by their names, one policy of each type.
+    """Return policies in their stored form: types and actions by name, one policy of each type.
 
-    Raises `ValueError` with the original's words for what they lack.
+    Raises `ValueError`, with Apache's texts, for missing parts.
     """
     merged: dict[str, list[PolicyEntry]] = {}
     for policy in policies or ():
@@ -52,7 +52,7 @@ def checked(policies: Iterable[Policy] | None) -> list[Policy]:
 
 
 def merge(known: AclInfo | None, added: Sequence[Policy], subject: str) -> AclInfo:
-    """The policies of a subject with others added; an entry takes the place of the one on the same resource."""
+    """Add policies to those of a subject; an entry replaces the one on the same resource."""
     merged = _by_type(known)
     for policy in added:
         for entry in policy.entries or ():
@@ -67,7 +67,7 @@ def merge(known: AclInfo | None, added: Sequence[Policy], subject: str) -> AclIn
 
 
 def without(known: AclInfo, policy_type: str | None, resource: str) -> AclInfo | None:
-    """The policies without those on one resource; None where nothing is left."""
+    """Remove the policies on one resource; return `None` if none is left."""
     merged, kind = _by_type(known), _policy_type(policy_type)
     merged[kind] = [entry for entry in merged.get(kind, []) if entry.resource != resource]
     policies = [Policy(policy_type=kind, entries=entries) for kind, entries in merged.items() if entries]
@@ -75,7 +75,7 @@ def without(known: AclInfo, policy_type: str | None, resource: str) -> AclInfo |
 
 
 def rows(acl: AclInfo | None, kind: PolicyType) -> list[EntryRow]:
-    """The entries of one type as the native half takes them."""
+    """Return the entries of one type in the native module's form."""
     return [
         (entry.resource or "", entry.actions or (), entry.source_ips or (), entry.decision or "")
         for entry in _by_type(acl).get(kind.name, [])
@@ -121,14 +121,14 @@ def _replace(entries: list[PolicyEntry], entry: PolicyEntry) -> None:
 
 
 class Policies(NamedTable[AclInfo, AclTable]):
-    """The policies of all subjects. `on_change` is called when what is in the file is another."""
+    """The policies of all subjects. `on_change` is called when the file's content has changed."""
 
     member = "aclTable"
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         file = TableFile(path, AclTable, self._snapshot, clock, self._ended, is_secret=True)
         super().__init__(file, ())
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     def load(self) -> None:
         """Read the file. Blocks; raises `ConfigError` naming the file."""
@@ -143,17 +143,17 @@ class Policies(NamedTable[AclInfo, AclTable]):
     def _ended(self, is_saved: bool) -> None:
         super()._ended(is_saved)
         if is_saved:
-            self.on_change()
+            self._on_change()
 
     @staticmethod
     def _name(entry: AclInfo) -> str:
         return entry.subject or ""
 
     def _publish(self, entry: AclInfo) -> None:
-        """Published with all others, by `on_change`."""
+        """Do nothing: `on_change` publishes all entries."""
 
     def _retract(self, name: str) -> None:
-        """Likewise."""
+        """Do nothing: `on_change` publishes all entries."""
 
 
 def _check(content: AclTable) -> None:

@@ -1,6 +1,6 @@
-"""Rights on records: a request that points at a record needs what it does on the record's own topic.
+"""Permissions on records: a request that names a record needs a permission on the record's actual topic.
 
-What a request says about the topic of such a record is a claim. Threads: any.
+The topic in such a request is only a claim. Threads: any.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from rmqpy.remoting.server import Refused, RequestContext
 
 
 class RecordRights:
-    """Asks the rules about the topics of records."""
+    """Checks permissions on the topics of records."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def check(self, record: bytes, action: Action, code: RequestCode, context: RequestContext) -> None:
-        """Raise `Refused` where the sender may not do this to messages of the record's topic."""
+        """Raise `Refused` if the sender lacks a permission on the record's topic."""
         if context.is_guarded:
             self.check_topic(record_topic(record), action, code, context)
 
     def check_destination(
         self, record: bytes, action: Action, code: RequestCode, context: RequestContext
     ) -> None:
-        """The same for the topic in which the message of a half will be, or would have been."""
+        """Likewise for the topic of the committed message of a half message."""
         if context.is_guarded:
             self.check_topic(record_destination(record), action, code, context)
 
     def check_topic(self, topic: str, action: Action, code: RequestCode, context: RequestContext) -> None:
-        """Raise `Refused` where the sender may not do this to the topic."""
+        """Raise `Refused` if the sender lacks a permission on the topic."""
         if not context.is_guarded:
             return
         needs = [(ResourceKind.TOPIC.value, topic, [action.value])]

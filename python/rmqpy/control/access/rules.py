@@ -1,7 +1,6 @@
-"""Rules: users and policies together, as the native half decides by them.
+"""Rules: users and policies together, as the native module evaluates them.
 
-Owns what is published: the whole picture, at the start and with each change that is on the disk. Threads: the event
-loop's.
+Owns the published snapshot: complete, at the start and after each durable change. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from rmqpy.protocol.requests.access import AclInfo, PolicyType, UserInfo, UserSt
 
 log = logging.getLogger(__name__)
 
-#: Folders of Apache's tables, beside ours.
+#: Folders of Apache's tables, next to rmqpy's.
 _APACHE: Final = ("users", "acls")
 
 
 class AccessRules:
-    """What is checked, of whom, and by which policies."""
+    """The access rules of one broker."""
 
     def __init__(
         self,
@@ -42,21 +41,21 @@ class AccessRules:
         *,
         open_codes: Collection[int] = (),
     ) -> None:
-        """Requests with `open_codes` are served whoever sends them."""
+        """Requests with `open_codes` need no authentication."""
         self._config = config
         self._cluster = cluster
         self._folder = folder
         self._open_codes = frozenset(open_codes)
-        self.users = Users(folder / "users.json", clock)
-        self.policies = Policies(folder / "acls.json", clock)
-        #: Of ACL 1.0: its accounts are asked in the place of users and policies.
-        self.plain = PlainFiles(Path(config.home), clock) if config.is_plain else None
+        self.users = Users(folder / "users.json", clock, self._publish)
+        self.policies = Policies(folder / "acls.json", clock, self._publish)
+        #: ACL 1.0: its accounts replace users and policies.
+        self.plain = PlainFiles(Path(config.home), clock, self._publish) if config.is_plain else None
         self._clock = clock
         self._server: Server | None = None
 
     async def load(self) -> None:
-        """Read the tables, and make the users that the configuration names. Raises `ConfigError` where a table cannot
-        be read, or Apache's are in use here, and `StoreError` where ours cannot be written."""
+        """Read the tables, and create the users that the configuration names. Raises `ConfigError` if a table is
+        unreadable or in Apache's format, and `StoreError` if rmqpy's cannot be written."""
         config, folder = self._config, self._folder
         await asyncio.to_thread(self.users.load)
         await asyncio.to_thread(self.policies.load)
@@ -64,7 +63,7 @@ class AccessRules:
             for name in _APACHE:
                 if (folder / name / "CURRENT").exists() and not (folder / f"{name}.json").exists():
                     raise ConfigError(
-                        f"{folder / name} is a table of Apache's broker, which cannot be read here",
+                        f"{folder / name} is a table in the format of Apache's broker, which this broker cannot read",
                         hint="copy its content to this broker while that one runs, by mqadmin copyUser and copyAcl, "
                         "with authenticationEnabled=false here; or move the folder away",
                     )
@@ -82,47 +81,38 @@ class AccessRules:
             supers = sorted(name for name, user in self.users.table.items() if is_super(user))
             log.info("super users: %s", ", ".join(supers) or "none")
             if not supers:
-                log.warning(
-                    "there is no super user, so that nobody can administer this broker: set initAuthenticationUser"
-                )
+                log.warning("no super user: set initAuthenticationUser to administer this broker")
 
     async def _make(self, secret: Secret) -> None:
         await self.users.put(_super_user(secret))
 
     async def _migrate(self) -> None:
-        """Make users of the accounts of ACL 1.0, where there are none of their names."""
+        """Convert accounts of ACL 1.0 into users, unless a user of that name exists."""
         files = PlainFiles(Path(self._config.home), self._clock)
         await files.load()
         for key, account in files.accounts.items():
             if key in self.users.next_table:
                 continue
             if (acl := plain_acl.acl_of(account)) is not None:
-                # Before its user, who may do nothing until then.
+                # Written before its user, who may do nothing until then.
                 kept = dataclasses.replace(acl, policies=checked(acl.policies))
                 await self.policies.put(kept)
             await self.users.put(plain_acl.user_of(account))
             audit.info("the account %s became User:%s", key, key)
         if files.white_addresses or any(account.white_address for account in files.accounts.values()):
-            log.warning("white lists of addresses are not migrated: their requests must be signed now")
+            log.warning("address white lists are not migrated: these clients must sign their requests")
 
     def follow(self, server: Server) -> None:
-        """Publish the rules to a server, now and with each change."""
+        """Publish the rules to a server, now and after each change."""
         self._server = server
-        self.users.on_change = self.policies.on_change = self._publish
-        if self.plain is not None:
-            self.plain.on_change = self._publish
         self._publish()
 
     def _publish(self) -> None:
         if self._server is None or not self._config.is_on:
             return
-        config, plain = self._config, self.plain
         self._server.set_access(
-            authenticates=config.authenticates or config.is_plain,
-            authorizes=config.authorizes or config.is_plain,
-            takes_certificates=config.takes_certificates,
-            unsigned_codes=self._open_codes | set(config.codes_unsigned),
-            unguarded_codes=self._open_codes | set(config.codes_unguarded),
+            self._config,
+            open_codes=self._open_codes,
             cluster=self._cluster,
             users=[
                 (
@@ -136,12 +126,11 @@ class AccessRules:
                 )
                 for user, acl, white_address in self._people()
             ],
-            trusted=plain.white_addresses if plain is not None else (),
-            limits=(config.user_connections_max, config.user_requests_max, config.user_bytes_max),
+            trusted=self.plain.white_addresses if self.plain is not None else (),
         )
 
     def _people(self) -> Iterator[tuple[UserInfo, AclInfo | None, str]]:
-        """Everybody who may sign, their policies, and from where they need not."""
+        """Yield each user with its policies, and the addresses from which it needs no signature."""
         inner = self._config.process_user if self.plain is None else self._config.inner_user
         if inner is not None:
             yield _super_user(inner), None, ""
@@ -157,22 +146,22 @@ class AccessRules:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is checked."""
+        """True if requests are checked."""
         return self._config.is_on
 
     def is_super(self, name: str | None) -> bool:
-        """Whether a user of this name may do everything."""
+        """Return whether a user of this name has all permissions."""
         return any(
             user.username == name and is_super(user) and is_enabled(user) for user, *_ in self._people()
         )
 
     def log_refusals(self) -> None:
-        """Write what was refused since the last call."""
+        """Log the refusals since the last call."""
         if self._server is None or not self._config.is_on:
             return
         refusals, more = self._server.take_refusals()
-        for code, peer, sentence in refusals:
-            note_refusal(code, peer, sentence)
+        for refusal in refusals:
+            note_refusal(refusal.code, refusal.address, refusal.reason)
         if more:
             audit.warning("refused %d more requests", more)
 

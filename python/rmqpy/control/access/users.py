@@ -1,7 +1,7 @@
-"""Users: `users.json`, which its owner alone can read, for signatures are checked with the secrets themselves.
+"""Users: `users.json`, readable only by its owner, because signatures are checked with the plain secrets.
 
-Owns names and secrets of users. Invariant: a user is in the file before it may do anything, and is not there any more
-before its removal is answered. Threads: the event loop's; the file is written in a worker.
+Owns names and secrets of users. Invariant: a user is in the file before it may do anything, and is removed from it
+before the removal is acknowledged. Threads: the event loop's; the file is written in a worker.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rmqpy.errors import DecodeError
 from rmqpy.protocol.requests.access import UserInfo, UserStatus, UserTable, UserType
 from rmqpy.protocol.topics import DataVersion
 
-#: Users of one broker.
+#: The most users of one broker.
 USERS_MAX: Final = 10_000
 _NAME_CHARS_MAX: Final = 255
 _SECRET_CHARS_MAX: Final = 1_024
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with the name of a user; None when nothing is."""
+    """Return the error in a user name, or `None`."""
     if not name.strip():
         return "The username is blank."
     if len(name) > _NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
@@ -35,7 +35,7 @@ def name_fault(name: str) -> str | None:
 
 
 def fault(user: UserInfo) -> str | None:
-    """What is wrong with a user as it is to be kept; None when nothing is."""
+    """Return the error in a user's stored form, or `None`."""
     if reason := name_fault(user.username or ""):
         return reason
     if not (user.password or "").strip():
@@ -50,24 +50,24 @@ def fault(user: UserInfo) -> str | None:
 
 
 def is_super(user: UserInfo) -> bool:
-    """Whether the user may do everything."""
+    """Return whether the user has all permissions."""
     return user.user_type == UserType.Super.name
 
 
 def is_enabled(user: UserInfo) -> bool:
-    """Whether the user may do anything."""
+    """Return whether the user may send requests."""
     return user.user_status == UserStatus.enable.name
 
 
 class Users(NamedTable[UserInfo, UserTable]):
-    """All users of this broker. `on_change` is called when what is in the file is another."""
+    """All users of this broker. `on_change` is called when the file's content has changed."""
 
     member = "userTable"
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         file = TableFile(path, UserTable, self._snapshot, clock, self._ended, is_secret=True)
         super().__init__(file, ())
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     def load(self) -> None:
         """Read the file. Blocks; raises `ConfigError` naming the file."""
@@ -82,17 +82,17 @@ class Users(NamedTable[UserInfo, UserTable]):
     def _ended(self, is_saved: bool) -> None:
         super()._ended(is_saved)
         if is_saved:
-            self.on_change()
+            self._on_change()
 
     @staticmethod
     def _name(entry: UserInfo) -> str:
         return entry.username or ""
 
     def _publish(self, entry: UserInfo) -> None:
-        """Published with all others, by `on_change`."""
+        """Do nothing: `on_change` publishes all entries."""
 
     def _retract(self, name: str) -> None:
-        """Likewise."""
+        """Do nothing: `on_change` publishes all entries."""
 
 
 def _check(content: UserTable) -> None:

@@ -1,1 +1,1 @@
-"""Connected clients: who is in which group, and what the broker asks or tells them."""
+"""Connected clients: members of groups, and the requests the broker sends to them."""

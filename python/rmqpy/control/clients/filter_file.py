@@ -1,8 +1,8 @@
 """Filters of consumer groups on disk: `consumerFilter.json`.
 
-Owns the file, which Apache's broker reads when it takes the folder over: nothing here decides by it. Filters are those
-of the groups that have members when it is written; those of groups that left are kept for a day, as dead. The Bloom
-bits that Apache's broker would compute in advance stand with each filter, for it drops a file without them.
+Owns the file, which only Apache's broker reads when it takes over the folder. It holds the filters of groups with
+members at the time of writing; those of groups that left are kept for a day, marked dead. Each filter has the Bloom
+bits that Apache's broker computes in advance, because it discards a file without them.
 Threads: the event loop's; the file is written in a worker.
 """
 
@@ -19,10 +19,10 @@ from rmqpy.control.tables.file import TableFile
 from rmqpy.protocol.declare import record
 from rmqpy.protocol.topics import DataVersion
 
-#: A filter that no group uses any longer is kept for so long, as at Apache's broker.
+#: How long an unused filter is kept, as at Apache's broker.
 KEPT_MS: Final = 24 * 3_600_000
 FILTERS_SECONDS: Final = 10.0
-#: Bits of Apache's broker, with its defaults: an error of 20 % with 32 groups on a topic.
+#: The bits of Apache's broker with its defaults: an error of 20 % with 32 groups on a topic.
 BLOOM_BITS: Final = 112
 BLOOM_HASHES: Final = 3
 
@@ -31,7 +31,7 @@ _64: Final = (1 << 64) - 1
 
 @record
 class BloomFilterData:
-    """Bits of a group on a topic."""
+    """The Bloom bits of a group on a topic."""
 
     bit_num: int = BLOOM_BITS
     bit_pos: list[int] = dataclasses.field(default_factory=list)
@@ -39,7 +39,7 @@ class BloomFilterData:
 
 @record
 class ConsumerFilterData:
-    """The filter of one group on one topic. Times are milliseconds; it died at 0: it lives."""
+    """The filter of one group on one topic. Times are milliseconds; a time of death of 0 means in use."""
 
     consumer_group: str
     topic: str
@@ -89,7 +89,7 @@ class FilterFile:
             }
 
     async def save(self, groups: Mapping[str, ConsumerGroup]) -> None:
-        """Write the file if filters of groups that have members came, changed or went. Raises `StoreError`."""
+        """Write the file if filters of groups with members have changed. Raises `StoreError`."""
         before, self._filters = self._filters, self._now(groups)
         if self._filters != before:
             try:
@@ -99,7 +99,7 @@ class FilterFile:
                 raise
 
     def _now(self, groups: Mapping[str, ConsumerGroup]) -> dict[tuple[str, str], ConsumerFilterData]:
-        """The filters of these groups, and those that died not long ago."""
+        """Return the filters of these groups, and those that became unused recently."""
         now = self._clock.wall_ms()
         filters: dict[tuple[str, str], ConsumerFilterData] = {}
         for group, members in groups.items():
@@ -129,7 +129,7 @@ class FilterFile:
 
 
 def bloom_positions(text: str) -> list[int]:
-    """The bits of a group on a topic, `group#topic`, in a filter of Apache's broker.
+    """Return the bits of a group on a topic, `group#topic`, in a filter of Apache's broker.
 
     >>> bloom_positions("GroupA#TopicA")
     [29, 107, 11]
@@ -141,12 +141,12 @@ def bloom_positions(text: str) -> list[int]:
 
 
 def _signed(number: int) -> int:
-    """The number as 32 bits with a sign."""
+    """Return the number as a signed 32-bit integer."""
     return ((number + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 def _murmur3(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 of 128 bits, for 64-bit machines, with seed 0."""
+    """Return the first 64 bits of 128-bit MurmurHash3 (x64) with seed 0."""
     c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
     def rotated(value: int, bits: int) -> int:

@@ -12,7 +12,7 @@ from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 
 
 class ClientNotifications:
-    """One-way; a connection that is gone misses nothing."""
+    """One-way notifications of members. A closed connection needs none."""
 
     def __init__(self, config: LiveConfig, groups: Groups, server: Server) -> None:
         self._config = config
@@ -20,7 +20,7 @@ class ClientNotifications:
         self._server = server
 
     def group_changed(self, group_name: str, connections: Collection[int]) -> None:
-        """Notify these members, unless the broker or the group is set not to."""
+        """Notify these members, unless the broker or the group disables it."""
         group = self._groups.table.get(group_name)
         is_wanted = group is None or group.notify_consumer_ids_changed_enable
         if not (self._config.now.notifies_members and is_wanted):

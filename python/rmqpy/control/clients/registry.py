@@ -1,9 +1,8 @@
-"""Registry of clients: the members of consumer groups and of producer groups.
+"""Registry of clients: the members of consumer groups and producer groups.
 
-Owns both registries. Invariant: a connection that is gone is in neither. The data plane gets a copy of what each
-consumer group subscribes to, as pulls that carry no subscription are checked against it. Members of a group that
-changed are told in the same turn of the event loop, once however many changes the turn brought.
-Threads: the event loop's.
+Owns both registries. Invariant: a closed connection is in neither. The data plane gets a copy of each consumer group's
+subscriptions, to check pulls that carry none. Members of a changed group are notified in the same turn of the event
+loop, once for all changes of that turn. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rmqpy.protocol.requests.clients import (
 
 log = logging.getLogger(__name__)
 
-#: Topics a member subscribes to, with type and text of the expression.
+#: The topics of a member, with type and text of each expression.
 Subscriptions = frozenset[tuple[str, str, str]]
 
 
@@ -41,34 +40,34 @@ class ConnectedClient:
     language: str
     version: int
     seen_ms: int
-    #: Who signed the heartbeat, where access control is on.
+    #: The user that signed the heartbeat, with access control.
     user: str | None = None
-    #: Whether that user needs a policy for what it does.
+    #: True if that user needs policies.
     is_guarded: bool = False
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a group and what the last heartbeat of any of them said about it."""
+    """The members of a group, and the properties in their last heartbeat."""
 
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
     members: dict[int, ConnectedClient] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    #: Those of each member; they have to agree, or the group gets what its last heartbeat says.
+    #: Subscriptions by member. If members disagree, the last heartbeat counts.
     subscriptions_of: dict[int, Subscriptions] = field(default_factory=dict)
-    #: The clients of each set of subscriptions, when they were last seen to disagree.
+    #: The clients of each set of subscriptions, at the last disagreement.
     conflicts: dict[Subscriptions, list[str]] = field(default_factory=dict)
-    #: Of the last heartbeat of version 2.
+    #: The fingerprint of the last heartbeat of version 2.
     fingerprint: int | None = None
-    #: The newest connection of each client id, and ids that two connections were said to share.
+    #: The newest connection of each client id, and ids that two connections share.
     newest: dict[str, int] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
 
     @property
     def client_ids(self) -> list[str]:
-        """Each client once, oldest first."""
+        """Return each client id once, oldest first."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
 
@@ -80,19 +79,19 @@ class ClientGroups(ABC):
 
     @abstractmethod
     def unregister(self, connection: int, group_name: str) -> None:
-        """One client leaves one group."""
+        """Remove one client from one group."""
 
     def drop(self, connection: int) -> None:
-        """The connection is gone, and with it its place in every group."""
+        """Remove a closed connection from all groups."""
         for group_name in sorted(self._groups_of.get(connection, ())):
             self.unregister(connection, group_name)
 
     def groups_of(self, connection: int) -> Set[str]:
-        """The groups that a connection has a place in."""
+        """Return the groups of a connection."""
         return self._groups_of.get(connection, frozenset())
 
     def connections(self) -> list[int]:
-        """Connections with a place in some group."""
+        """Return the connections that are in some group."""
         return list(self._groups_of)
 
     def _join(self, connection: int, group_name: str) -> None:
@@ -105,10 +104,10 @@ class ClientGroups(ABC):
 
 
 class Consumers(ClientGroups):
-    """All consumer groups with a member."""
+    """All consumer groups with members."""
 
     def __init__(self, metadata: Metadata, notify: Callable[[str, Collection[int]], None]) -> None:
-        """`notify` gets the name of a group that changed and the connections of its members."""
+        """`notify` gets the name of a changed group and the connections of its members."""
         super().__init__()
         self._metadata = metadata
         self._notify = notify
@@ -123,7 +122,7 @@ class Consumers(ClientGroups):
     def register(
         self, member: ConnectedClient, data: ConsumerData, *, with_subscriptions: bool = True
     ) -> None:
-        """A heartbeat of one member. Without subscriptions those of the group stay as they are."""
+        """Apply a member's heartbeat. Without subscriptions those of the group stay unchanged."""
         group = self._groups.get(data.group_name)
         if group is None:
             group = ConsumerGroup(data.consume_type, data.message_model, data.consume_from_where)
@@ -144,9 +143,9 @@ class Consumers(ClientGroups):
             self._announce(data.group_name)
 
     def take_fingerprint(self, group_name: str, fingerprint: int, *, without_subscriptions: bool) -> bool:
-        """Remember the fingerprint of a heartbeat of version 2; whether its sender has to send everything again.
+        """Note the fingerprint of a heartbeat of version 2; return whether its sender has to send everything again.
 
-        It has to when its fingerprint is not the group's, and when the group's subscriptions are not known here.
+        It has to if its fingerprint is not the group's, or the group's subscriptions are unknown here.
         """
         group = self._groups.get(group_name)
         if group is None or group.fingerprint is None:
@@ -172,11 +171,11 @@ class Consumers(ClientGroups):
             self._announce(group_name)
 
     def subscribers(self, topic: str) -> list[str]:
-        """The groups that subscribe to a topic."""
+        """Return the groups that subscribe to a topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
-        """The subscription of a group to a topic; None where there is none."""
+        """Return the subscription of a group to a topic, or `None`."""
         group = self._groups.get(group_name)
         return group.subscriptions.get(topic) if group else None
 
@@ -199,17 +198,17 @@ class Consumers(ClientGroups):
         changed, self._changed = self._changed, set()
         for name in changed:
             group = self._groups.get(name)
-            # Each member of a broadcasting group reads every queue: there is nothing to rebalance.
+            # Members of a broadcasting group read all queues, so nothing is rebalanced.
             if group is not None and group.message_model is not MessageModel.BROADCASTING:
                 self._notify(name, list(group.members))
 
 
 def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData]) -> bool:
-    """The group subscribes to what its last heartbeat says; whether topics came or went."""
+    """Replace the group's subscriptions by those of its last heartbeat; return whether topics were added or removed."""
     subscriptions: dict[str, SubscriptionData] = {}
     for data in found:
         known = group.subscriptions.get(data.topic)
-        # An older version of the same subscription comes from a member that has not been updated yet.
+        # A member that has not been updated yet reports an older version of the subscription.
         is_newer = known is None or data.sub_version > known.sub_version
         subscriptions[data.topic] = data if is_newer or known is None else known
     is_changed = subscriptions.keys() != group.subscriptions.keys()
@@ -220,7 +219,7 @@ def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData])
 def _compare(
     name: str, group: ConsumerGroup, member: ConnectedClient, found: Iterable[SubscriptionData]
 ) -> None:
-    """Warn, once for each disagreement, when members want different things: the commonest mistake with groups."""
+    """Log each disagreement about subscriptions once: it is the most common mistake with groups."""
     group.subscriptions_of[member.connection] = frozenset(
         (data.topic, data.expression_type or "TAG", data.sub_string or "*")
         for data in found
@@ -232,7 +231,7 @@ def _compare(
     conflicts = {of: sorted(ids) for of, ids in clients.items()} if len(clients) > 1 else {}
     if conflicts and conflicts != group.conflicts:
         log.warning(
-            "members of the group %s subscribe differently, and the last heartbeat counts: %s",
+            "members of group %s have different subscriptions, using the last heartbeat: %s",
             name,
             "; ".join(f"{', '.join(ids)} to {_words(of)}" for of, ids in conflicts.items()),
         )
@@ -240,8 +239,8 @@ def _compare(
 
 
 def _note_id(name: str, group: ConsumerGroup, member: ConnectedClient, *, is_new: bool) -> None:
-    """Warn, once, when two connections say that they are the same member: each of them takes all of its queues, and
-    messages are handled twice. An older connection that is still heard is not one that its client has replaced."""
+    """Log once if two live connections claim the same member: both take all of its queues, and messages are handled
+    twice. A connection that its client has replaced does not count."""
     if is_new:
         group.newest[member.client_id] = member.connection
     newest = group.members.get(group.newest.get(member.client_id, -1))
@@ -254,8 +253,8 @@ def _note_id(name: str, group: ConsumerGroup, member: ConnectedClient, *, is_new
         return
     group.shared.add(member.client_id)
     log.warning(
-        "group %s: clients at %s and %s both say that they are %s, get the same queues, and handle each message twice; "
-        "give each an instance name of its own",
+        "group %s: clients at %s and %s both use the id %s, get the same queues, and handle each message twice; "
+        "give each a different instance name",
         *(name, member.address, newest.address, member.client_id),
     )
 
@@ -271,12 +270,12 @@ def _words(subscriptions: Subscriptions) -> str:
 
 
 class Producers(ClientGroups):
-    """All producer groups with a member."""
+    """All producer groups with members."""
 
     def __init__(self) -> None:
         super().__init__()
         self._groups: dict[str, dict[int, ConnectedClient]] = {}
-        #: Of each client, its connections with their users, the newest at the end, and the other way round.
+        #: The connections of each client with their users, newest last, and the reverse table.
         self._connections: dict[str, dict[int, str | None]] = {}
         self._clients: dict[int, str] = {}
 
@@ -286,17 +285,17 @@ class Producers(ClientGroups):
         return MappingProxyType(self._groups)
 
     def connection_of(self, client_id: str) -> int | None:
-        """The newest connection of a client with a producer; None where it has none here.
+        """Return the newest connection of a client with a producer, or `None`.
 
-        A client id is a claim. Those of other users do not count while a connection of the first user to claim it
-        lives.
+        A client id is only a claim: other users' connections are ignored while a connection of the first user to claim
+        it exists.
         """
         connections = self._connections.get(client_id, {})
         owner = next(iter(connections.values()), None)
         return next((each for each in reversed(connections) if connections[each] == owner), None)
 
     def register(self, member: ConnectedClient, group_name: str) -> None:
-        """A heartbeat of one member."""
+        """Apply a member's heartbeat."""
         self._groups.setdefault(group_name, {})[member.connection] = member
         self._join(member.connection, group_name)
         known = self._connections.get(member.client_id, {})
@@ -316,7 +315,7 @@ class Producers(ClientGroups):
             self._forget(connection)
 
     def _forget(self, connection: int) -> None:
-        """The connection is no client's any more."""
+        """Remove a connection from its client."""
         client_id = self._clients.pop(connection, None)
         if client_id is not None:
             del self._connections[client_id][connection]

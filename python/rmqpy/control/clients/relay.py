@@ -1,7 +1,7 @@
-"""Client queries: a request goes out on a client's connection, its answer comes up as an event.
+"""Client queries: a request goes out on a client's connection, and its reply returns as an event.
 
-Owns the queries that wait for their answer. Invariant: each ends once, with the answer, with the end of the
-connection, or with its time. Threads: the event loop's.
+Owns the pending queries. Invariant: each ends once, with the reply, the end of the connection, or its timeout.
+Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
-#: Time a client has to answer, as at the original.
+#: Time for a client's reply, as at Apache's broker.
 ANSWER_SECONDS: Final = 10.0
 
 
 class Relay:
-    """Queries that are under way."""
+    """The queries in flight."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._waiting: dict[tuple[int, int], asyncio.Future[ClientAnswered]] = {}
 
     async def ask(self, connection: int, ask: Request[R], *, seconds: float = ANSWER_SECONDS) -> R:
-        """The answer of the client on this connection.
+        """Return the reply of the client on this connection.
 
-        Raises `Refused` with the client's code, with CONSUME_MSG_TIMEOUT when it does not answer in time, and with
-        SYSTEM_ERROR when it is gone or too many clients are being asked.
+        Raises `Refused` with the client's code, with CONSUME_MSG_TIMEOUT without a reply in time, and with
+        SYSTEM_ERROR if the client is disconnected or too many queries are in flight.
         """
         sent = encode(ask)
         token = self._server.ask(connection, ask.code, sent.ext or {}, sent.body)
         if token is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, "the client cannot be asked now: it is gone, or others are being"
+                ResponseCode.SYSTEM_ERROR,
+                "cannot query the client: it is disconnected, or too many queries are pending",
             )
         key = (connection, token)
         self._waiting[key] = asyncio.get_running_loop().create_future()
@@ -55,7 +56,7 @@ class Relay:
             del self._waiting[key]
             self._server.forget_answer(connection, token)
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("%s was refused by the client that was asked: %s", ask.code.name, answer.remark)
+            log.warning("client refused %s: %s", ask.code.name, answer.remark)
             raise Refused(_code(answer.code), answer.remark)
         if is_large(answer.body):
             return await read_aside(decode_reply, type(ask), answer.ext, answer.body)
@@ -69,11 +70,11 @@ class Relay:
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        """Nothing more comes from there."""
+        """End the queries of a closed connection."""
         for (connection, _), waiting in self._waiting.items():
             if connection == event.connection and not waiting.done():
                 waiting.set_exception(
-                    Refused(ResponseCode.SYSTEM_ERROR, "the client has gone before it answered")
+                    Refused(ResponseCode.SYSTEM_ERROR, "the client disconnected before it answered")
                 )
 
 

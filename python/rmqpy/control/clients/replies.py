@@ -1,9 +1,7 @@
-"""Replies to requests between clients: each is sent on to its requester, on the connection of its client id.
+"""Replies to requests between clients: each is forwarded to its requester, by client id.
 
-Owns the replies that are on their way, and their counts. A requester that does not answer holds up the replies to
-itself alone: so many of one requester are under way at a time, and the others wait for their turn.
-
-Threads: the event loop's.
+Owns the replies in flight, and their counts. The number in flight to one requester is bounded, and further ones wait,
+so that a requester that does not answer delays only its own replies. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -21,42 +19,42 @@ from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
-#: Replies that are under way to one requester, and to all. The data plane takes 4,096 requests to clients, and leaves
-#: room for those of administrators.
+#: The most replies in flight to one requester, and to all. The data plane allows 4,096 requests to clients, which
+#: leaves room for those of administrators.
 PER_REQUESTER_MAX: Final = 64
 UNDER_WAY_MAX: Final = 3_072
-#: Replies that wait for their turn, of one requester.
+#: The most waiting replies of one requester.
 WAITING_MAX: Final = 1_024
-#: Seconds between two looks at what was not delivered.
+#: The interval at which undelivered replies are logged.
 UNDELIVERED_SECONDS: Final = 10.0
 
 
 class _Turns:
-    """The turns of the replies to one requester."""
+    """The waiting replies of one requester."""
 
     def __init__(self) -> None:
         self.free = asyncio.Semaphore(PER_REQUESTER_MAX)
-        #: Under way or waiting.
+        #: Replies in flight or waiting.
         self.count = 0
 
 
 class Replies:
-    """Replies of one broker."""
+    """The replies of one broker."""
 
     def __init__(self, producers: Producers, relay: Relay) -> None:
         self._producers = producers
         self._relay = relay
         self._turns: dict[int, _Turns] = {}
         self._under_way = 0
-        #: What became of replies, by `REPLY_RESULTS`.
+        #: Replies by result, one of `REPLY_RESULTS`.
         self.counts: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
         self._last: dict[str, str] = {}
 
     async def deliver(self, client_id: str | None, reply: PushReplyMessage) -> str | None:
-        """Send a reply to its requester and wait until that has it; the reason where it was not delivered.
+        """Send a reply to its requester and wait for the acknowledgement; return the reason if it was not delivered.
 
-        Raises `Refused` where there is no room for it.
+        Raises `Refused` if too many replies wait.
         """
         if client_id is None:
             self._note("no_requester", "REPLY_TO_CLIENT is not set")
@@ -69,7 +67,7 @@ class Replies:
             await self._in_turn(connection, reply)
         except _Overloaded:
             self._note("overloaded", client_id)
-            remark = f"[OVERLOAD]too many replies to <{client_id}> are under way"
+            remark = f"[OVERLOAD]too many replies to <{client_id}> are in flight"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark) from None
         except Refused as refusal:
             self._note("not_taken", f"{client_id}: {refusal.remark}")
@@ -78,11 +76,11 @@ class Replies:
         return None
 
     def not_stored(self, reason: str) -> None:
-        """A reply could not be stored."""
+        """Count a reply that could not be stored."""
         self._note("not_stored", reason)
 
     def log(self) -> None:
-        """Write down what was not delivered since the last call: a line for each reason."""
+        """Log the undelivered replies since the last call, a line for each reason."""
         for outcome, last in self._last.items():
             count = self.counts[outcome] - self._logged[outcome]
             if count:
@@ -116,14 +114,14 @@ class Replies:
 
 
 class _Overloaded(Exception):
-    """There is no room for another reply."""
+    """Too many replies wait."""
 
 
-#: What may become of a reply that is not delivered, and of one that is and cannot be kept.
+#: Log texts for the results of replies that were not delivered or not stored.
 _WORDS: Final = {
-    "no_requester": "found no requester, which is gone or connected to other brokers alone",
-    "not_taken": "were not taken by their requesters",
-    "overloaded": "were refused, for too many are under way",
+    "no_requester": "found no requester, which is disconnected or connected only to other brokers",
+    "not_taken": "were not accepted by their requesters",
+    "overloaded": "were refused, because too many are in flight",
     "not_stored": "could not be stored",
 }
 REPLY_RESULTS: Final = ("delivered", *_WORDS)

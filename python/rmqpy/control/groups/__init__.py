@@ -1,1 +1,1 @@
-"""Consumer groups: their configuration, their offsets, their progress, and the queues they lock."""
+"""Consumer groups: their configuration, offsets, progress and queue locks."""

@@ -1,6 +1,6 @@
-"""Backlog: the messages that each group was not given yet, or was given and has not finished.
+"""Backlog: the messages of each group that are not received yet, or received and not finished.
 
-Pure, but for the times of messages, for which the store may have to read: it belongs into a worker.
+Pure, except for timestamps, which may be read from the store: call it in a worker.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-#: The offset of the first message of a queue, and the offset after its last one.
+#: The first offset of a queue, and the offset after its last message.
 Bounds = tuple[int, int]
 
 
@@ -17,46 +17,49 @@ class Backlog(NamedTuple):
 
     topic: str
     group: str
-    #: Messages it has not finished, those a filter will pass over included.
+    #: Unfinished messages, including those that a filter will skip.
     lag: int
-    #: Those of them that it was given.
+    #: Unfinished messages that the group has received.
     in_flight: int
-    #: Those of them that it was not given.
+    #: Unfinished messages that the group has not received.
     ready: int
-    #: Age of the oldest message that is not finished, in ms; 0 where there is none.
+    #: The age of the oldest unfinished message in ms, or 0.
     lag_ms: int
-    #: The same of the oldest that was not given to it.
+    #: The age of the oldest message that was not received in ms, or 0.
     queueing_ms: int
 
 
 def backlogs(
     committed: Mapping[str, Mapping[int, int]],
     reached: Mapping[tuple[str, str, int], int],
+    popped: Mapping[tuple[str, str, int], int],
     bounds: Callable[[str], Sequence[Bounds] | None],
     store_time: Callable[[str, int, int], int],
     now_ms: int,
 ) -> Iterator[Backlog]:
-    """The backlog of each group in each topic in which it has committed something, in all queues of the topic: where it
-    has committed nothing, every message waits for it.
+    """Return the backlog of each group in each topic with a commit. It covers all queues of the topic: in a queue
+    without a commit all messages count.
 
-    `committed` has offsets by `topic@group` and queue, `reached` the offset after the last message that was given to a
-    group, by group, topic and queue. `bounds` are those of a topic's queues, None for a topic that is gone.
+    `committed` has offsets by `topic@group` and queue; `reached` has the offset after the last message sent to a group,
+    by group, topic and queue; `popped` has the number of popped messages that are not finished, which are behind the
+    committed offset; `bounds` are those of a topic's queues, `None` for a deleted topic.
     """
     for key, positions in committed.items():
         topic, _, group = key.partition("@")
         known = bounds(topic)
         if known is None:
             continue
-        lag = ready = 0
+        in_flight = ready = 0
         unfinished, ungiven = [], []
         for queue_id, (begin, end) in enumerate(known):
-            # Messages that have expired wait no longer.
+            # Expired messages are not part of the backlog.
             finished = max(positions.get(queue_id, begin), begin)
+            in_flight += popped.get((group, topic, queue_id), 0)
             if finished >= end:
                 continue
-            # A group that went back is given again what it had finished.
+            # A group that was reset receives finished messages again.
             given = min(max(finished, reached.get((group, topic, queue_id), 0)), end)
-            lag += end - finished
+            in_flight += given - finished
             ready += end - given
             unfinished.append((queue_id, finished))
             if given < end:
@@ -65,8 +68,8 @@ def backlogs(
         yield Backlog(
             topic,
             group,
-            lag,
-            lag - ready,
+            in_flight + ready,
+            in_flight,
             ready,
             _age(now_ms, [oldest[at] for at in unfinished]),
             _age(now_ms, [oldest[at] for at in ungiven]),
@@ -74,5 +77,5 @@ def backlogs(
 
 
 def _age(now_ms: int, stored: Sequence[int]) -> int:
-    """Age of the first that was stored; 0 where none is known."""
+    """Return the age of the oldest stored message, or 0 if none is known."""
     return max(0, now_ms - min((time for time in stored if time > 0), default=now_ms))

@@ -1,10 +1,10 @@
 """Committed offsets on disk: `consumerOffset.json`.
 
-Owns the file; the table itself belongs to the data plane. Written every few seconds where it changed, and at
-stop: a crash repeats at most what was consumed in between. Offsets beyond the end of their queue, which a power
-loss can leave behind, are cut back before the first message takes such a position again; otherwise a group would
-skip it. Offsets of queues that are not there are left out, so that the file does not grow with each of its lives.
-Threads: the event loop's; snapshot and file are made in a worker.
+Owns the file; the data plane owns the table. Written every few seconds after changes, and at the stop: a crash repeats
+at most what was consumed in between. Offsets beyond the end of their queue, which a power loss can leave behind, are
+cut back before a new message takes such a position, or a group would skip it. Offsets of unknown queues are dropped,
+so that the file does not grow with each of their lives. Threads: the event loop's; a worker takes the snapshot and
+writes the file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rmqpy.protocol.topics import DataVersion
 
 log = logging.getLogger(__name__)
 
-#: The topics of each group, as earlier releases wrote them beside the offsets. They would soon disagree.
+#: The topics of each group, as earlier releases wrote them. They would soon disagree with the offsets.
 _DERIVED: Final = "groupTopicMap"
-#: What a queue may be called on the wire.
+#: The valid queue ids on the wire.
 _QUEUE_IDS: Final = range(1 << 31)
 
 
@@ -34,12 +34,12 @@ class OffsetContent:
     """The content of the file: `topic@group` to queue id to offset."""
 
     data_version: DataVersion = DataVersion()
-    #: Integers; an earlier release wrote some that have more than 64 bits.
+    #: Integers; an earlier release wrote some with more than 64 bits.
     offset_table: Mapping[str, Mapping[int, object]]
 
 
 class OffsetFile:
-    """The file and the table it is made from."""
+    """The file, and its table."""
 
     def __init__(self, path: Path, offsets: Offsets, clock: Clock) -> None:
         self._offsets = offsets
@@ -47,9 +47,9 @@ class OffsetFile:
         self._saved_commits = offsets.commits
 
     def load(self, has_queue: Callable[[str, int], bool], end_of: Callable[[str, int], int]) -> None:
-        """Read the file, cut offsets back to the ends of their queues, and hand them to the data plane.
+        """Read the file, cut offsets back to the ends of their queues, and pass them to the data plane.
 
-        A queue is there when its topic has it, or when messages of it are left. Blocks; before the first send. Raises
+        A queue exists if its topic has it, or if it has messages. Blocks; called before the first send. Raises
         `ConfigError` naming the file.
         """
         found = self._file.load(_checked)
@@ -60,25 +60,25 @@ class OffsetFile:
         self._offsets.load(table)
         self._saved_commits = self._offsets.commits
         if cut:
-            log.warning("%d offsets lay beyond the end of their queue and were cut back", cut)
+            log.warning("cut back %d offsets beyond the end of their queue", cut)
         if dropped:
-            log.warning("%d offsets of queues that are not there were dropped", dropped)
+            log.warning("dropped %d offsets of unknown queues", dropped)
         if cut or dropped:
             self._file.save_now()
 
     @property
     def version(self) -> DataVersion:
-        """Of the table as it was written last."""
+        """The version of the table in the file."""
         return self._file.version
 
     @property
     def is_saved(self) -> bool:
-        """Whether nothing was committed since the file was written."""
+        """True if nothing was committed since the last write."""
         return self._offsets.commits == self._saved_commits
 
     async def save(self) -> None:
-        """Write the file if something was committed since the last time. Raises `StoreError`."""
-        # Read before the snapshot is taken, which may hold more than is counted here but not less.
+        """Write the file if something was committed since the last write. Raises `StoreError`."""
+        # Read before the snapshot, which may contain more commits but never fewer.
         commits = self._offsets.commits
         if commits != self._saved_commits:
             await self._file.save()
@@ -89,7 +89,7 @@ class OffsetFile:
 
 
 def _checked(content: OffsetContent) -> Mapping[str, Mapping[int, int]]:
-    """The table of a file, of which every offset is an integer. Raises `DecodeError`."""
+    """Return the table of a file, with integer offsets. Raises `DecodeError`."""
     return {
         key: {queue_id: _integer(key, offset) for queue_id, offset in queues.items()}
         for key, queues in content.offset_table.items()
@@ -107,7 +107,7 @@ def _cut(
     has_queue: Callable[[str, int], bool],
     end_of: Callable[[str, int], int],
 ) -> tuple[dict[str, dict[int, int]], int, int]:
-    """The table with every offset within its queue; how many were not, and how many had no queue."""
+    """Cut offsets to their queues; return the table, and the numbers of cut offsets and of unknown queues."""
     cut = dropped = 0
     result: dict[str, dict[int, int]] = {}
     for key, queues in table.items():
@@ -116,7 +116,7 @@ def _cut(
             end = end_of(topic, queue_id) if queue_id in _QUEUE_IDS else 0
             if end == 0 and not has_queue(topic, queue_id):
                 dropped += 1
-            # Apache writes -1 for a position that was never known.
+            # Apache writes -1 for an unknown position.
             elif offset >= 0:
                 cut += offset > end
                 result.setdefault(key, {})[queue_id] = min(offset, end)

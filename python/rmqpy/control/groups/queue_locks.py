@@ -1,8 +1,8 @@
 """Queue locks, for consumption in order.
 
-Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and no client gets a queue before
-the holder gave it up or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s and give up a lock of
-their own after 30 s. The data plane knows the groups that hold any. Threads: the event loop's.
+Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and changes hands only after the
+holder released it or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s, and stop trusting their lock after
+30 s. The data plane knows the groups that hold locks. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqpy.clock import Clock
 from rmqpy.protocol.requests.queues import MessageQueue
 
 LIFE_SECONDS: Final = 60
-#: Queues one group may hold at this broker.
+#: The most queues that one group may hold at this broker.
 LOCKS_MAX: Final = 65_536
 
 
@@ -27,13 +27,13 @@ class QueueLocks:
     """The locks of all groups."""
 
     def __init__(self, clock: Clock, on_change: Callable[[str, bool], None]) -> None:
-        """`on_change` gets the name of a group that holds its first lock, or has lost its last."""
+        """`on_change` gets the name of a group, and whether it got its first lock or lost its last one."""
         self._clock = clock
         self._on_change = on_change
         self._groups: dict[str, dict[MessageQueue, _Hold]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Take or renew queues; those the client holds now."""
+        """Acquire or renew queues; return those that the client holds now."""
         now = self._clock.elapsed()
         holds = self._groups.setdefault(group, {})
         granted = []
@@ -50,7 +50,7 @@ class QueueLocks:
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give queues up; those of other clients stay theirs."""
+        """Release the queues that this client holds."""
         holds = self._groups.get(group, {})
         for queue in queues:
             hold = holds.get(queue)
@@ -59,7 +59,7 @@ class QueueLocks:
         self._drop_empty(group)
 
     def expire(self) -> None:
-        """Forget the locks that were not renewed."""
+        """Remove locks that were not renewed."""
         now = self._clock.elapsed()
         for group, holds in list(self._groups.items()):
             for queue in [queue for queue, hold in holds.items() if now - hold.renewed > LIFE_SECONDS]:

@@ -1,7 +1,7 @@
 """Group table: `subscriptionGroup.json`, and the groups the data plane knows.
 
-Owns the configuration of every consumer group and the topics that a group may not read. Threads: the event loop's; the
-file is written in a worker.
+Owns the configuration of every consumer group, and the topics that a group must not read. Threads: the event loop's;
+the file is written in a worker.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
-#: Groups that clients may create by using them; administrators may go beyond.
+#: The most groups that clients may create by use; administrators may create more.
 GROUPS_MAX: Final = 50_000
-#: The bit of the forbidden table that takes away reading.
+#: The bit in the forbidden table that forbids reading.
 _FORBIDDEN_READ: Final = 1 << 2
 
 
-#: Topics that one group may be forbidden to read.
+#: The most forbidden topics of one group.
 FORBIDDEN_TOPICS_MAX: Final = 1_024
 _INT32: Final = range(-(1 << 31), 1 << 31)
-#: Queues of a group's retry topic.
+#: The most queues of a group's retry topic.
 RETRY_QUEUES_MAX: Final = 1_024
 
 
 def fault(group: SubscriptionGroup) -> str | None:
-    """The first thing wrong with a configuration of an administrator or a file; None when nothing is."""
+    """Return the first error in an administrator's or a file's configuration, or `None`."""
     if not (0 <= group.retry_queue_nums <= RETRY_QUEUES_MAX):
         return f"A group has from 0 to {RETRY_QUEUES_MAX} retry queues, not {group.retry_queue_nums}."
     for number in (group.retry_max_times, group.group_sys_flag):
@@ -54,20 +54,29 @@ def fault(group: SubscriptionGroup) -> str | None:
 
 
 class Groups(NamedTable[SubscriptionGroup, GroupTable]):
-    """All subscription groups of this broker."""
+    """All consumer groups of this broker."""
 
     member = "subscriptionGroupTable"
 
-    def __init__(self, path: Path, metadata: Metadata, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        metadata: Metadata,
+        clock: Clock,
+        *,
+        is_copy: bool = False,
+        has_no_master: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`has_no_master` returns whether the master is unreachable, so that clients may add groups to a copy."""
         file = TableFile(path, GroupTable, self._snapshot, clock, self._ended)
-        super().__init__(file, (SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS))
+        system = (SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS)
+        super().__init__(file, system, is_copy=is_copy)
         self._metadata = metadata
-        #: Whether clients may add groups to a copy: its master does not answer.
-        self.has_no_master: Callable[[], bool] = lambda: False
+        self._has_no_master = has_no_master
         self._forbidden: Entries[Mapping[str, int]] = Entries({})
 
     def load(self) -> None:
-        """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
+        """Read the file and publish all groups. Blocks; raises `ConfigError` naming the file."""
         found = self._file.load(_check)
         if found is not None:
             self._entries.load(found.subscription_group_table)
@@ -79,7 +88,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         warn("group", self.table, unserved_of_group)
 
     def existing(self, name: str) -> SubscriptionGroup:
-        """The group an administrator asks about. Raises `Refused` when there is none."""
+        """Return the group of a query. Raises `Refused` if it does not exist."""
         group = self.table.get(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {name} not exist")
@@ -87,14 +96,14 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
     @property
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """Group to topic to bits."""
+        """Forbidden bits by group and topic."""
         return MappingProxyType(self._forbidden.saved)
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
-        """Whether there is such a group, or its first use may create it."""
+        """Return whether the group exists, or its first use may create it."""
         if name in self.next_table:
             return True
-        if self.is_copy and not self.has_no_master():
+        if self.is_copy and not self._has_no_master():
             return False
         is_system = config.creates_system_groups and name.startswith(names.SYSTEM_GROUP_PREFIX)
         return (
@@ -104,11 +113,11 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         )
 
     async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
-        """The group, created on first use where that is allowed; None where it is not.
+        """Return the group, created on first use if allowed, else `None`.
 
-        A group with the defaults is used though it cannot be written: a full disk can be read, and after a restart
-        the next use makes the same group again. A copy has it until its master answers, which makes it on its first use
-        there. Raises `StoreError` for any other that cannot be written.
+        A group with default settings is used even if it cannot be written: consumers can read while the disk is full,
+        and the next use creates it again after a restart. A slave keeps such a group until its master answers and
+        creates it on first use. Raises `StoreError` for any other group that cannot be written.
         """
         if not self.may_exist(name, config):
             return None
@@ -121,19 +130,19 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         except StoreError as error:
             if group != made:
                 raise
-            log.warning("group %s is in memory alone until the next change of a group: %s", name, error)
+            log.warning("group %s is not saved until the next change of a group: %s", name, error)
             if name not in self.table:
                 self._entries.load({name: made})
                 self._publish(made)
         return self.table.get(name)
 
     def is_readable(self, group: str, topic: str) -> bool:
-        """Whether the group may read the topic."""
+        """Return whether the group may read the topic."""
         return _is_readable(self.forbidden.get(group, {}), topic)
 
     async def set_readable(self, group: str, topic: str, is_readable: bool) -> None:
-        """Let a group read a topic, or no longer; other topics of the group stay as they are. Raises `StoreError`, and
-        `Refused` where the group has its share of forbidden topics."""
+        """Allow or forbid a group to read a topic. Raises `StoreError`, and `Refused` if the group has too many
+        forbidden topics."""
         self._expect_own()
         topics = dict(self._forbidden.wanted.get(group, {}))
         if topic not in topics and len(topics) >= FORBIDDEN_TOPICS_MAX:
@@ -150,7 +159,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         await self.readers.reached(self.version)
 
     async def copy_all(self, content: GroupTable) -> None:
-        """Become a copy of another broker's groups and of what they may not read. Raises `StoreError`."""
+        """Replace the table, and the forbidden topics, by those of another broker. Raises `StoreError`."""
         for name in [name for name in self._forbidden.wanted if name not in content.forbidden_table]:
             self._forbidden.remove(name)
         for name, topics in content.forbidden_table.items():
@@ -181,7 +190,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
             self._publish_forbidden(before.get(name, {}), name)
 
     def _publish_forbidden(self, before: Mapping[str, int], group: str) -> None:
-        """Tell the data plane which topics the group may not read, and which it could not read before."""
+        """Publish the group's forbidden topics to the data plane, and those that are allowed again."""
         topics = self.forbidden.get(group, {})
         for topic in {*before, *topics}:
             self._metadata.forbid(group, topic, not _is_readable(topics, topic))

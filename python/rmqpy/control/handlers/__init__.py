@@ -1,1 +1,1 @@
-"""One class per family of requests. A handler reads the request, asks the tables, and builds the answer."""
+"""One class for each family of requests. A handler reads the request, queries the tables, and builds the reply."""

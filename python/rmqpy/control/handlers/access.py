@@ -1,6 +1,6 @@
-"""Administration of users and policies. Runs on the event loop.
+"""Administration of users and policies, on the event loop.
 
-No answer has a secret in it; Apache's broker gives them to whoever may look.
+Replies never contain secrets, unlike those of Apache's broker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AccessHandlers:
         if user.username in self._users.next_table:
             raise Refused(ResponseCode.NO_PERMISSION, "The user is existed")
         if len(self._users.next_table) >= USERS_MAX:
-            raise Refused(ResponseCode.NO_PERMISSION, f"There are {USERS_MAX} users, and no more are kept.")
+            raise Refused(ResponseCode.NO_PERMISSION, f"There are {USERS_MAX} users, which is the maximum.")
         await self._users.put(user)
         note_change(context, f"created User:{user.username} ({user.user_type}, {user.user_status})")
 
@@ -94,7 +94,7 @@ class AccessHandlers:
         if known is not None and is_super(known):
             self._check_super(context, "deleted")
             self._check_not_last(context, known)
-        # The policies first: another user of that name must not find them.
+        # Policies first, so that a new user of that name cannot inherit them.
         await self._policies.remove(SUBJECT_PREFIX + ask.username)
         if await self._users.remove(ask.username):
             note_change(context, f"deleted User:{ask.username}")
@@ -122,7 +122,7 @@ class AccessHandlers:
         return user
 
     def _check_super(self, context: RequestContext, what: str) -> None:
-        """Raise `Refused` unless a super user asks, or nobody is asked who it is."""
+        """Raise `Refused` unless the sender is a super user, or requests are not authenticated."""
         if context.user is None and not context.is_guarded:
             return
         asking = self._users.table.get(context.user or "")
@@ -130,8 +130,8 @@ class AccessHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The super user can only be {what} by super user.")
 
     def _check_not_last(self, context: RequestContext, user: UserInfo) -> None:
-        """Raise `Refused` where this is the only super user that is enabled and every request is checked: none would be
-        left to make another."""
+        """Raise `Refused` if this is the last enabled super user while all requests are checked: no other one could be
+        created."""
         if context.user is None and not context.is_guarded:
             return
         table = self._users.next_table
@@ -139,7 +139,7 @@ class AccessHandlers:
         if supers == [user.username]:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"User:{user.username} is the last super user that is enabled: create another one first.",
+                f"User:{user.username} is the last enabled super user: create another one first.",
             )
 
     # ---- policies ----
@@ -195,7 +195,7 @@ class AccessHandlers:
         return AclsFound(body=found or None)
 
     def _subject(self, subject: str) -> str:
-        """The subject as it is kept; raises `Refused` where there is none."""
+        """Return the stored form of a subject. Raises `Refused` without a subject."""
         name = user_of(subject)
         if name is None:
             raise Refused(ResponseCode.INVALID_PARAMETER, "The subject is a user: User:NAME.")
@@ -205,7 +205,7 @@ class AccessHandlers:
 
 
 def _named(kind: type[UserType] | type[UserStatus], given: str | None, otherwise: str | None) -> str | None:
-    """The member of this name in any case; what is no name stays, and is refused."""
+    """Return the enum member of this name, ignoring case. An unknown name is returned unchanged, and refused later."""
     if not given:
         return otherwise
     return next((name for name in kind.__members__ if name.lower() == given.lower()), given)

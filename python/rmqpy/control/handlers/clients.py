@@ -1,4 +1,4 @@
-"""Requests of clients: heartbeats, leaving, connections. Runs on the event loop."""
+"""Requests of clients: heartbeats, unregistration, connections. On the event loop."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from rmqpy.protocol.requests.clients import (
 )
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
-#: Groups one connection may be in, and topics one group may subscribe to.
+#: The most groups of one connection, and topics of one group.
 GROUPS_PER_CLIENT_MAX: Final = 1_000
-#: Of the names of clients and of producer groups, which nobody creates: a registry keeps them as long as they connect.
+#: The longest name of a client or producer group. Names need no creation, so the registry must bound them.
 NAME_CHARS_MAX: Final = 1_024
 SUBSCRIPTIONS_MAX: Final = 1_000
-#: Of all that a group subscribes to: a thousand topics with long names and some tags each. A registry keeps it.
+#: The most characters of a group's subscriptions, which the registry keeps: 1,000 topics with long names and some tags.
 SUBSCRIPTION_CHARS_MAX: Final = 256 << 10
 
 
@@ -87,12 +87,12 @@ class ClientHandlers:
     async def _register(
         self, member: ConnectedClient, data: ConsumerData, *, with_subscriptions: bool
     ) -> bool:
-        """Take a consumer in; False for a group that may not exist, which Apache's broker passes over in silence."""
+        """Register a consumer; return False if its group may not exist, which Apache's broker ignores silently."""
         name = data.group_name
         if not self._groups.may_exist(name, self._config.now):
             return False
         self._expect_place(member.connection, self._consumers, name)
-        # The registry first: the connection may be gone before files are written, and then takes the member along.
+        # Register first: if the connection is lost while files are written, its end removes the member again.
         self._consumers.register(member, data, with_subscriptions=with_subscriptions)
         group = await self._groups.ensure(name, self._config.now)
         if group is None:
@@ -102,14 +102,14 @@ class ClientHandlers:
             for subscription in data.subscription_data_set
             if (topic := self._topics.table.get(subscription.topic))
         )
-        # Registered at the name servers at once, or retries stay invisible until the next round.
+        # Registered at the name servers immediately, or retries would stay invisible until the next round.
         await self._topics.ensure_derived(
             names.retry_topic(name), group.retry_queue_nums, is_ordered=is_ordered
         )
         return True
 
     def _expect_place(self, connection: int, kind: ClientGroups, name: str) -> None:
-        """Refuse the group that is one too many: a heartbeat has a bound, but a connection may send many."""
+        """Refuse one group too many: a heartbeat is bounded, but a connection may send many."""
         known = kind.groups_of(connection)
         count = len(self._producers.groups_of(connection)) + len(self._consumers.groups_of(connection))
         if name not in known and count >= GROUPS_PER_CLIENT_MAX:
@@ -122,12 +122,12 @@ class ClientHandlers:
             self._producers.unregister(context.connection, ask.producer_group)
         if ask.consumer_group:
             self._consumers.unregister(context.connection, ask.consumer_group)
-        # A client that joins again with the same words must come up.
+        # An identical heartbeat of a rejoining client must reach Python.
         self._server.forget_heartbeats()
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        """Go clients never unregister, and others die: the connection's end is the only sign."""
+        """Remove a closed connection. Go clients never unregister, and others crash."""
         self._producers.drop(event.connection)
         self._consumers.drop(event.connection)
 
@@ -217,7 +217,7 @@ def _check_size(data: HeartbeatData) -> None:
 
 
 def _chars(subscription: SubscriptionData) -> int:
-    """Characters that a subscription keeps; a hash counts as ten."""
+    """Return the number of stored characters of a subscription; a hash counts as ten."""
     tags = sum(map(len, subscription.tags_set)) + len(subscription.tags_set)
     texts = (subscription.topic, subscription.sub_string, subscription.expression_type)
     return tags + 10 * len(subscription.code_set) + sum(len(text) for text in texts if text)

@@ -1,7 +1,7 @@
-"""Creation of topics and groups on first use. Runs on the event loop.
+"""Creation of topics and groups on first use. On the event loop.
 
-The data plane parks the first sends to an unknown topic, and pulls of an unknown group, and asks once per name; it
-lets them go at `release`, or refuses them by itself after 3 s.
+The data plane parks the first sends to an unknown topic, and pulls of an unknown group, and requests each name once. It
+resumes them at `release`, or refuses them after 3 s.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which an unknown group is not written down again, and how many are remembered.
+#: The minimum time between log lines about an unknown group, and the number of remembered groups.
 NOTE_SECONDS: Final = 60.0
 _NOTED_MAX: Final = 1_024
-#: Queues of a topic whose first send does not name a number.
+#: The queues of a topic whose first send does not name a number.
 _QUEUES_DEFAULT = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CreationHandlers:
-    """A topic or group is made and durable before the requests that wait for it go on."""
+    """Creates a topic or group durably before its waiting requests continue."""
 
     _config: LiveConfig
     _topics: Topics
     _groups: Groups
     _server: Server
-    #: When it was last written down that a group is unknown.
+    #: The time of the last log line by unknown group.
     _noted: dict[str, float] = field(default_factory=dict)
 
     @handles(TopicWanted)
@@ -62,7 +62,7 @@ class CreationHandlers:
         self._server.release("create_group", event.name, code, remark)
 
     def _note_unknown(self, group: str) -> None:
-        """Write down, once a minute for each group, that its members get nothing: they ask again and stay silent."""
+        """Log once a minute that an unknown group's members get no messages; clients retry without an error."""
         now = time.monotonic()
         for name in [name for name, noted in self._noted.items() if now - noted >= NOTE_SECONDS]:
             del self._noted[name]
@@ -70,17 +70,21 @@ class CreationHandlers:
             return
         self._noted[group] = now
         log.warning(
-            "the group %s is unknown here, and its members get no messages: create it at the master "
-            "(rmqpy group create %s), whose slaves take it over, or set autoCreateSubscriptionGroup=true",
+            "group %s does not exist, and its members receive no messages: create it at the master "
+            "(rmqpy group create %s), or set autoCreateSubscriptionGroup=true",
             group,
             group,
         )
 
     async def _make_topic(self, event: TopicWanted) -> tuple[ResponseCode, str | None]:
         if names.is_derived(event.name):
-            group = await self._groups.ensure(names.group_of(event.name), self._config.now)
+            name = _popping_group(event) or names.group_of(event.name)
+            group = await self._groups.ensure(name, self._config.now)
             if group is None:
-                return _no_group(names.group_of(event.name))
+                return _no_group(name)
+            if name != names.group_of(event.name):
+                await self._topics.ensure_derived(event.name, 1)
+                return ResponseCode.SUCCESS, None
             is_retry = event.name.startswith(names.RETRY_PREFIX)
             await self._topics.ensure_derived(event.name, max(1, group.retry_queue_nums) if is_retry else 1)
             return ResponseCode.SUCCESS, None
@@ -97,12 +101,19 @@ class CreationHandlers:
         return ResponseCode.SUCCESS, None
 
 
+def _popping_group(event: TopicWanted) -> str | None:
+    """Return the group whose retry topic is wanted by a pop; `None` for any other topic."""
+    group, topic = event.ext.get("consumerGroup", ""), event.ext.get("topic", "")
+    kinds = (names.pop_retry_topic(group, topic, is_v2=is_v2) for is_v2 in (False, True))
+    return group if topic and event.name in kinds else None
+
+
 def _no_group(name: str) -> tuple[ResponseCode, str]:
     return ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
 
 
 def _field(ext: Mapping[str, str], long: str, short: str) -> str:
-    """A field of a send, which has long names in code 10 and letters in 310 and 320."""
+    """Return a field of a send, which has long names in code 10 and letters in 310 and 320."""
     return ext.get(long) or ext.get(short) or ""
 
 

@@ -1,4 +1,4 @@
-"""Administration of subscription groups. Runs on the event loop."""
+"""Administration of consumer groups. On the event loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GroupHandlers:
         await self._groups.put(*[self._checked(group) for group in ask.body.group_config_list])
 
     def _checked(self, wanted: SubscriptionGroup) -> SubscriptionGroup:
-        """The configuration to store; raises `Refused`."""
+        """Return the configuration to store. Raises `Refused`."""
         if reason := names.group_fault(wanted.group_name) or fault(wanted):
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         known = self._groups.next_table.get(wanted.group_name)
@@ -71,7 +71,7 @@ class GroupHandlers:
         if ask.clean_offset:
             self._offsets.remove_group(ask.group_name)
             await self._offset_file.save()
-        # Members that live on make the group anew, where groups are made on first use.
+        # Heartbeats of remaining members must reach Python, to create the group again if first use may.
         self._server.forget_heartbeats()
 
     @handles(GetAllSubscriptionGroupConfig)

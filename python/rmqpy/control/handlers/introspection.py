@@ -1,4 +1,4 @@
-"""Client queries: requests of administrators to the members of a group, through the broker. Runs on the event loop."""
+"""Client queries: requests of administrators to the members of a group, through the broker. On the event loop."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rmqpy.protocol.requests.introspection import (
 from rmqpy.protocol.requests.queues import MessageQueue
 from rmqpy.remoting.server import Refused, RequestContext, handles
 
-#: A member that is slow to say where it stands must not spoil the answer of the others.
+#: Timeout for one member's positions, so that a slow member does not delay the others.
 _STATUS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntrospectionHandlers:
-    """Queries that go through to a client."""
+    """Queries that are forwarded to a client."""
 
     _broker_name: str
     _store: Store
@@ -87,12 +87,12 @@ class IntrospectionHandlers:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer <{group_name}> <{client_id}> not online")
 
     def _record(self, message_id: str) -> bytes:
-        # An offset message id ends with the position in the log, whatever the length of its address.
+        # An offset message id ends with the log position, whatever the length of its address.
         try:
             position = int(message_id[-16:], 16) if len(message_id) in (32, 56) else -1
         except ValueError:
             position = -1
         record = self._store.message(position) if 0 <= position < 1 << 63 else None
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id!r}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"message {message_id!r} does not exist")
         return record

@@ -1,5 +1,6 @@
-"""Requests about who leads: the epochs of the log, and a change of the leadership. Runs on the event loop; the log is
-read in a worker."""
+"""Requests about leadership: the epochs of the log, and a change of the leader. On the event loop; a worker reads
+the log.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from rmqpy.protocol.requests.leadership import (
 )
 from rmqpy.remoting.server import Refused, handles
 
-#: Of the log that is read for one digest, at most.
+#: The most bytes of one digest.
 DIGEST_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeadershipHandlers:
-    """What slaves and tools ask, and what they tell."""
+    """Queries and notifications of slaves and tools."""
 
     _config: BrokerConfig
     _stream: LogStream

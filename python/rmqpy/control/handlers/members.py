@@ -1,5 +1,4 @@
-"""Requests between brokers of one name about who leads: a master comes, the smallest id is another. Runs on the event
-loop."""
+"""Requests between brokers of one name: a returning master, or another smallest id. On the event loop."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from rmqpy.remoting.server import Refused, RequestContext, handles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberHandlers:
-    """What others of this name, and name servers, say."""
+    """Notifications of brokers of this name, and of name servers."""
 
     _role: BrokerRole
     _master: KnownMaster
-    #: None where no slave acts for its master.
+    #: `None` if no slave acts for its master.
     _members: Members | None
     _acting: ActingMaster | None
     _identity: Callable[[], Identity]
@@ -35,7 +34,7 @@ class MemberHandlers:
 
     @handles(ExchangeBrokerHaInfo)
     async def exchange(self, ask: ExchangeBrokerHaInfo, context: RequestContext) -> BrokerHaInfo:
-        """When a slave answers, it acts for the master no more, and the log is on its way."""
+        """Stop acting for a returning master, and reply when its log can be followed."""
         if not self._role.is_slave:
             own = self._identity()
             return BrokerHaInfo(
@@ -49,24 +48,25 @@ class MemberHandlers:
         if self._acting is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "this slave does not act for its master, and finds it by itself: enableSlaveActingMaster=false",
+                "this slave does not act for its master and finds it without help: enableSlaveActingMaster=false",
             )
         await self._acting.master_comes()
-        self._master.told(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
+        self._master.learn(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
         return BrokerHaInfo()
 
     def _ticket(self, context: RequestContext) -> str:
-        """Lets in to the whole log, whatever policies say about topics, and among the copies that replies wait for."""
+        """Return a ticket for the whole log, independent of topic policies, whose holder counts as a copy for
+        replies."""
         if self._access.is_on and not self._access.is_super(context.user):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"{context.user or 'an unknown user'} is no super user here, as which alone a slave gets the log: see "
-                "its innerClientAuthenticationCredentials",
+                f"{context.user or 'an unknown user'} is not a super user, and only super users may copy the log: "
+                "see innerClientAuthenticationCredentials of the slave",
             )
         return self._stream.ticket().hex()
 
     @handles(NotifyMinBrokerIdChange)
     def changed(self, ask: NotifyMinBrokerIdChange) -> None:
-        """Whoever says it, the name servers are asked."""
+        """Query the name servers, independent of the sender."""
         if self._members is not None:
             self._members.wake()

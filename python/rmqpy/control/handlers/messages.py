@@ -1,5 +1,4 @@
-"""Single messages and entries of queues, for the tools that look at them. Runs on the event loop; the store reads in a
-worker."""
+"""Single messages and queue entries, for tools. On the event loop; a worker reads the store."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from rmqpy.protocol.requests.messages import (
 from rmqpy.remoting.server import Refused, RequestContext, handles
 
 _BY_TAG: Final = "T"
-#: Stands before a tag where the index has it: its entries are hashes of `topic#key` and `topic#T#tag`.
+#: The prefix of a tag in the index, which contains hashes of `topic#key` and `topic#T#tag`.
 _TAG_PREFIX: Final = "T#"
-#: Hits of a query by unique key, whatever it asks for: retries share the key of their message.
+#: The most hits of a query by unique key, because retries share the key of their message.
 _UNIQUE_HITS_MAX: Final = 32
 _HITS_MAX: Final = 64
-#: Room for a header and one more message below the largest frame.
+#: The largest reply, which leaves room for a header and one more message in a frame.
 _ANSWER_BYTES_MAX: Final = 8 << 20
 
 
@@ -80,7 +79,7 @@ class MessageHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{ask.queue_id}@{ask.topic} is not exist!")
         found = self._store.units(ask.topic, ask.queue_id, max(0, ask.index), max(0, ask.count))
         subscription = self._consumers.subscription(ask.consumer_group or "", ask.topic)
-        # There are no filters that are worked out beforehand; tools print what stands here.
+        # No precomputed filters exist; tools print this value.
         filter_data = "null" if subscription else f"{ask.consumer_group}@{ask.topic} is not online!"
         return QueueUnits(
             subscription_data=subscription,

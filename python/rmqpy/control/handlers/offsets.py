@@ -1,9 +1,9 @@
-"""Offsets: limits of queues, progress of groups, resets. Runs on the event loop; the store reads in a worker."""
+"""Offsets: limits of queues, progress of groups, resets. On the event loop; a worker reads the store."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rmqpy._native import Server
@@ -44,7 +44,7 @@ from rmqpy.remoting.server import Refused, handles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetHandlers:
-    """The limits of queues, and the positions of groups in them."""
+    """The limits of queues, and the progress of groups in them."""
 
     _config: LiveConfig
     _server: Server
@@ -54,6 +54,8 @@ class OffsetHandlers:
     _groups: Groups
     _consumers: Consumers
     _statistics: Statistics
+    #: Records an event and its group.
+    _note: Callable[[str, str], None]
 
     # ---- queues ----
 
@@ -107,7 +109,7 @@ class OffsetHandlers:
         topics = [
             topic
             for name in wanted or sorted(self._progress.offsets.topics_of(group))
-            # A topic the group no longer subscribes to would show a lag that never ends.
+            # An abandoned topic would show a lag that never ends.
             if (topic := self._topics.table.get(name))
             and (online is None or not online.subscriptions or name in online.subscriptions)
         ]
@@ -147,11 +149,12 @@ class OffsetHandlers:
             }
         for queue_id, offset in targets.items():
             self._progress.offsets.reset(ask.group, ask.topic, queue_id, offset)
+        self._note("offsets reset", ask.group)
         table = {self._progress.named(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
         return ResetOffsets(offset_table=table)
 
     async def _reset_at_members(self, ask: InvokeBrokerToResetOffset, topic: TopicConfig) -> ResetOffsets:
-        """Tell every member where to go on, as brokers before 5.2 did; forward only when forced to."""
+        """Send new offsets to all members, as brokers before 5.2 did; forward only if forced."""
         online = self._consumers.groups.get(ask.group)
         if online is None:
             remark = f"Consumer not online, so can not reset offset, Group: {ask.group}"

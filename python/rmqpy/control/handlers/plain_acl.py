@@ -1,7 +1,6 @@
-"""Administration of accounts of ACL 1.0, where `aclEnable` is on. Runs on the event loop; files are written in a
-worker.
+"""Administration of ACL 1.0 accounts, with `aclEnable`. On the event loop; a worker writes files.
 
-Where the original lets every account change the others, this needs an administrator.
+Unlike Apache's broker, where every account may change the others, this needs an administrator.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ class PlainAclHandlers:
             raise Refused(ResponseCode.INVALID_PARAMETER, "The parameter value accessKey is null or blank.")
         known = files.file_of(ask.access_key)
         if known is None and len(files.accounts) >= ACCOUNTS_MAX:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"There are {ACCOUNTS_MAX} accounts already.")
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"There are {ACCOUNTS_MAX} accounts, which is the maximum."
+            )
         given = _members(ask)
 
         def edit(found: dict[str, Any]) -> None:
@@ -64,7 +65,7 @@ class PlainAclHandlers:
         files = self._on()
         path = files.file_of(ask.access_key)
         if path is None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"There is no account {ask.access_key}.")
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The account {ask.access_key} does not exist.")
 
         def edit(found: dict[str, Any]) -> None:
             found["accounts"] = [
@@ -94,7 +95,7 @@ class PlainAclHandlers:
         files = self._on()
         path = files.known(ask.acl_file_full_path) if ask.acl_file_full_path else files.main
         if path is None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"{ask.acl_file_full_path} is no file of accounts.")
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"{ask.acl_file_full_path} is not an account file.")
         addresses = [each.strip() for each in ask.global_white_addrs.split(",") if each.strip()]
 
         def edit(found: dict[str, Any]) -> None:
@@ -120,7 +121,7 @@ class PlainAclHandlers:
 
 
 def _members(ask: UpdateAccount) -> dict[str, Any]:
-    """What is given, as the file has it."""
+    """Return the given settings in the form of the file."""
     given: dict[str, Any] = {"accessKey": ask.access_key}
     for name, value in (
         ("secretKey", ask.secret_key),

@@ -1,4 +1,4 @@
-"""Locks of queues for consumption in order. Runs on the event loop."""
+"""Queue locks for ordered consumption. On the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqpy.remoting.server import handles
 
 
 class QueueLockHandlers:
-    """Lock and unlock."""
+    """Lock and unlock queues."""
 
     def __init__(self, locks: QueueLocks, topics: Topics, groups: Groups) -> None:
         self._locks = locks
@@ -21,7 +21,7 @@ class QueueLockHandlers:
     @handles(LockBatchMq)
     def lock(self, ask: LockBatchMq) -> LockedQueues:
         batch = ask.body
-        # Of groups and queues that are not there nobody can hold anything: a member makes its group before it asks.
+        # Locks need an existing group and queue: a member registers its group before it locks.
         is_group = (
             batch.consumer_group in self._groups.table and batch.consumer_group != names.TRANSACTION_GROUP
         )

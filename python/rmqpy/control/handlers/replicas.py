@@ -1,7 +1,6 @@
-"""Requests of slaves: offsets and progress, which they copy beside the log, topics and groups. Runs on the event loop;
-files are read in a worker.
+"""Requests of slaves: offsets and progress, topics and groups. On the event loop; a worker reads files.
 
-Apache's slaves ask every minute, and for the timers every three seconds; ours likewise at an Apache master.
+Apache's slaves poll every minute, and for timers every three seconds; rmqpy's do the same at an Apache master.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqpy._native import Offsets
+from rmqpy.clock import Clock
 from rmqpy.control.groups.offset_file import OffsetFile
+from rmqpy.control.groups.order_file import read_orders
 from rmqpy.control.replicas.status import ReplicaStatus
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.timer_progress import read_progress
@@ -22,11 +23,9 @@ from rmqpy.protocol.requests.replicas import (
     DelayTable,
     GetAllConsumerOffset,
     GetAllDelayOffset,
-    GetAllMessageRequestMode,
     GetBrokerHaStatus,
     GetTimerCheckPoint,
     HaStatus,
-    MessageRequestModes,
     OffsetTable,
 )
 from rmqpy.remoting.server import handles
@@ -34,7 +33,7 @@ from rmqpy.remoting.server import handles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaHandlers:
-    """Offsets, delay levels and timers, as the broker itself would find them after a restart."""
+    """Offsets, delay levels and timers, as the broker would find them after a restart."""
 
     _offsets: Offsets
     _offset_file: OffsetFile
@@ -43,15 +42,21 @@ class ReplicaHandlers:
     #: `config/timercheck`.
     _timer_file: Path
     _status: ReplicaStatus
+    _clock: Clock
 
     @handles(GetAllConsumerOffset)
     async def consumer_offsets(self, ask: GetAllConsumerOffset) -> AllConsumerOffsets:
         version = self._offset_file.version
-        # What was committed since the file was written has no version yet.
+        orders = (
+            await asyncio.to_thread(read_orders, self._offsets, self._clock) if ask.wants_orders else None
+        )
+        # Commits after the last write have no version yet.
         if self._offset_file.is_saved and is_version(ask.data_version, version):
-            return AllConsumerOffsets(body=OffsetTable(data_version=version))
+            return AllConsumerOffsets(body=OffsetTable(data_version=version, order_table=orders))
         _, table = await asyncio.to_thread(self._offsets.snapshot)
-        return AllConsumerOffsets(body=OffsetTable(data_version=version, offset_table=table))
+        return AllConsumerOffsets(
+            body=OffsetTable(data_version=version, offset_table=table, order_table=orders)
+        )
 
     @handles(GetAllDelayOffset)
     def delay_offsets(self, ask: GetAllDelayOffset) -> DelayTable:
@@ -64,7 +69,3 @@ class ReplicaHandlers:
     @handles(GetBrokerHaStatus)
     def ha_status(self, ask: GetBrokerHaStatus) -> HaStatus:
         return self._status.now()
-
-    @handles(GetAllMessageRequestMode)
-    def request_modes(self, ask: GetAllMessageRequestMode) -> MessageRequestModes:
-        return MessageRequestModes()

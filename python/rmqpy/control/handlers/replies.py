@@ -1,4 +1,4 @@
-"""Replies to requests between clients. Runs on the event loop; the store appends in a worker."""
+"""Replies to requests between clients. On the event loop; a worker appends to the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.replies import Replies
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import StoreError
+from rmqpy.errors import BrokerError, StoreError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.properties import decode, encode
 from rmqpy.protocol.requests.messages import StoredMessage
@@ -26,21 +26,21 @@ from rmqpy.protocol.requests.replies import (
 from rmqpy.protocol.topics import Permission, TopicConfig
 from rmqpy.remoting.server import Refused, RequestContext, handles
 
-#: Behind the name of a cluster: its topic of replies.
+#: The suffix of a cluster's reply topic.
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _Reply = SendReplyMessage | SendReplyMessageV2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplyHandlers:
-    """A reply goes to its requester first, and is stored then; its sender waits for both. It is stored all the same
-    where it was not delivered, which is what the sender is told."""
+    """Forwards a reply to its requester, then stores it, and only then replies to the sender. An undelivered reply is
+    also stored, but the sender gets the reason."""
 
     _config: LiveConfig
     _topics: Topics
     _replies: Replies
     _server: Server
-    #: Of this broker, `ip:port`.
+    #: The address of this broker, `ip:port`.
     _address: str
     _clock: Clock
 
@@ -55,7 +55,7 @@ class ReplyHandlers:
     async def _send_on(self, ask: _Reply, context: RequestContext) -> StoredMessage:
         config = self._config.now
         if context.is_guarded and not _is_of_replies(ask.topic, config.cluster):
-            # A right to send to another topic is none to answer the requests of others.
+            # A permission to send to another topic must not allow replies to others' requests.
             remark = f"replies are sent to {config.cluster}{REPLY_SUFFIX}, not to {ask.topic}"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         _check(ask, await self._topic(ask, config), config)
@@ -65,11 +65,10 @@ class ReplyHandlers:
         )
         message_id, queue_offset = "0", 0
         if config.stores_replies:
-            code, text, queue_offset = await asyncio.to_thread(self._store, ask, context)
-            if code == ResponseCode.SUCCESS:
-                message_id = text
-            else:
-                self._replies.not_stored(text)
+            try:
+                message_id, queue_offset = await asyncio.to_thread(self._store, ask, context)
+            except (BrokerError, StoreError) as error:
+                self._replies.not_stored(str(error))
         stored = StoredMessage(
             msg_id=message_id,
             queue_id=ask.queue_id,
@@ -82,7 +81,7 @@ class ReplyHandlers:
         return stored
 
     async def _topic(self, ask: _Reply, config: BrokerConfig) -> TopicConfig:
-        """The topic of a reply. Clients with a namespace name one of their own, which is made as for a send."""
+        """Return the topic of a reply. Clients with a namespace use their own topic, created like that of a send."""
         topic = self._topics.table.get(ask.topic) or await self._topics.create_for_send(
             ask.topic,
             ask.default_topic,
@@ -121,32 +120,29 @@ class ReplyHandlers:
             body=ask.body,
         )
 
-    def _store(self, ask: _Reply, context: RequestContext) -> tuple[int, str, int]:
-        try:
-            return store_reply(
-                self._server,
-                topic=ask.topic,
-                queue_id=ask.queue_id,
-                sys_flag=ask.sys_flag,
-                born_ms=ask.born_timestamp,
-                born_host=context.address,
-                flag=ask.flag,
-                properties=ask.properties,
-                reconsume_times=ask.reconsume_times,
-                body=ask.body,
-            )
-        except StoreError as error:
-            return ResponseCode.SYSTEM_ERROR, str(error), 0
+    def _store(self, ask: _Reply, context: RequestContext) -> tuple[str, int]:
+        return store_reply(
+            self._server,
+            topic=ask.topic,
+            queue_id=ask.queue_id,
+            sys_flag=ask.sys_flag,
+            born_ms=ask.born_timestamp,
+            born_host=context.address,
+            flag=ask.flag,
+            properties=ask.properties,
+            reconsume_times=ask.reconsume_times,
+            body=ask.body,
+        )
 
 
 def _is_of_replies(topic: str, cluster: str) -> bool:
-    """Whether it is the cluster's topic of replies, in a namespace or in none."""
+    """Return whether this is the cluster's reply topic, in a namespace or not."""
     return topic.rpartition("%")[2] == cluster + REPLY_SUFFIX
 
 
 def _check(ask: _Reply, topic: TopicConfig, config: BrokerConfig) -> None:
-    """What is checked of a send, before anybody is told; that it has a body is not, as at Apache's broker: Go's client
-    makes replies without one. They cannot be stored. Raises `Refused`."""
+    """Check a reply like a send, before it is forwarded. An empty body is accepted, as at Apache's broker, because Go's
+    client sends some; it is not stored. Raises `Refused`."""
     if not topic.perm & Permission.WRITE:
         raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{ask.topic}] sending message is forbidden")
     queues = max(topic.read_queue_nums, topic.write_queue_nums)

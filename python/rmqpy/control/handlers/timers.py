@@ -1,4 +1,4 @@
-"""Timed messages that wait, for slaves and operators. Runs on the event loop; the timer log is read in a worker."""
+"""Pending timed messages, for slaves and operators. On the event loop; a worker reads the timer log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqpy.remoting.server import Refused, handles
 
 
 class TimerHandlers:
-    """What waits."""
+    """Queries of pending timed messages."""
 
     def __init__(self, due: DueMessages, counts: CountFile[TimerMetricsTable]) -> None:
         self._due = due

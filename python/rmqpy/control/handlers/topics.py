@@ -1,4 +1,4 @@
-"""Administration of topics. Runs on the event loop."""
+"""Administration of topics. On the event loop."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class TopicHandlers:
 
     @handles(UpdateAndCreateTopicList)
     async def create_all(self, ask: UpdateAndCreateTopicList) -> None:
-        # All or none is applied; Apache's broker stops at the first that is unchanged.
+        # All or none are applied; Apache's broker stops at the first unchanged one.
         checked = [self._checked(topic, topic.attributes) for topic in ask.body.topic_config_list]
         await self._topics.put(*checked)
 
     def _checked(self, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
-        """The configuration to store; raises `Refused`."""
+        """Return the configuration to store. Raises `Refused`."""
         name = wanted.topic_name
         if reason := names.topic_fault(name) or fault(wanted):
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
@@ -94,18 +94,18 @@ class TopicHandlers:
             for group in self._offsets.groups_of(name):
                 gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
         async with self._topics.leaving(gone):
-            # The configuration first: what is still in it could be sent to while its queues disappear.
+            # The configuration first, so that clients cannot send to a topic whose queues are being deleted.
             await self._deletion.delete([topic.topic_name for topic in await self._topics.remove(*gone)])
 
     @handles(CleanUnusedTopic)
     async def clean(self, ask: CleanUnusedTopic) -> None:
-        # What a crash between a topic's configuration and its queues has left, or a hand in topics.json.
+        # Queues left by a crash during a deletion, or by a manual change of topics.json.
         held = [name for name, _ in await asyncio.to_thread(self._store.queues)]
         unused = [
             name for name in held if name not in self._topics.table and not self._topics.is_system(name)
         ]
         if unused:
-            log.info("queues of topics that are not configured are deleted: %s", ", ".join(unused))
+            log.info("deleting queues of unconfigured topics: %s", ", ".join(unused))
             async with self._topics.leaving(unused):
                 await self._deletion.delete([name for name in unused if name not in self._topics.table])
 

@@ -1,4 +1,4 @@
-"""Half messages that producers are to be asked about again. Runs on the event loop; the store is read in a worker."""
+"""Requests to check half messages again. On the event loop; a worker reads the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TransactionHandlers:
     async def resume(self, ask: ResumeCheckHalfMessage, context: RequestContext) -> None:
         place = ids.decode(ask.msg_id)
         if not isinstance(place, ids.OffsetId):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{ask.msg_id} is no offset message id")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{ask.msg_id} is not an offset message id")
         half = await asyncio.to_thread(self._store.message, place.offset)
         if half is not None:
             self._rights.check_destination(half, Action.UPDATE, ask.code, context)
@@ -39,4 +39,4 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except StoreError as error:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
-        log.info("producers are asked again about the half message %s", ask.msg_id)
+        log.info("producers will be asked about half message %s again", ask.msg_id)

@@ -1,1 +1,1 @@
-"""The role of a broker, and the copies that a slave has beside the log."""
+"""The role of a broker, and a slave's copies of data outside the log."""

@@ -1,11 +1,11 @@
-"""Acting master: what the slave with the smallest id does while its master is gone.
+"""Acting master: the slave with the smallest id serves consumers while its master is unreachable.
 
-Consumers are shown it as their master by the name servers, and read, commit and lock queues here. What is due goes to
-other brokers where that is wanted (`escape`).
+Name servers present it to consumers as the master, so they read, commit and lock queues here. Due messages go to other
+brokers if so configured (`escape`).
 
-Owns whether this broker acts. Invariants: it acts only while no name server that answers knows a master or a slave
-with a smaller id, and its log has no connection to the master; when a master says that it comes, acting has ended,
-and how far it has got is on the disk, before that is answered. Threads: the event loop's.
+Owns whether this broker acts. Invariants: it acts only while no answering name server knows a master or a slave with a
+smaller id, and its log is not connected to the master. When a master announces its return, acting has ended and its
+progress is durable before the reply. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rmqpy.protocol.requests.routes import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-#: A master that has said that it comes has so long until a name server knows it.
+#: The time within which an announced master must register at a name server.
 HOLD_SECONDS: Final = 15.0
 
 
 class ActingMaster:
-    """Whether a slave acts for its master."""
+    """The state of a slave that may act for its master."""
 
     def __init__(
         self,
@@ -37,19 +37,21 @@ class ActingMaster:
         duties: ActingDuties | None,
         has_log: Callable[[], bool],
         elapsed: Callable[[], float],
+        wake_pulls: Callable[[], None],
     ) -> None:
-        """Without `duties` what is due waits for the master. `has_log`: whether the log follows the master's now.
-        `elapsed`: seconds on a clock that nobody sets."""
+        """Without `duties` due messages wait for the master. `has_log` returns whether the log follows the master's
+        now. `elapsed` returns seconds of a monotonic clock. `wake_pulls` redirects waiting pulls to the master."""
         self._broker_id = broker_id
         self._role = role
         self._duties = duties
         self._has_log = has_log
         self._elapsed = elapsed
+        self._wake_pulls = wake_pulls
         self._held_until = 0.0
         self._lock = asyncio.Lock()
 
     async def consider(self, members: Group | None) -> None:
-        """Begin or end, by who lives now; nothing where nobody knows."""
+        """Start or stop acting according to current membership; do nothing if it is unknown."""
         if members is None:
             return
         acts = (
@@ -64,33 +66,36 @@ class ActingMaster:
                 await self._end()
 
     async def master_comes(self) -> None:
-        """End for the master, and do not begin again until it had time to come."""
+        """Stop acting for a returning master, and do not start again before it had time to register."""
         self._held_until = self._elapsed() + HOLD_SECONDS
         async with self._lock:
             if self._role.is_acting:
                 await self._end()
 
     async def stop(self) -> None:
-        """End where it acts: the broker stops. Idempotent."""
+        """Stop acting, because the broker stops. Idempotent."""
         async with self._lock:
             if self._role.is_acting:
                 await self._end()
 
     async def _begin(self) -> None:
-        log.warning("the master is gone: this broker acts for it")
+        log.warning("master lost: acting for it")
         self._role.acts(True)
         if self._duties is None:
             return
         try:
             await self._duties.begin()
         except (StoreError, OSError) as error:
-            log.error("what is due is not delivered: %s", error)
+            log.error("cannot deliver due messages: %s", error)
 
     async def _end(self) -> None:
         if self._duties is not None:
             try:
                 await self._duties.end()
             except (StoreError, OSError) as error:
-                log.error("how far deliveries have got is not saved, and some will be made twice: %s", error)
+                log.error(
+                    "cannot save delivery progress, so some messages will be delivered twice: %s", error
+                )
         self._role.acts(False)
-        log.warning("this broker does not act for its master any more")
+        self._wake_pulls()
+        log.warning("no longer acting for the master")

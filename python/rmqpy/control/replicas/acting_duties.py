@@ -1,8 +1,8 @@
-"""Duties of an acting slave: messages that are due, and transactions that are open, go to other brokers.
+"""Duties of an acting slave: due messages and open transactions go to other brokers.
 
-Owns the tasks that take them from the data plane. Invariant: after `end` no message is on its way, and how far
-delivery has got is on the disk, for the master to go on there. Threads: the event loop's; what may wait for the
-disk is done in a worker.
+Owns the tasks that take them from the data plane. Invariant: after `end` no message is in flight, and the progress of
+delivery is durable, so that the master can continue there. Threads: the event loop's; what may block on the disk runs
+in a worker.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rmqpy._native import DueMessages, Transactions
-from rmqpy.control.replicas.escape_bridge import EscapeBridge, Escaped
+from rmqpy._native import DueMessages, EscapedMessage, Transactions
+from rmqpy.control.replicas.escape_bridge import EscapeBridge
 from rmqpy.control.store.delay_offsets import DelayFile
 
 log = logging.getLogger(__name__)
 
-#: Messages on their way together, and the pause where there are none.
+#: The most messages in flight, and the pause if none are due.
 BATCH: Final = 64
 IDLE_SECONDS: Final = 0.05
-#: How often transactions are looked at; one that no other broker has taken, and how often progress is saved.
+#: Intervals of the transaction round and of saving progress, and the pause before an open transaction is sent again.
 ROUND_SECONDS: Final = 1.0
 RETRY_MS: Final = 5_000
 SAVE_SECONDS: Final = 3.0
-#: How long an end waits for what is on its way to be noted as delivered.
+#: The longest time that an end waits for sent messages to be noted as delivered.
 NOTE_SECONDS: Final = 2.0
 
 
 class ActingDuties:
-    """What begins when a slave begins to act."""
+    """The work of an acting slave."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ActingDuties:
         bridge: EscapeBridge,
         offsets_save: Callable[[], Awaitable[None]],
     ) -> None:
-        """`offsets_save` writes the file of the offsets, in which the progress of transactions is."""
+        """`offsets_save` writes the offset file, which contains the progress of transactions."""
         self._due = due
         self._transactions = transactions
         self._delay_file = delay_file
@@ -51,7 +51,7 @@ class ActingDuties:
         self._ending = asyncio.Event()
 
     async def begin(self) -> None:
-        """Find what is open, and deliver. Raises `StoreError`."""
+        """Find due messages and open transactions, and start to deliver. Raises `StoreError`."""
         self._ending.clear()
         await asyncio.to_thread(self._transactions.recover, [])
         await asyncio.to_thread(self._due.begin, self._delay_file.offsets, acts=True)
@@ -60,21 +60,21 @@ class ActingDuties:
         self._tasks = [asyncio.get_running_loop().create_task(each) for each in work]
 
     async def end(self) -> None:
-        """Wait for what is on its way, and save how far all has got. Raises `StoreError`."""
+        """Wait for messages in flight, and save all progress. Raises `StoreError`."""
         self._due.close()
         self._ending.set()
         tasks, self._tasks = self._tasks, []
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(NOTE_SECONDS):
-                # What was accepted is passed when delivery comes to it again.
-                while self._due.close():  # noqa: ASYNC110 - the native half has no event for it
+                # Accepted messages are skipped when delivery reaches them again.
+                while self._due.close():  # noqa: ASYNC110 - the native module has no event for it
                     await asyncio.sleep(IDLE_SECONDS)
         except TimeoutError:
-            log.info("some messages that other brokers have are delivered once more by the master")
+            log.info("the master will deliver some messages again that other brokers have stored")
         offsets = await asyncio.to_thread(self._due.end)
         await self._delay_file.end(offsets)
-        # The first finds out how far it has got, the second notes it.
+        # The first call determines the progress, the second one writes it.
         for _ in range(2):
             await asyncio.to_thread(self._transactions.save)
         self._transactions.forget()
@@ -82,35 +82,35 @@ class ActingDuties:
         await self._offsets_save()
 
     async def _forward(self) -> None:
-        """Send what is due, until the end."""
+        """Send due messages until the end."""
         while not self._ending.is_set():
-            rows = [Escaped(*row) for row in self._due.take(BATCH)]
-            await asyncio.gather(*(self._forward_one(message) for message in rows))
-            if not rows:
+            messages = self._due.take(BATCH)
+            await asyncio.gather(*(self._forward_one(message) for message in messages))
+            if not messages:
                 await self._pause(IDLE_SECONDS)
 
-    async def _forward_one(self, message: Escaped) -> None:
+    async def _forward_one(self, message: EscapedMessage) -> None:
         is_accepted = False
         try:
             is_accepted = await self._bridge.send(message)
         except Exception:
-            log.exception("the message at %d cannot be sent and will be tried again", message.position)
+            log.exception("cannot send the message at %d, retrying", message.position)
         finally:
             self._due.decide(message.position, is_accepted)
 
     async def _leave_transactions(self) -> None:
-        """Send halves whose producers had their time, until the end: other brokers ask about them."""
+        """Send half messages whose producers did not decide in time, until the end: other brokers check them."""
         while not self._ending.is_set():
             try:
                 found = await asyncio.to_thread(self._transactions.take, BATCH, RETRY_MS)
-                await asyncio.gather(*(self._leave(offset, Escaped(*row)) for offset, row in found))
+                await asyncio.gather(*(self._leave(offset, half) for offset, half in found))
             except Exception:
-                log.exception("open transactions cannot be sent and will be tried again")
+                log.exception("cannot send open transactions, retrying")
                 found = []
             if len(found) < BATCH:
                 await self._pause(ROUND_SECONDS)
 
-    async def _leave(self, offset: int, half: Escaped) -> None:
+    async def _leave(self, offset: int, half: EscapedMessage) -> None:
         if await self._bridge.send(half, is_half=True):
             self._transactions.leave(offset, half.position)
 
@@ -122,7 +122,7 @@ class ActingDuties:
                 await asyncio.to_thread(self._due.save)
                 await asyncio.to_thread(self._transactions.save)
             except Exception:
-                log.exception("how far deliveries have got is not saved, which is tried again")
+                log.exception("cannot save delivery progress, retrying")
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

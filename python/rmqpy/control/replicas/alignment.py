@@ -1,10 +1,8 @@
-"""Alignment: a slave compares its log with its master's before it follows, and gives up what a younger epoch decided
-against.
+"""Alignment: a slave compares its log with its master's before it follows, and cuts what a newer epoch overruled.
 
-The master says its epochs and the digest of the end of what both should have. Apache's masters say neither: of them it
-is known only where their log ends, and a slave whose log is longer does not follow. Invariants: no log is followed
-that was not compared; the log is not cut while the store is open; what cannot be found out is a fault and is tried
-again, and what does not fit waits for an operator.
+The master returns its epochs and the digest of the last common bytes. Apache's masters return only the end of their
+log, so a slave with a longer log does not follow one. Invariants: no log is followed before it was compared; the log is
+never cut while the store is open; a failed comparison is retried, and a mismatch waits for an operator.
 Threads: the event loop's.
 """
 
@@ -25,11 +23,11 @@ from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How often the native half is asked whether a question waits.
+#: The interval at which the native module is polled for a question.
 LOOK_SECONDS: Final = 0.05
-#: A digest is of 1 MiB at most.
+#: Timeout of a digest, which covers at most 1 MiB.
 ANSWER_SECONDS: Final = 5.0
-#: Of a log that was empty when its connection began, as much is compared as soon as it has something.
+#: The bytes compared as soon as a log has them that was empty when its connection began.
 FIRST_BYTES_MAX: Final = 1 << 20
 
 
@@ -42,22 +40,22 @@ class LogAlignment:
         search: MasterSearch,
         on_cut: Callable[[int], None],
     ) -> None:
-        """`on_cut` is called with where the log has to be cut first; the broker then starts again."""
+        """`on_cut` gets the position at which the log must be cut before the broker restarts."""
         self._native = native
         self._search = search
         self._on_cut = on_cut
         self._task: asyncio.Task[None] | None = None
-        #: The connection was let follow before there was anything to compare.
+        #: True if the connection was accepted before there were bytes to compare.
         self._is_uncompared = False
-        #: Where this log ended when Apache's master had less.
+        #: The end of this log when Apache's master had a shorter one.
         self._ahead_at: int | None = None
 
     def start(self) -> None:
-        """Begin on the running loop."""
+        """Start on the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Compare no more. Idempotent."""
+        """Stop comparing. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -72,7 +70,7 @@ class LogAlignment:
                     if self._is_uncompared:
                         await self._compare_first_bytes()
                 except Exception:
-                    log.exception("the first bytes of the log cannot be compared, which is tried again")
+                    log.exception("cannot compare the start of the log, retrying")
                 continue
             self._is_uncompared = False
             try:
@@ -80,57 +78,56 @@ class LogAlignment:
             except MasterUnknown as unknown:
                 self._native.refuse(question, str(unknown))
             except (RocketMQError, OSError) as error:
-                self._native.refuse(question, f"the master does not say what is in its log: {error}")
+                self._native.refuse(question, f"the master did not describe its log: {error}")
             except Exception as error:
-                log.exception("the log cannot be compared with the master's")
+                log.exception("cannot compare the log with the master's")
                 self._native.refuse(question, f"{type(error).__name__}: {error}")
 
     async def _align(self, question: int) -> None:
         master = await self._search.find()
-        # First, so that what is compared is of the process that gave it.
+        # Requested first, so that the comparison covers the process that issued the ticket.
         ticket = await _ticket(master)
-        told = await _epochs(master)
-        if told is None:
+        reply = await _epochs(master)
+        if reply is None:
             await self._align_with_apache(question, master)
             return
-        epochs = [(entry.epoch, entry.start_offset) for entry in told.body.epoch_list]
-        begin, end = told.body.min_offset or 0, told.body.max_offset
-        proposal, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end)
-        if proposal is None:
+        epochs = [(entry.epoch, entry.start_offset) for entry in reply.body.epoch_list]
+        begin, end = reply.body.min_offset or 0, reply.body.max_offset
+        shared, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end)
+        if shared is None:
             self._native.refuse(
                 question, mismatch or "the connection has ended", is_diverged=mismatch is not None
             )
             return
-        cut, begin, end, digest = proposal
-        if begin < end:
+        if shared.begin < shared.end:
             theirs = await master.call(
-                GetBrokerEpochCache(digest_begin=begin, digest_end=end), timeout=ANSWER_SECONDS
+                GetBrokerEpochCache(digest_begin=shared.begin, digest_end=shared.end), timeout=ANSWER_SECONDS
             )
-            if theirs.digest != digest:
+            if theirs.digest != shared.digest:
                 reason = (
-                    f"this log and the master's have other bytes before {end}: one of the two has lost something; "
-                    "rmqpy store compare says where, and one of them has to begin with an empty folder"
+                    f"this log and the master's differ before {shared.end}: one of them lost data; find the place "
+                    "with `rmqpy store compare`, and restart one of them with an empty folder"
                 )
                 self._native.refuse(question, reason, is_diverged=True)
                 return
-        if cut is None:
-            # A ticket leads to the master that was asked, and to no other.
-            self._is_uncompared = begin == end and ticket is None
+        if (cut := shared.cut) is None:
+            # A ticket is valid only at the master that issued it.
+            self._is_uncompared = shared.begin == shared.end and ticket is None
             self._native.accept(question, epochs, ticket)
             return
         own_end = self._native.range()[1]
         log.warning(
-            "this log has %d bytes from %d on that the master of epoch %d never had: they are given up",
+            "cutting %d bytes from position %d: the master of epoch %d never had them",
             own_end - cut,
             cut,
-            told.body.epoch,
+            reply.body.epoch,
         )
         self._native.refuse(question, f"this log is cut at {cut} first")
         self._on_cut(cut)
 
     async def _compare_first_bytes(self) -> None:
-        """A log that was empty fits any other, and may have become another master's where `haMasterAddress` leads to
-        that. The connection then begins again, and is refused."""
+        """Compare the start of a log that was empty, which fits any other log: `haMasterAddress` may have led to
+        another master. On a mismatch the connection restarts, and is refused."""
         first, end = self._native.range()
         followed = self._native.master()
         if first == end or followed is None:
@@ -147,14 +144,14 @@ class LogAlignment:
         self._is_uncompared = False
         if own is not None and theirs.digest != own:
             self._native.set_master_address(None)
-            self._native.set_master_address(followed[0])
+            self._native.set_master_address(followed.address)
 
     async def _align_with_apache(self, question: int, master: Peer) -> None:
         own_end = self._native.range()[1]
         info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
         end = info.table.get("commitLogMaxOffset", "")
         if not end.isdecimal():
-            raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
+            raise DecodeError(f"{master.address} did not return the end of its log: {end[:40]!r}")
         if int(end) < own_end:
             reason = (
                 f"this log ends at {own_end}, the master's at {end}: the master has lost its end; promote this slave, "
@@ -174,23 +171,23 @@ class LogAlignment:
 
 
 async def _ticket(master: Peer) -> bytes | None:
-    """What lets this slave in; None where the master is Apache's, or of an older release."""
+    """Return the ticket for this slave; `None` from Apache's master, or an older release."""
     try:
-        told = await master.call(ExchangeBrokerHaInfo(wants_ticket=True), timeout=ANSWER_SECONDS)
+        reply = await master.call(ExchangeBrokerHaInfo(wants_ticket=True), timeout=ANSWER_SECONDS)
     except Unsupported:
         return None
-    return None if told.ticket is None else bytes.fromhex(told.ticket)
+    return None if reply.ticket is None else bytes.fromhex(reply.ticket)
 
 
 async def _epochs(master: Peer) -> BrokerEpochs | None:
-    """What the master says; None where it is Apache's, or of an older release."""
+    """Return the master's epochs; `None` from Apache's master, or an older release."""
     try:
-        told = await master.call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)
+        reply = await master.call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)
     except Unsupported:
         return None
     except BrokerError as error:
-        # Apache's answers so without a controller.
+        # Apache's brokers without a controller answer with such an error.
         if "epoch" in str(error).lower() or "controller" in str(error).lower():
             return None
         raise
-    return told if told.body.min_offset is not None else None
+    return reply if reply.body.min_offset is not None else None

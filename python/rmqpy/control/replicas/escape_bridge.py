@@ -1,8 +1,8 @@
 """Escape bridge: sends messages that an acting slave may not store to another broker of the cluster.
 
-Owns what is known of the routes, for some seconds. Invariants: a message goes to a broker that takes messages of
-its topic, and to one of its own cluster; of one queue all go to one queue, as long as the route is the same.
-Nothing is given up: who asks comes again. Threads: the event loop's.
+Owns routes, cached for some seconds. Invariants: a message goes to a broker of its own cluster that accepts messages of
+its topic; while the route is unchanged, all messages of one queue go to one queue. Nothing is given up: the caller
+retries. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from rmqpy._native import EscapedMessage
 from rmqpy.control.identity import Identity
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
 from rmqpy.protocol import properties
@@ -21,20 +22,20 @@ from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How long a route, and that there is none, is believed; and how long a broker that did not answer is left alone.
+#: How long a route or its absence is cached, and how long an unreachable broker is skipped.
 ROUTE_SECONDS: Final = 5.0
-#: Topics whose routes are known.
+#: The most cached routes.
 ROUTES_MAX: Final = 4_096
-#: As Apache's broker waits.
+#: The timeout of Apache's broker.
 SEND_SECONDS: Final = 3.0
-#: Bit of a message whose transaction is open.
+#: The flag bit of a message with an open transaction.
 _PREPARED: Final = 0x4
 
 _REAL_TOPIC: Final = "REAL_TOPIC"
 _TIME: Final = "TIMER_DELIVER_MS"
-#: Of a half; its message has it still once it is committed.
+#: The property of a half message; its committed message keeps it.
 _HALF: Final = "TRAN_MSG"
-#: Properties that would have the message wait once more, or come back, and those of where it waited.
+#: Properties that would delay the message again or name its old place.
 _LEFT_BEHIND: Final = frozenset(
     {
         *("DELAY", _REAL_TOPIC, "REAL_QID", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_OUT_MS"),
@@ -44,22 +45,8 @@ _LEFT_BEHIND: Final = frozenset(
 )
 
 
-class Escaped(NamedTuple):
-    """A message as the data plane has it."""
-
-    position: int
-    topic: str
-    queue_id: int
-    flag: int
-    sys_flag: int
-    born_ms: int
-    attempts: int
-    properties: str
-    body: bytes
-
-
 class _Target(NamedTuple):
-    """A broker that takes messages of a topic."""
+    """A broker that accepts messages of a topic."""
 
     name: str
     address: str
@@ -67,7 +54,7 @@ class _Target(NamedTuple):
 
 
 class EscapeBridge:
-    """The way to other brokers."""
+    """The sends to other brokers."""
 
     def __init__(
         self,
@@ -76,31 +63,31 @@ class EscapeBridge:
         peer: Callable[[str], Peer],
         elapsed: Callable[[], float],
     ) -> None:
-        """`elapsed`: seconds on a clock that nobody sets."""
+        """`elapsed` returns seconds of a monotonic clock."""
         self._identity = identity
         self._name_servers = name_servers
         self._peer = peer
         self._elapsed = elapsed
         self._routes: dict[str, tuple[float, Sequence[_Target]]] = {}
-        #: Address to when it is tried again.
+        #: Unreachable addresses, and the time of their next attempt.
         self._silent: dict[str, float] = {}
-        #: Topics whose messages wait, so that each is told once.
+        #: Topics whose messages wait, so that each is logged once.
         self._waiting: set[str] = set()
-        #: Messages that another broker has.
+        #: The number of messages that other brokers have stored.
         self.sent = 0
 
-    async def send(self, message: Escaped, *, is_half: bool = False) -> bool:
-        """Whether another broker has it now. `is_half`: its transaction is open there."""
+    async def send(self, message: EscapedMessage, *, is_half: bool = False) -> bool:
+        """Send a message; return whether another broker stored it. `is_half`: its transaction is open there."""
         known = properties.decode(message.properties)
         topic = known.get(_REAL_TOPIC, message.topic)
         left = set(_LEFT_BEHIND)
         if not is_half:
             left.add(_HALF)
         if topic == message.topic:
-            # Otherwise its time lies beyond what is waited for in one piece, and it waits on where it goes.
+            # Otherwise its time is beyond the longest single delay, and it waits further at the target.
             left.add(_TIME)
         kept = properties.encode({name: text for name, text in known.items() if name not in left})
-        fault = f"no other broker of {self._identity.cluster} takes messages of it"
+        fault = f"no other broker of {self._identity.cluster} accepts its messages"
         for target in self._in_turn(await self._targets(topic), message.queue_id):
             ask = SendMessage(
                 producer_group=f"InnerProducerGroup_{self._identity.broker}_{self._identity.broker_id}",
@@ -123,19 +110,19 @@ class EscapeBridge:
             self.sent += 1
             if topic in self._waiting:
                 self._waiting.discard(topic)
-                log.info("messages of %s go to %s now", topic, target.name)
+                log.info("sending messages of %s to %s", topic, target.name)
             return True
         self._miss(topic, fault)
         return False
 
     def forget(self) -> None:
-        """Forget what was known: it may be long until the next message."""
+        """Drop the cached routes, because the next message may be far off."""
         self._routes.clear()
         self._silent.clear()
         self._waiting.clear()
 
     def _in_turn(self, targets: Sequence[_Target], queue_id: int) -> Iterator[_Target]:
-        """The broker for this queue, and after it the others; none that did not answer a moment ago."""
+        """Yield the broker for this queue, then the others, without recently unreachable ones."""
         now = self._elapsed()
         for number in range(len(targets)):
             target = targets[(queue_id + number) % len(targets)]
@@ -175,4 +162,4 @@ class EscapeBridge:
     def _miss(self, topic: str, fault: str) -> None:
         if topic not in self._waiting and len(self._waiting) < ROUTES_MAX:
             self._waiting.add(topic)
-            log.warning("messages of %s that are due wait: %s", topic, fault)
+            log.warning("due messages of %s are waiting: %s", topic, fault)

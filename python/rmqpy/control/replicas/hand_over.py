@@ -1,11 +1,11 @@
-"""Hand-over: what a master takes over from the slave that acted for it, before it serves.
+"""Hand-over: a master takes over progress from the slave that acted for it, before it serves.
 
-The slaves that live are told where their master is, so that the one that acts ends, and the log follows; then the
-offsets that were committed there, and how far it has delivered, are taken where they are further than what is known
-here. A group that was set back in the last seconds before the master went may be where it was before.
+It notifies live slaves of its address, so that the acting slave stops and follows the log. Then it takes the offsets
+committed there and the delivery progress, where they are ahead of its own. A group whose offsets were reset in the last
+seconds before the master was lost may be back at the older position.
 
-Invariants: a start comes to an end, whatever the slaves do; what could not be taken over is said, and happens twice
-then; nothing is taken over that speaks of messages which this log does not have.
+Invariants: the start is bounded, whatever the slaves do; what cannot be taken over is logged, and is delivered twice;
+progress is taken over only if this log has the messages it refers to.
 Threads: the event loop's; files are written in a worker.
 """
 
@@ -34,9 +34,9 @@ from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How long a slave has to end what it does for its master, and to answer.
+#: The time in which a slave has to stop acting and answer.
 ANSWER_SECONDS: Final = 10.0
-#: How long a start waits for the log to follow.
+#: The longest time that a start waits for a slave to follow the log.
 FOLLOW_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.05
 
@@ -52,7 +52,7 @@ class HandOver:
         slaves: Callable[[], int],
         log_end: Callable[[], int],
     ) -> None:
-        """`slaves`: how many follow the log now. `log_end`: of this broker's log."""
+        """`slaves` returns the number of slaves that follow the log, `log_end` the end of this broker's log."""
         self._identity = identity
         self._members = members
         self._peer = peer
@@ -60,7 +60,7 @@ class HandOver:
         self._log_end = log_end
 
     async def run(self, offsets: Offsets, delay_file: DelayFile, timer_file: Path) -> None:
-        """Take over what there is. Raises `StoreError`."""
+        """Take over the progress of an acting slave. Raises `StoreError`."""
         members = await self._members.ask() or {}
         own = self._identity
         others = {
@@ -68,30 +68,34 @@ class HandOver:
             for known, where in sorted(members.items())
             if known != own.broker_id and where != own.address
         }
-        told = [where for known, where in others.items() if await self._tell(known, where)]
-        if not told:
+        notified = [where for known, where in others.items() if await self._notify(known, where)]
+        if not notified:
             return
         await self._wait_for_log()
-        source = self._peer(told[0])
+        source = self._peer(notified[0])
         try:
-            # It takes no messages, so that its log does not grow beyond what this one has.
+            # It accepts no messages, so its log cannot grow beyond this one.
             if (theirs := await log_end_of(source)) > self._log_end():
                 log.warning(
-                    "the log of the slave at %s ends at %d, this one at %d: what it did for this master is not taken "
-                    "over, and some happens twice",
-                    *(told[0], theirs, self._log_end()),
+                    "cannot take over from the slave at %s, whose log ends at %d and not at %d: some messages will "
+                    "be delivered twice",
+                    *(notified[0], theirs, self._log_end()),
                 )
                 return
             moved = await _take_offsets(source, offsets)
             await _take_delays(source, delay_file)
             await _take_timers(source, timer_file)
         except (RocketMQError, OSError) as error:
-            log.warning("the slave at %s does not hand over, and some happens twice: %s", told[0], error)
+            log.warning(
+                "the slave at %s did not hand over, so some messages will be delivered twice: %s",
+                notified[0],
+                error,
+            )
             return
-        log.info("the slave at %s has handed over; %d offsets were further there", told[0], moved)
+        log.info("the slave at %s handed over; took %d newer offsets", notified[0], moved)
 
-    async def _tell(self, known: int, where: str) -> bool:
-        """Whether this slave knows now where its master is, and does not act for it."""
+    async def _notify(self, known: int, where: str) -> bool:
+        """Notify a slave of its master; return whether it knows the address and has stopped acting."""
         ask = ExchangeBrokerHaInfo(
             master_ha_address=self._identity.replica_address,
             master_flush_offset=self._log_end(),
@@ -100,21 +104,21 @@ class HandOver:
         try:
             await self._peer(where).call(ask, timeout=ANSWER_SECONDS)
         except (RocketMQError, OSError) as error:
-            log.warning("slave %d at %s cannot be told of its master: %s", known, where, error)
+            log.warning("cannot notify slave %d at %s of its master: %s", known, where, error)
             return False
         return True
 
     async def _wait_for_log(self) -> None:
         try:
             async with asyncio.timeout(FOLLOW_SECONDS):
-                while not self._slaves():  # noqa: ASYNC110 - the native half has no event for it
+                while not self._slaves():  # noqa: ASYNC110 - the native module has no event for it
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            log.warning("no slave follows the log yet, and this master serves without")
+            log.warning("no slave follows the log yet, serving without one")
 
 
 async def _take_offsets(source: Peer, offsets: Offsets) -> int:
-    """How many were taken over."""
+    """Take over offsets; return how many."""
     theirs = (await source.call(GetAllConsumerOffset(), timeout=ANSWER_SECONDS)).body.offset_table
     return await asyncio.to_thread(_commit_further, offsets, theirs)
 
@@ -129,22 +133,22 @@ def _commit_further(offsets: Offsets, theirs: Mapping[str, Mapping[int, int]]) -
             try:
                 offsets.take_over(group, topic, queue_id, offset)
             except BrokerError:
-                # Of a topic that is not here.
+                # The topic does not exist here.
                 continue
             moved += 1
     return moved
 
 
 async def _take_delays(source: Peer, delay_file: DelayFile) -> None:
-    told = await source.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
-    await delay_file.copy(told.offset_table, told.data_version)
+    delays = await source.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
+    await delay_file.copy(delays.offset_table, delays.data_version)
 
 
 async def _take_timers(source: Peer, timer_file: Path) -> None:
     try:
         theirs = await source.call(GetTimerCheckPoint(), timeout=ANSWER_SECONDS)
     except Unsupported:
-        # It is of a release before 5.0.
+        # A release before 5.0.
         return
     own = await asyncio.to_thread(read_progress, timer_file)
     if delivered_ms(theirs) > delivered_ms(own):

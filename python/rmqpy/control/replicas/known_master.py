@@ -1,4 +1,4 @@
-"""Address of the master, as name servers say when the slave registers. Threads: the event loop's."""
+"""Address of the master, as name servers return it at registration. Threads: the event loop's."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ log = logging.getLogger(__name__)
 
 
 class KnownMaster:
-    """The address for requests, and the one for slaves. What was known last stays known: a master comes back."""
+    """The master's addresses for requests and for slaves. The last known ones are kept, because a master may return."""
 
     def __init__(self) -> None:
         self.address: str | None = None
         self.replica_address: str | None = None
-        #: Whether the name server that answered last knows a master; None before one has answered.
+        #: Whether the name server that answered last knows a master; `None` before an answer.
         self.is_registered: bool | None = None
-        #: Called with the new address for slaves.
+        #: Called with a new address for slaves.
         self.on_replica_address: Callable[[str], None] = lambda address: None
         self._known = asyncio.Event()
 
-    def told(self, answer: Registered) -> None:
-        """What a name server answers; one that knows no master says nothing."""
+    def learn(self, answer: Registered) -> None:
+        """Take the addresses from a name server's reply; a reply without a master changes nothing."""
         self.is_registered = bool(answer.master_addr)
         if answer.master_addr and answer.master_addr != self.address:
             log.info("the master is %s", answer.master_addr)
@@ -35,7 +35,7 @@ class KnownMaster:
             self.on_replica_address(answer.ha_server_addr)
 
     async def wait(self) -> str:
-        """The address for requests, once it is known."""
+        """Wait for the address for requests, and return it."""
         await self._known.wait()
-        assert self.address is not None, "it is known"
+        assert self.address is not None, "wait() ends with an address"
         return self.address

@@ -1,8 +1,8 @@
-"""Leadership: whether this broker leads, whatever its configuration says, since another one was promoted, or itself.
+"""Leadership: a promotion overrides the configured role of this broker, until another promotion.
 
-Owns `rmqpy/leadership.json` in the store: the epoch since which a configured slave leads, the epoch that ended the time
-of a master, the master that was replaced and has not heard of it, and what the answers of the master promise.
-Invariants: nothing is answered before it is on the disk; a master whose time has ended never leads again under the same
+Owns `rmqpy/leadership.json` in the store: the epoch since which a configured slave leads, the epoch that ended a
+master's leadership, a replaced master that was not notified yet, and the promises of the master's acknowledgements.
+Invariants: a decision is durable before it is acknowledged; a replaced master never leads again under the same
 configuration. Threads: the event loop's; the file is read and written in a worker.
 """
 
@@ -31,14 +31,14 @@ NAME: Final = "leadership.json"
 
 @record
 class MasterPromise:
-    """What the answers of a master promise: `brokerRole`, `inSyncReplicas` and `minInSyncReplicas`."""
+    """The promise of a master's replies: `brokerRole`, `inSyncReplicas` and `minInSyncReplicas`."""
 
     role: str = ASYNC_MASTER
     copies_wanted: int = 0
     copies_min: int = 1
 
     def in_force(self, given: ReplicationConfig, role: str) -> ReplicationConfig:
-        """The settings of a slave that leads in this role. Raises `ConfigError`."""
+        """Return the settings of a slave that leads in this role. Raises `ConfigError`."""
         leading = dataclasses.replace(given, role=role, broker_id=MASTER_ID)
         if role != self.role or role != SYNC_MASTER:
             return leading
@@ -49,28 +49,28 @@ class MasterPromise:
 class _Record:
     """The content of the file."""
 
-    #: A configured slave leads since this epoch, in this role.
+    #: The epoch since which a configured slave leads, and its role.
     led_since: int | None = None
     role: str = ASYNC_MASTER
-    #: This master was replaced by the one at this address.
+    #: The epoch that ended this master, and the address of its successor.
     ended_by: int | None = None
     successor: str | None = None
-    #: Address of the master that this one has replaced, until that knows.
+    #: The address of the replaced master, until it was notified.
     untold: str | None = None
-    #: This broker follows a master, or did when it ran last.
+    #: True if this broker follows a master, or did at its last run.
     follows: bool = False
-    #: Of a slave: where its master is, and what that promises. Of one that leads: what its former master promised.
+    #: For a slave, the master's address and promise; for a promoted one, the former master's.
     master: str | None = None
     promise: MasterPromise | None = None
-    #: The master that this one has replaced.
+    #: The address of the master that this broker replaced.
     replaced: str | None = None
 
 
 class Leadership:
-    """What was decided about this broker."""
+    """The decisions about this broker's leadership."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """`config` as it was given."""
+        """`config` is the configuration as given."""
         self._given = config
         self._path = Path(config.store.folder) / "rmqpy" / NAME
         self._record = _Record()
@@ -83,14 +83,14 @@ class Leadership:
         self._log_epoch = await asyncio.to_thread(_log_epoch, self._path.with_name("epochs"))
 
     def config(self) -> BrokerConfig:
-        """The configuration this broker starts with. Raises `ConfigError` for a master whose time has ended."""
+        """Return the configuration to start with. Raises `ConfigError` for a replaced master."""
         given, decided = self._given, self._record
         if given.replication.is_slave:
             if decided.led_since is None:
                 return given
             log.info(
-                "this slave was promoted: it leads %s since epoch %s as %s; brokerRole and brokerId of its "
-                "configuration may say so",
+                "this slave was promoted: it has led %s since epoch %s as %s; update brokerRole and brokerId "
+                "of its configuration",
                 given.name,
                 decided.led_since,
                 decided.role,
@@ -102,23 +102,23 @@ class Leadership:
         return given
 
     def leading(self, role: str) -> BrokerConfig:
-        """The configuration of this slave once it leads in a role. Raises `ConfigError`."""
+        """Return the configuration of this slave when it leads in a role. Raises `ConfigError`."""
         promise = self._record.promise or MasterPromise()
         return dataclasses.replace(self._given, replication=promise.in_force(self._given.replication, role))
 
     @property
     def role(self) -> str:
-        """The role of the master that this slave follows, which it takes when it is promoted."""
+        """The role of the followed master, which this slave takes when promoted."""
         return self._record.promise.role if self._record.promise else ASYNC_MASTER
 
     @property
     def master(self) -> str | None:
-        """Where the master of this slave was when it answered last."""
+        """The address of this slave's master at its last answer."""
         return self._record.master
 
     def copies_before(self, now: ReplicationConfig) -> int | None:
-        """Copies that the former master promised, where answers promise fewer now. A master whose file says how many
-        means that."""
+        """Return the copies that the former master promised, if replies promise fewer now. An explicit setting in a
+        master's file is intended, so it returns `None`."""
         own, before = self._given.replication, self._record.promise
         if before is None or (not own.is_slave and own.copies_wanted):
             return None
@@ -127,41 +127,41 @@ class Leadership:
 
     @property
     def replaced(self) -> str | None:
-        """The master in whose place this configured slave leads."""
+        """The address of the master that this configured slave replaced."""
         return self._record.replaced if self._given.replication.is_slave else None
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that this broker was promoted to lead; None where it was not."""
+        """The epoch that this broker was promoted to lead; `None` without a promotion."""
         return self._record.led_since
 
     @property
     def last_epoch(self) -> int:
-        """The youngest epoch of its log at the start, or the one that it was promoted to lead; 0 without a log."""
+        """The newest epoch of the log at the start, or of a promotion; 0 without a log."""
         return max(self._log_epoch, self.epoch or 0)
 
     @property
     def ended_by(self) -> int | None:
-        """The epoch that ended the time of this master."""
+        """The epoch that ended this master's leadership."""
         return self._record.ended_by
 
     @property
     def successor(self) -> str | None:
-        """Where the broker is that leads in the place of this one."""
+        """The address of the broker that replaced this one."""
         return self._record.successor
 
     @property
     def returns_as_slave(self) -> bool:
-        """Whether a start would make a slave of it, once its time as a master has ended."""
+        """True if the next start makes this replaced master a slave."""
         return self._given.replication.is_slave
 
     @property
     def untold(self) -> str | None:
-        """Where the master is that was replaced and does not know it yet."""
+        """The address of a replaced master that was not notified yet."""
         return self._record.untold
 
     async def begin(self, epoch: int, role: str, replaced: str | None) -> None:
-        """This slave leads from the next start on. Raises `StoreError`."""
+        """Note that this slave leads from its next start. Raises `StoreError`."""
         before = self._record
         replaced = replaced or before.master
         await self._save(
@@ -169,32 +169,32 @@ class Leadership:
         )
 
     async def end(self, epoch: int, successor: str | None) -> None:
-        """This master leads no more. Raises `StoreError`."""
+        """Note that this master has been replaced. Raises `StoreError`."""
         await self._save(_Record(ended_by=epoch, successor=successor))
 
-    async def told(self) -> None:
-        """The master that was replaced knows. Raises `StoreError`."""
+    async def notified(self) -> None:
+        """Note that the replaced master was notified. Raises `StoreError`."""
         await self._save(dataclasses.replace(self._record, untold=None))
 
     @property
     def has_followed(self) -> bool:
-        """Whether it was a slave when it ran last: where it leads by its configuration now, it begins an epoch."""
+        """True if the last run was as a slave: leading by configuration then starts a new epoch."""
         return self._record.follows
 
     async def follow(self) -> None:
-        """This broker follows a master: what ended is over. Raises `StoreError`."""
+        """Note that this broker follows a master, which clears earlier decisions. Raises `StoreError`."""
         known = _Record(follows=True, master=self._record.master, promise=self._record.promise)
         if self._record != known:
             await self._save(known)
 
     async def note_master(self, address: str, promise: MasterPromise) -> None:
-        """What the master says that this slave follows. Raises `StoreError`."""
+        """Note the address and promise of this slave's master. Raises `StoreError`."""
         known = dataclasses.replace(self._record, master=address, promise=promise)
         if self._record != known:
             await self._save(known)
 
     async def lead(self) -> None:
-        """This broker leads by its configuration, and its epoch has begun. Raises `StoreError`."""
+        """Note that this broker leads by configuration in a new epoch. Raises `StoreError`."""
         if self._record.follows:
             await self._save(_Record(promise=self._record.promise))
 
@@ -214,8 +214,8 @@ def _parse(text: str) -> _Record:
 
 
 def _log_epoch(path: Path) -> int:
-    """The youngest epoch in the native half's file, read before the store is open: a broker that may not lead touches
-    nothing. What is wrong with the file is said when the store is opened."""
+    """Return the newest epoch in the native module's file. Reads it before the store is open, because a broker that
+    may not lead must change nothing. Opening the store reports an unreadable file."""
     try:
         return max((int(line.split()[0]) for line in path.read_text("ascii").splitlines()), default=0)
     except (OSError, ValueError, IndexError):

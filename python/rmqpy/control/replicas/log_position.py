@@ -1,7 +1,7 @@
-"""Position in the log up to which copied progress holds: where the log of the broker that told it ended after that.
+"""Log position up to which copied progress is valid: the end of the sender's log after it sent the progress.
 
-Progress speaks of messages. Who takes it over before its own log has them would pass over what comes to their places,
-once it leads. Threads: the event loop's.
+Progress refers to messages. A broker that applied it before its own log has them would skip the messages that take
+their place once it leads. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ ANSWER_SECONDS: Final = 10.0
 
 
 async def log_end_of(broker: Peer) -> int:
-    """Where the log of another broker ends now. Raises `RocketMQError`."""
+    """Return the end of another broker's log. Raises `RocketMQError`."""
     info = await broker.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
     end = info.table.get("commitLogMaxOffset", "")
     if not end.isdecimal():
-        raise DecodeError(f"{broker.address} does not say where its log ends: {end[:40]!r}")
+        raise DecodeError(f"{broker.address} did not return the end of its log: {end[:40]!r}")
     return int(end)

@@ -1,7 +1,7 @@
-"""The log on its way from a master to its slaves: starts the native half of it, and says where it is and how it goes.
+"""Log stream: starts the native replication from a master to its slaves, and reports its state.
 
-A master waits for slaves at a port of its own; a slave copies from where the configuration, or a name server, says that
-its master is. Threads: the event loop's; the native half has one of its own.
+A master listens for slaves on a separate port; a slave copies from the master that the configuration or a name server
+names. Threads: the event loop's; the native module has its own thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from rmqpy._native import Replication, Server, Store
+from rmqpy._native import ConnectedSlave, FollowedMaster, RefusedSlave, Replication, Server, Store
 from rmqpy.config.addresses import listening
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
@@ -24,7 +24,7 @@ from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
-#: How often what happened to connections is written to the log.
+#: The interval at which connection events are logged.
 STREAM_LOOK_SECONDS: Final = 1.0
 TICKET_BYTES: Final = 16
 
@@ -39,23 +39,18 @@ class LogStream:
         certificates: Certificates | None = None,
         *,
         needs_ticket: bool = False,
+        slaves_min: int = 0,
     ) -> None:
-        """With `needs_ticket` nobody is a slave of this master who shows no `ticket`, see `trusted_addresses`."""
+        """`needs_ticket`: accept only slaves that show a `ticket`, or from `trusted_addresses`. `slaves_min`: the
+        minimum number of expected slaves, whatever the configuration."""
         self._config = config
         self._slaves_most = 0
-        #: There should be so many, whatever the configuration says.
-        self.slaves_min = 0
+        self._slaves_min = slaves_min
         self._native = Replication(
             store,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            silence_ms_max=config.silence_ms_max,
-            transfer_bytes_max=config.transfer_bytes_max,
-            gap_bytes_max=config.gap_bytes_max,
-            copies=config.copies,
+            config,
             slaves_max=REPLICAS_MAX,
-            copies_last_file=config.copies_last_file,
             needs_ticket=needs_ticket,
-            trusted=config.trusted_addresses,
             server_tls=certificates.server if certificates else None,
             client_tls=certificates.client if certificates else None,
         )
@@ -63,12 +58,12 @@ class LogStream:
     def listen(
         self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None, server: Server
     ) -> int:
-        """Wait for slaves; the port that is listened on. Where `port` is in use and `takes_any_port`, it is another.
+        """Listen for slaves; return the port. If `port` is in use and `takes_any_port` is set, another one is chosen.
 
-        The log goes on in its last epoch, or in `epoch` where the broker was promoted to lead that. `server` stores
+        The log continues in its last epoch, or in `epoch` after a promotion. `server` stores
         the messages, and serves slaves that keep up.
 
-        Raises `AddressError`, or `StoreError` where the epochs cannot be kept.
+        Raises `AddressError`, and `StoreError` if the epochs cannot be stored.
         """
         host = self._config.listen_host
         with listening("haListenPort", host, port):
@@ -81,7 +76,7 @@ class LogStream:
         return bound
 
     def ticket(self) -> bytes:
-        """What lets one slave in, soon."""
+        """Return a short-lived ticket that admits one slave."""
         ticket = secrets.token_bytes(TICKET_BYTES)
         self._native.expect(ticket)
         return ticket
@@ -89,9 +84,9 @@ class LogStream:
     def follow(
         self, name: str, master: KnownMaster, peer: Callable[[str], Peer], on_cut: Callable[[int], None]
     ) -> LogAlignment:
-        """Copy the log of the master of this name, once it is known where it is, and the two have been compared.
+        """Copy the log of the master of this name, when its address is known and the logs were compared.
 
-        Returns what compares them, which is to be stopped before the stream. Raises `StoreError`.
+        Returns the alignment, which must be stopped before the stream. Raises `StoreError`.
         """
         self._native.follow()
         search = MasterSearch(name, self._config.master_address, master, peer)
@@ -106,47 +101,52 @@ class LogStream:
         return alignment
 
     def epochs(self) -> list[tuple[int, int]]:
-        """As `Replication.epochs`."""
+        """See `Replication.epochs`."""
         return self._native.epochs()
 
     def epoch(self) -> int:
-        """The youngest epoch of the log; 0 where there is none."""
+        """The newest epoch of the log; 0 without one."""
         known = self._native.epochs()
         return known[-1][0] if known else 0
 
     def range(self) -> tuple[int, int]:
-        """As `Replication.range`."""
+        """See `Replication.range`."""
         return self._native.range()
 
     def digest(self, begin: int, end: int) -> int | None:
-        """As `Replication.digest`."""
+        """See `Replication.digest`."""
         return self._native.digest(begin, end)
 
-    def refused(self) -> list[tuple[str, str, bool]]:
-        """As `Replication.refused`."""
+    def refused(self) -> list[RefusedSlave]:
+        """See `Replication.refused`."""
         return self._native.refused()
 
-    def slaves(self) -> list[tuple[str, int, int, int, bool, int]]:
-        """As `Replication.slaves`."""
+    def slaves(self) -> list[ConnectedSlave]:
+        """See `Replication.slaves`."""
         return self._native.slaves()
 
     @property
     def slaves_expected(self) -> int:
-        """Slaves that a master should have: as `totalReplicas` says, or as many as it had since it started; the master
-        that it has replaced is one."""
-        return max(self._config.replicas - 1, self._slaves_most, self.slaves_min)
+        """The number of slaves that a master should have: `totalReplicas`, or the most since its start, including a
+        replaced master."""
+        return max(self._config.replicas - 1, self._slaves_most, self._slaves_min)
+
+    @property
+    def waits_for_slaves(self) -> bool:
+        """Whether fewer slaves than expected, or than replies wait for, have been connected since the start."""
+        return self._slaves_most < max(self.slaves_expected, self._config.copies - 1)
 
     @property
     def copies(self) -> tuple[int, int]:
-        """Copies that a reply waits for, and those without which messages are refused, the master's own among them."""
+        """The copies that a reply waits for, and the minimum to accept messages, including the master's own."""
         return self._config.copies, self._config.copies_min
 
-    def master(self) -> tuple[str | None, bool, int, int | None, str | None, bool] | None:
-        """As `Replication.master`."""
+    def master(self) -> FollowedMaster | None:
+        """See `Replication.master`."""
         return self._native.master()
 
     def look(self) -> None:
-        """Write what happened to the connections since the last call, and count the slaves."""
+        """Log the connection events since the last call, and count the slaves."""
         self._slaves_most = max(self._slaves_most, len(self.slaves()))
         self._log_events()
 
@@ -155,6 +155,6 @@ class LogStream:
             log.log(logging.WARNING if is_warning else logging.INFO, "%s", what)
 
     async def stop(self) -> None:
-        """End all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         await asyncio.to_thread(self._native.stop)
         self._log_events()

@@ -1,14 +1,12 @@
-"""Members: the brokers of this name that live, as the name servers say; and the signs of life that keep this one
-among them.
+"""Members: the live brokers of this name, as name servers report them; sends the heartbeats of this one.
 
-Owns what each name server said last. Invariants: a name server that does not answer says nothing new, and what none
-says is not known; a failure is told once. Threads: the event loop's.
+Owns the last answer of each name server. Invariants: an unreachable name server changes nothing, and without any answer
+the members are unknown; a failure is logged once. Threads: the event loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -19,18 +17,19 @@ from rmqpy.protocol.requests.registration import BrokerHeartbeat, QueryDataVersi
 from rmqpy.protocol.requests.routes import GetBrokerMembers
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.remoting.client import Peer
+from rmqpy.remoting.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 
-#: Where a name server does not know this broker, it is told no more often than this: it may have a reason.
+#: The minimum time between registrations at a name server that does not list this broker, perhaps for a reason.
 FORGOTTEN_SECONDS: Final = 5.0
 
-#: Id to address.
+#: Broker ids and addresses.
 Group = Mapping[int, str]
 
 
 class Members:
-    """The brokers of one name."""
+    """The live brokers of one name."""
 
     def __init__(
         self,
@@ -40,31 +39,32 @@ class Members:
         *,
         interval_seconds: float,
         timeout_seconds: float,
+        on_round: Callable[[Group | None], Awaitable[None]] | None = None,
+        on_forgotten: Callable[[], None] = lambda: None,
     ) -> None:
-        """`version`: of the topics, for name servers that know no heartbeats."""
+        """`version` is that of the topics, for name servers without heartbeats. `on_round` gets the live members after
+        each round. `on_forgotten` is called when a name server that answers does not list this broker."""
         self._identity = identity
         self._version = version
         self._interval = interval_seconds
         self._name_servers = [_NameServer(peer, identity, timeout_seconds) for peer in name_servers.values()]
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        #: A name server that does not know this broker is not mentioned again before.
+        #: The time before which `on_forgotten` is not called again.
         self._forgotten_until = 0.0
-        #: Called after each round.
-        self.on_round: Callable[[], Awaitable[None]] = _nothing
-        #: Called when a name server that answers does not know this broker.
-        self.on_forgotten: Callable[[], None] = lambda: None
+        self._on_round = on_round
+        self._on_forgotten = on_forgotten
 
     def start(self) -> None:
-        """Begin on the running loop."""
+        """Start on the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Ask now: a name server says that something has changed."""
+        """Query now, because a name server reported a change."""
         self._woken.set()
 
     async def stop(self) -> None:
-        """End it. Idempotent."""
+        """Stop. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -72,12 +72,12 @@ class Members:
 
     @property
     def now(self) -> Group | None:
-        """Who lives at one name server at least; None where none answers."""
-        told = [server.members for server in self._name_servers if server.members is not None]
-        return {known: where for members in told for known, where in members.items()} if told else None
+        """The members that at least one name server reports as live; `None` if none answers."""
+        answers = [server.members for server in self._name_servers if server.members is not None]
+        return {known: where for members in answers for known, where in members.items()} if answers else None
 
     async def ask(self) -> Group | None:
-        """Ask once, without a sign of life: `now`."""
+        """Query once, without a heartbeat; return `now`."""
         await asyncio.gather(*(server.ask() for server in self._name_servers))
         return self.now
 
@@ -86,32 +86,32 @@ class Members:
             self._woken.clear()
             try:
                 await self._beat()
-                await self.on_round()
+                if self._on_round is not None:
+                    await self._on_round(self.now)
             except Exception:
-                log.exception("the change of who acts for the master failed and will be tried again")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), self._interval)
+                log.exception("cannot start or stop acting for the master, retrying")
+            await wait_at_most(self._woken, self._interval)
 
     async def _beat(self) -> None:
-        """Send a sign of life, and learn who lives."""
+        """Send a heartbeat, then query the live members."""
         version = self._version()
         await asyncio.gather(*(server.beat(version) for server in self._name_servers))
         await self.ask()
         own = self._identity.address
-        told = (server.members for server in self._name_servers)
+        answers = (server.members for server in self._name_servers)
         now = asyncio.get_running_loop().time()
         if now >= self._forgotten_until and any(
-            members is not None and own not in members.values() for members in told
+            members is not None and own not in members.values() for members in answers
         ):
             self._forgotten_until = now + FORGOTTEN_SECONDS
-            self.on_forgotten()
+            self._on_forgotten()
 
 
 class _NameServer:
-    """What one name server says."""
+    """The reports of one name server."""
 
     def __init__(self, peer: Peer, identity: Identity, timeout: float) -> None:
-        #: None where it does not answer.
+        #: `None` while it does not answer.
         self.members: Group | None = None
         self._peer = peer
         self._identity = identity
@@ -120,7 +120,7 @@ class _NameServer:
         self._fault: str | None = None
 
     async def beat(self, version: DataVersion) -> None:
-        """Say that this broker lives. That it could not be said shows in `ask`."""
+        """Send a heartbeat. A failure shows in `ask`."""
         own = self._identity
         try:
             if self._knows_heartbeats:
@@ -142,14 +142,14 @@ class _NameServer:
                     timeout=self._timeout,
                 )
         except Unsupported:
-            # It is of a release before 5.0.
+            # A release before 5.0.
             self._knows_heartbeats = False
         except (RocketMQError, OSError):
-            # It may be another one when it is back.
+            # Another release may run there after a failure.
             self._knows_heartbeats = True
 
     async def ask(self) -> None:
-        """Ask who lives."""
+        """Query the live members."""
         own = self._identity
         try:
             answer = await self._peer.call(
@@ -157,13 +157,9 @@ class _NameServer:
             )
         except (RocketMQError, OSError) as error:
             if self._fault is None:
-                log.warning("name server %s does not say which brokers live: %s", self._peer.address, error)
+                log.warning("name server %s does not return the live brokers: %s", self._peer.address, error)
             self.members, self._fault = None, str(error)
             return
         if self._fault is not None:
-            log.info("name server %s says again which brokers live", self._peer.address)
+            log.info("name server %s returns the live brokers again", self._peer.address)
         self.members, self._fault = dict(answer.broker_member_group.broker_addrs), None
-
-
-async def _nothing() -> None:
-    """Where nobody wants to know."""

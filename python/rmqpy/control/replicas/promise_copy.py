@@ -1,6 +1,6 @@
-"""Promise copy: what the answers of the master promise, for the day this slave leads in its place.
+"""Promise copy: the promise of the master's acknowledgements, kept for a succession by this slave.
 
-Apache's master is asked in the same way. Threads: the event loop's.
+An Apache master is queried in the same way. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqpy.errors import DecodeError
 from rmqpy.protocol.requests.brokers import GetBrokerConfig
 from rmqpy.remoting.client import Peer
 
-#: A master changes it by a restart alone.
+#: The interval; a master changes its promise only by a restart.
 SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 10.0
 
@@ -28,7 +28,7 @@ class PromiseCopy:
         self._leadership = leadership
 
     async def copy(self, master: Peer) -> float:
-        """Ask for the settings. Raises `RocketMQError`."""
+        """Query the settings. Raises `RocketMQError`."""
         answer = await master.call(GetBrokerConfig(), timeout=ANSWER_SECONDS)
         try:
             settings = properties.parse(answer.body)
@@ -38,8 +38,10 @@ class PromiseCopy:
                 copies_min=int(settings.get("minInSyncReplicas", "1")),
             )
         except (properties.PropertiesError, ValueError) as error:
-            raise DecodeError(f"{master.address} does not say what its answers promise: {error}") from None
-        # One that was replaced itself is no master any more.
+            raise DecodeError(
+                f"{master.address} did not return what its acknowledgements promise: {error}"
+            ) from None
+        # A replaced master is a slave now.
         if promise.role != SLAVE:
             await self._leadership.note_master(master.address, promise)
         return SECONDS

@@ -1,4 +1,4 @@
-"""Replication as this broker sees it, for tools and metrics. Threads: the event loop's."""
+"""Replication status of this broker, for tools and metrics. Threads: the event loop's."""
 
 from __future__ import annotations
 
@@ -42,34 +42,35 @@ class ReplicaStatus:
         self._role = role
         self._leadership = leadership
         self._known = known
-        #: Since when a slave has had no connection; None while it has one.
+        #: The time at which a slave lost its connection; `None` while connected.
         self._apart_since: float | None = clock.elapsed()
+        self._began = clock.elapsed()
 
     def troubles(self) -> list[Trouble]:
-        """What is wrong with the replicas, as far as this broker can see."""
-        name, told = self._config.name, self.now()
+        """Return the problems of the replicas that this broker can see."""
+        name, status = self._config.name, self.now()
         if (epoch := self._leadership.ended_by) is not None:
             finding = replaced(name, self._leadership.successor, epoch)
             return [Trouble(f"master of {name}", "bad", finding, refuses=True)]
-        if told.master:
-            return list(of_master(name, told))
-        return list(of_slave(name, self._config.replication.broker_id, told))
+        if status.master:
+            return list(of_master(name, status))
+        return list(of_slave(name, self._config.replication.broker_id, status))
 
     def now(self) -> HaStatus:
-        """As things are."""
+        """Return the current status."""
         end = self._store.statistics()["max_physical"]
         master = self._stream.master()
         if master is None:
             slaves = [
                 SlaveConnection(
-                    addr=address,
-                    slave_ack_offset=has,
-                    diff=max(0, end - has),
-                    in_sync=is_in_sync,
-                    transfer_from_where=has,
-                    silent_millis=silent_ms,
+                    addr=slave.address,
+                    slave_ack_offset=slave.end,
+                    diff=max(0, end - slave.end),
+                    in_sync=slave.is_in_sync,
+                    transfer_from_where=slave.end,
+                    silent_millis=slave.silent_ms,
                 )
-                for address, _, has, _, is_in_sync, silent_ms in self._stream.slaves()
+                for slave in self._stream.slaves()
             ]
             return HaStatus(
                 master=True,
@@ -81,37 +82,42 @@ class ReplicaStatus:
                 led_since=self._leadership.epoch,
                 replaced=self._leadership.replaced,
                 copies_before=self._leadership.copies_before(self._config.replication),
+                started_millis=round((self._clock.elapsed() - self._began) * 1_000)
+                if self._stream.waits_for_slaves
+                else None,
                 ha_connection_info=slaves,
                 refused_slaves=[
-                    RefusedSlave(addr=address, reason=reason, lacks_ticket=lacks_ticket or None)
-                    for address, reason, lacks_ticket in self._stream.refused()
+                    RefusedSlave(
+                        addr=slave.address, reason=slave.reason, lacks_ticket=slave.lacks_ticket or None
+                    )
+                    for slave in self._stream.refused()
                 ]
                 or None,
             )
-        address, is_connected, own_end, silent_ms, fault, is_diverged = master
-        if address is None and fault is None:
-            fault = "no name server has said where its master is"
-        if is_connected:
+        fault = master.fault
+        if master.address is None and fault is None:
+            fault = "no name server has returned the address of its master"
+        if master.is_connected:
             self._apart_since = None
         elif self._apart_since is None:
             self._apart_since = self._clock.elapsed()
         seconds = self._lag.seconds
-        heard_ms = 0 if silent_ms is None else self._clock.wall_ms() - silent_ms
+        heard_ms = 0 if master.silent_ms is None else self._clock.wall_ms() - master.silent_ms
         return HaStatus(
             master=False,
             is_acting=self._role.is_acting,
             ha_client_runtime_info=MasterConnection(
-                master_addr=address,
-                max_offset=own_end,
+                master_addr=master.address,
+                max_offset=master.end,
                 last_read_timestamp=heard_ms,
-                # A slave answers what it hears.
+                # A slave acknowledges what it receives.
                 last_write_timestamp=heard_ms,
-                is_connected=is_connected,
-                silent_millis=silent_ms,
+                is_connected=master.is_connected,
+                silent_millis=master.silent_ms,
                 behind_bytes=self._lag.bytes,
                 behind_millis=None if seconds is None else round(seconds * 1_000),
                 fault=fault,
-                is_diverged=is_diverged or None,
+                is_diverged=master.is_diverged or None,
                 broker_addr=self._known.address or self._leadership.master,
                 answers=self._role.has_master,
                 is_registered=self._known.is_registered,

@@ -1,7 +1,7 @@
-"""Copies of the master's tables of topics and of groups.
+"""Table copies: the master's topics and groups.
 
-A table is read page by page, and put in the place of the old one whole. A master of ours answers when its table has
-changed; Apache's is asked every few seconds. Threads: the event loop's.
+A table is read page by page and replaced as a whole. Our master answers when its table has changed; Apache's is polled
+every few seconds. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -26,48 +26,46 @@ from rmqpy.remoting.client import Peer
 
 T = TypeVar("T")
 
-#: How long a master may let the question for a change wait, and what the answer may take beyond that.
+#: The longest time that a master holds a query for changes, and the time its reply may take beyond that.
 WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 10.0
-#: Apache's slaves ask every minute, and every 10 s beside a controller; it never says that something changed.
+#: The interval at an Apache master, which never reports a change; its own slaves poll every minute.
 APACHE_SECONDS: Final = 10.0
-#: Of a table that changes without end, this part of the time is spent on copying it, unless that takes little.
+#: The fraction of time for copying a constantly changing table, unless copying is fast.
 BUSY_PART: Final = 0.2
 SMALL_SECONDS: Final = 0.1
 PAGE_ENTRIES: Final = 2_000
-#: As of a registration.
+#: The limit, like that of a registration.
 ENTRIES_MAX: Final = 100_000
-#: Times that a table may change while it is read.
+#: The most changes of a table while it is being read.
 RESTARTS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some entries of a table of that version."""
+    """Some entries of one version of a table."""
 
     version: DataVersion
     entries: Mapping[str, T]
-    #: Of the whole table; None where this is all of it.
+    #: The number of entries of the whole table; `None` if the page is complete.
     total: int | None
-    #: Whether the master can wait for another version.
+    #: True if the master can hold a query until the version changes.
     can_wait: bool
-    #: Of groups: group to topic to bits.
+    #: For groups: forbidden bits by group and topic.
     forbidden: Mapping[str, dict[str, int]] = field(default_factory=dict)
 
 
 class TableCopy(ABC, Generic[T]):
-    """The copy of one table."""
-
     def __init__(self) -> None:
         self._can_wait = False
 
     @property
     @abstractmethod
     def what(self) -> str:
-        """As the log calls it."""
+        """The name in log lines."""
 
     async def copy(self, master: Peer) -> float:
-        """Wait for a change, where the master can tell of one, and take it over."""
+        """Wait for a change if the master supports it, and copy it."""
         if self._can_wait:
             known = await self._page(master, 0, 0, self._version, WAIT_SECONDS)
             self._can_wait = known.can_wait
@@ -82,7 +80,7 @@ class TableCopy(ABC, Generic[T]):
         return (took / BUSY_PART if took > SMALL_SECONDS else 0.0) if self._can_wait else APACHE_SECONDS
 
     async def _pages(self, master: Peer) -> Sequence[Page[T]]:
-        """All pages of one version."""
+        """Return all pages of one version."""
         pages: list[Page[T]] = []
         version: DataVersion | None = None
         count = restarts = 0
@@ -116,12 +114,10 @@ class TableCopy(ABC, Generic[T]):
 
 
 class TopicCopy(TableCopy[TopicConfig]):
-    """The copy of the topics."""
-
     what = "topics"
 
     def __init__(self, topics: Topics, delete: Callable[[Sequence[str]], Awaitable[None]]) -> None:
-        """`delete` drops what is left of topics that are gone."""
+        """`delete` removes the queues and offsets of deleted topics."""
         super().__init__()
         self._topics = topics
         self._delete = delete
@@ -147,13 +143,13 @@ class TopicCopy(TableCopy[TopicConfig]):
 
     async def _take(self, pages: Sequence[Page[TopicConfig]]) -> None:
         table = {name: topic for page in pages for name, topic in page.entries.items()}
-        # The configuration first: what is still in it is read while its queues disappear.
+        # The configuration first, so that clients cannot use a topic whose queues are being deleted.
         removed = await self._topics.copy(table, pages[0].version)
         await self._delete([topic.topic_name for topic in removed])
 
 
 class GroupCopy(TableCopy[SubscriptionGroup]):
-    """The copy of the groups, and of what they may not read."""
+    """The copy of the groups and their forbidden topics."""
 
     what = "groups"
 
@@ -195,7 +191,7 @@ class GroupCopy(TableCopy[SubscriptionGroup]):
 
 
 def _text(version: DataVersion | None) -> str:
-    """As Apache's broker writes it, which compares texts."""
+    """Return the text that Apache's broker compares."""
     return fastjson.dumps(dict(sorted(json_tree(version).items()))) if version is not None else ""
 
 

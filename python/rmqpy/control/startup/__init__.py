@@ -1,5 +1,5 @@
-"""The steps of a broker's start, which `rmqpy.broker` takes in order.
+"""The steps of a broker's start, in the order of `rmqpy.broker`.
 
-Each builds its parts of what those before it have built, and hands them on as a named tuple; what has to be undone is
-put on the exit stack of the start. No part of the broker knows this room: it is given the two or three things it uses.
+Each step builds its parts from earlier ones and returns them as a named tuple, and pushes its clean-up to the exit
+stack of the start. Parts of the broker do not import this package: they receive the few objects they use.
 """

@@ -1,12 +1,15 @@
-"""Handlers: every request that this broker serves in Python, by family. The table of contents of the process."""
+"""Handlers: every request that this broker serves in Python, by family."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from rmqpy import _native
 from rmqpy.control.access.audit import note_request
 from rmqpy.control.access.records import RecordRights
+from rmqpy.control.clients.cluster_queues import ClusterQueues
 from rmqpy.control.handlers.access import AccessHandlers
+from rmqpy.control.handlers.assignments import AssignmentHandlers
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
@@ -24,114 +27,118 @@ from rmqpy.control.handlers.replies import ReplyHandlers
 from rmqpy.control.handlers.timers import TimerHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
-from rmqpy.control.startup.context import StartContext
-from rmqpy.control.startup.recovery import Recovered
+from rmqpy.control.startup.local import LocalBroker
 from rmqpy.control.startup.replicas import Replicas
-from rmqpy.control.startup.services import Services
+from rmqpy.control.startup.servers import Servers
+from rmqpy.control.startup.service import ClientService
+from rmqpy.control.startup.storage import BrokerStorage
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.endpoint import Endpoint
 
-#: Requests the native half answers itself; a heartbeat it has seen before is another, and the rest come up here.
-HOT_CODES: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.END_TRANSACTION,
-        RequestCode.RECALL_MESSAGE,
-    }
-)
+#: Requests that the native module serves. It also serves known heartbeats, and forwards others.
+HOT_CODES: Final = frozenset(map(RequestCode, _native.HOT_CODES))
 
 
 def make_endpoint(
-    context: StartContext, recovered: Recovered, services: Services, replicas: Replicas
+    local: LocalBroker,
+    servers: Servers,
+    storage: BrokerStorage,
+    service: ClientService,
+    replicas: Replicas,
 ) -> Endpoint:
-    """The native server with all handlers behind it."""
+    """Build the native server with all handlers."""
     return Endpoint(
-        services.server,
+        service.server,
         (
-            *_of_topics_and_groups(context, recovered, services),
-            *_of_clients(context, recovered, services),
-            *_of_replicas(context, recovered, services, replicas),
+            *_of_topics_and_groups(local, storage, service),
+            *_of_clients(local, servers, storage, service),
+            *_of_replicas(local, storage, service, replicas),
             BrokerHandlers(
-                context.settings,
-                services.runtime,
+                local.settings,
+                service.runtime,
                 replicas.standing,
-                recovered.store,
-                services.statistics,
+                storage.store,
+                service.statistics,
+                local.history,
+                storage.apply,
             ),
-            AccessHandlers(recovered.access.users, recovered.access.policies),
-            PlainAclHandlers(recovered.access.plain, lambda: context.settings.now, str(context.addresses)),
+            AccessHandlers(storage.access.users, storage.access.policies),
+            PlainAclHandlers(storage.access.plain, lambda: local.settings.now, str(local.addresses)),
         ),
         role="broker",
         hot=HOT_CODES,
         unserved=UNSERVED_BY_BROKER,
-        refusal_of=recovered.role.refusal,
-        changed=note_request if context.config.access.is_on else None,
+        refusal_of=local.role.refusal,
+        changed=note_request if local.config.access.is_on else None,
     )
 
 
 def _of_topics_and_groups(
-    context: StartContext, recovered: Recovered, services: Services
+    local: LocalBroker, storage: BrokerStorage, service: ClientService
 ) -> tuple[object, ...]:
-    settings, address = context.settings, str(context.addresses)
-    offsets, topics, groups = recovered.offsets, recovered.topics, recovered.groups
-    server, consumers = services.server, services.consumers
-    progress, statistics = services.progress, services.statistics
+    settings, address = local.settings, str(local.addresses)
+    offsets, topics, groups = storage.offsets, storage.topics, storage.groups
+    server, consumers = service.server, service.consumers
+    progress, statistics = service.progress, service.statistics
     return (
         CreationHandlers(settings, topics, groups, server),
-        TopicHandlers(settings, topics, recovered.store, offsets, services.deletion),
-        GroupHandlers(settings, groups, offsets, recovered.offset_file, server, statistics),
-        OffsetHandlers(settings, server, address, progress, topics, groups, consumers, statistics),
-        ProgressHandlers(address, progress, topics, groups, consumers, statistics, context.clock),
-        QueueLockHandlers(services.locks, topics, groups),
+        TopicHandlers(settings, topics, storage.store, offsets, service.deletion),
+        GroupHandlers(settings, groups, offsets, storage.offset_file, server, statistics),
+        OffsetHandlers(
+            settings, server, address, progress, topics, groups, consumers, statistics, local.history.note
+        ),
+        ProgressHandlers(
+            address, progress, topics, groups, consumers, service.totals, statistics, local.clock
+        ),
+        QueueLockHandlers(service.locks, topics, groups),
     )
 
 
-def _of_clients(context: StartContext, recovered: Recovered, services: Services) -> tuple[object, ...]:
-    settings, clock = context.settings, context.clock
-    store, topics, groups = recovered.store, recovered.topics, recovered.groups
-    server, consumers, relay = services.server, services.consumers, services.relay
+def _of_clients(
+    local: LocalBroker, servers: Servers, storage: BrokerStorage, service: ClientService
+) -> tuple[object, ...]:
+    settings, clock = local.settings, local.clock
+    store, topics, groups = storage.store, storage.topics, storage.groups
+    server, consumers, relay = service.server, service.consumers, service.relay
     rights = RecordRights(server)
+    name_servers = tuple(servers.name_servers.values())
+    queues = ClusterQueues(local.config.name, topics, name_servers, clock.elapsed)
     return (
-        ClientHandlers(settings, topics, groups, consumers, services.producers, server, clock),
-        IntrospectionHandlers(context.config.name, store, topics, groups, consumers, relay, rights),
+        AssignmentHandlers(settings, topics, groups, consumers, storage.request_modes, queues),
+        ClientHandlers(settings, topics, groups, consumers, service.producers, server, clock),
+        IntrospectionHandlers(local.config.name, store, topics, groups, consumers, relay, rights),
         relay,
         MessageHandlers(store, consumers, rights),
-        TransactionHandlers(services.transactions, store, rights),
-        TimerHandlers(services.due, services.timer_counts),
-        ReplyHandlers(settings, topics, services.replies, server, context.addresses.numeric(), clock),
+        TransactionHandlers(service.transactions, store, rights),
+        TimerHandlers(service.due, service.timer_counts),
+        ReplyHandlers(settings, topics, service.replies, server, local.addresses.numeric(), clock),
     )
 
 
 def _of_replicas(
-    context: StartContext, recovered: Recovered, services: Services, replicas: Replicas
+    local: LocalBroker, storage: BrokerStorage, service: ClientService, replicas: Replicas
 ) -> tuple[object, ...]:
-    delay_file = recovered.delay_file
+    delay_file = storage.delay_file
     return (
         ReplicaHandlers(
-            recovered.offsets,
-            recovered.offset_file,
+            storage.offsets,
+            storage.offset_file,
             delay_file,
-            (lambda: delay_file.offsets) if context.is_slave else services.due.delivered,
-            recovered.timer_file,
+            (lambda: delay_file.offsets) if local.is_slave else service.due.delivered,
+            storage.timer_file,
             replicas.status,
+            local.clock,
         ),
-        LeadershipHandlers(context.config, replicas.stream, replicas.succession),
+        LeadershipHandlers(local.config, replicas.stream, replicas.succession),
         MemberHandlers(
-            recovered.role,
-            context.master,
+            local.role,
+            local.master,
             replicas.members,
             replicas.acting,
-            context.identity,
-            recovered.log_end,
+            local.identity,
+            storage.log_end,
             replicas.stream,
-            recovered.access,
+            storage.access,
         ),
     )

@@ -1,66 +1,84 @@
-"""The start as a master: wait for slaves, take over from the one that acted meanwhile, deliver.
+"""Master role: listens for slaves, takes over from a slave that acted for it, and delivers.
 
-Invariants: requests are taken once open transactions are known, and nothing is delivered before it is known how far a
-slave has delivered.
+Invariants: requests are served once open transactions are known, and nothing is delivered before the progress of an
+acting slave is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from rmqpy._native import Server
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.addresses import Addresses
+from rmqpy.control.duties import MasterDuties
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.control.replicas.hand_over import HandOver
-from rmqpy.control.startup.context import StartContext
-from rmqpy.control.startup.recovery import Recovered
-from rmqpy.control.startup.replicas import Replicas
-from rmqpy.control.startup.services import Services
-from rmqpy.control.topics.adoption import adopt
+from rmqpy.control.replicas.leadership import Leadership
+from rmqpy.control.replicas.log_stream import LogStream
+from rmqpy.control.replicas.succession import Succession
 from rmqpy.protocol.requests.leadership import next_epoch
 from rmqpy.protocol.requests.routes import MASTER_ID
-from rmqpy.remoting.endpoint import Endpoint
 
 
-async def start_as_master(
-    context: StartContext,
-    recovered: Recovered,
-    services: Services,
-    replicas: Replicas,
-    endpoint: Endpoint,
-    periodic: PeriodicTasks,
-) -> None:
-    """Lead, begin to take requests, deliver.
+class MasterRole:
+    """The parts of a leading broker."""
 
-    Raises `AddressError` for a port in use, `StoreError`.
-    """
-    leadership = context.leadership
-    # It takes over from another master, now and not at an earlier start.
-    if leadership.has_followed or (leadership.epoch or 0) > replicas.stream.epoch():
-        await adopt(recovered.topics, recovered.store)
-    await _listen(context, replicas, services.server)
-    if replicas.members is not None and not context.config.replication.skips_hand_over:
-        hand_over = HandOver(
-            context.identity(),
-            replicas.members,
-            context.peer,
-            lambda: len(replicas.stream.slaves()),
-            recovered.log_end,
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        addresses: Addresses,
+        leadership: Leadership,
+        *,
+        stream: LogStream,
+        server: Server,
+        duties: MasterDuties,
+        succession: Succession,
+        adopt: Callable[[], Awaitable[None]],
+        take_over: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        """`broker_id` is the configured one. `adopt` creates topics for queues that only the log has. `take_over`
+        fetches the progress of a slave that acted for this master."""
+        self._config = config
+        self._broker_id = broker_id
+        self._addresses = addresses
+        self._leadership = leadership
+        self._stream = stream
+        self._server = server
+        self._duties = duties
+        self._succession = succession
+        self._adopt = adopt
+        self._take_over = take_over
+        self._periodic = PeriodicTasks()
+
+    async def start(self, begin_requests: Callable[[], None]) -> None:
+        """Lead, serve requests, and deliver. Raises `AddressError` for a port in use, and `StoreError`."""
+        leadership, duties = self._leadership, self._duties
+        # It succeeds another master at this start, not at an earlier one.
+        if leadership.has_followed or (leadership.epoch or 0) > self._stream.epoch():
+            await self._adopt()
+        await self._listen()
+        if self._take_over is not None:
+            await self._take_over()
+        await duties.recover()
+        begin_requests()
+        await duties.deliver()
+        duties.repeat(self._config, self._periodic)
+        self._succession.start(str(self._addresses))
+
+    async def stop(self) -> None:
+        """Stop the periodic duties. Idempotent."""
+        await self._periodic.stop()
+
+    async def _listen(self) -> None:
+        """Listen for slaves in the current epoch."""
+        leadership, stream, addresses = self._leadership, self._stream, self._addresses
+        chosen = self._config.replication.listen_port
+        addresses.replica_port = stream.listen(
+            chosen or addresses.port + 1,
+            takes_any_port=not chosen,
+            broker_id=self._broker_id,
+            epoch=next_epoch(stream.epoch(), MASTER_ID) if leadership.has_followed else leadership.epoch,
+            server=self._server,
         )
-        await hand_over.run(recovered.offsets, recovered.delay_file, recovered.timer_file)
-    await services.duties.recover()
-    endpoint.start()
-    await services.duties.deliver()
-    services.duties.repeat(context.config, periodic)
-    replicas.succession.start(str(context.addresses))
-
-
-async def _listen(context: StartContext, replicas: Replicas, server: Server) -> None:
-    """Wait for slaves, in the epoch that this broker leads."""
-    leadership, stream, addresses = context.leadership, replicas.stream, context.addresses
-    chosen = context.config.replication.listen_port
-    addresses.replica_port = stream.listen(
-        chosen or addresses.port + 1,
-        takes_any_port=not chosen,
-        broker_id=context.given_broker_id,
-        epoch=next_epoch(stream.epoch(), MASTER_ID) if leadership.has_followed else leadership.epoch,
-        server=server,
-    )
-    await leadership.lead()
+        await leadership.lead()

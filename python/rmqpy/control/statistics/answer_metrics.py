@@ -1,4 +1,4 @@
-"""Metrics of answers: how long requests took, by code and outcome. Any thread; it asks the data plane."""
+"""Metrics of replies: latency by request code and outcome. Any thread; reads the data plane."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from rmqpy._native import LATENCY_BOUNDS_US, Server
 from rmqpy.monitor.exposition import Family, histogram
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 
-#: As the original measures; below a millisecond it has no buckets.
+#: Apache's bounds, which start at one millisecond.
 _LATENCY_BOUNDS_MS: Final = tuple(bound / 1_000 for bound in LATENCY_BOUNDS_US)
 
 
 def families(server: Server) -> Iterator[Family]:
-    """As they are."""
+    """Return the current metrics."""
     yield Family(
         "rocketmq_rpc_latency",
         "histogram",
-        "How long requests took to be answered, in ms.",
+        "Time from a request to its reply, in ms.",
         chain.from_iterable(
             histogram(
                 {
                     "protocol_type": "remoting",
-                    "request_code": _name(RequestCode, code),
-                    "response_code": _name(ResponseCode, answer),
-                    "is_long_polling": "true" if is_long_polling else "false",
-                    "result": _result(answer),
+                    "request_code": _name(RequestCode, kind.code),
+                    "response_code": _name(ResponseCode, kind.answer),
+                    "is_long_polling": "true" if kind.is_long_polling else "false",
+                    "result": _result(kind.answer),
                 },
                 _LATENCY_BOUNDS_MS,
-                counts,
-                sum_us / 1_000,
+                kind.counts,
+                kind.sum_us / 1_000,
             )
-            for code, answer, is_long_polling, counts, sum_us, _ in server.latencies()
+            for kind in server.latencies()
         ),
     )
 
 
 def _result(answer: int) -> str:
-    """What became of a request, in the original's words."""
+    """Return the outcome of a request, in Apache's words."""
     return "process_request_failed" if answer == ResponseCode.SYSTEM_ERROR else "success"
 
 
 def _name(codes: type[IntEnum], code: int) -> str:
-    """The name of a code; the number of one that a peer has made up."""
+    """Return the name of a code, or its number if it is unknown."""
     try:
         return codes(code).name
     except ValueError:

@@ -1,8 +1,8 @@
 """Metrics of a broker for Prometheus, under the names of RocketMQ 5.
 
-Owns nothing: everything is read from the counters of the data plane and the tables of the control plane when they are
-scraped. The loop's tables are copied on the loop; the rest, which may read queues of many topics, is done in a worker.
-Labels on every sample are `cluster`, `node_type` and `node_id`, as with Apache's broker.
+Owns nothing: a scrape reads the counters of the data plane and the tables of the control plane. The loop's tables are
+copied on the loop; the rest, which may read queues of many topics, runs in a worker. Every sample has the labels
+`cluster`, `node_type` and `node_id`, as in Apache's broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.replies import REPLY_RESULTS
 from rmqpy.control.groups.backlog import Backlog, Bounds, backlogs
-from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics import answer_metrics, replica_metrics, timer_metrics, transaction_metrics
 from rmqpy.control.statistics.traffic import Statistics, Totals
@@ -42,7 +41,7 @@ from rmqpy.protocol.topics import TopicConfig
 
 _Sample = tuple[Labels, float]
 
-#: Counters of the data plane that only grow; its other values are gauges, and have a line of their own.
+#: Help texts of the data plane's counters. Its other values are gauges, with separate metrics.
 _GROWING: Final = {
     "requests": "Requests read.",
     "upcalls": "Requests that Python answered.",
@@ -50,20 +49,20 @@ _GROWING: Final = {
     "pulls": "Pull requests.",
     "overloads": "Requests refused because there was no room for them.",
     "unauthenticated": "Requests refused because their sender was not known.",
-    "unauthorized": "Requests refused because their user may not do that.",
-    "limited_requests": "Requests refused because their user has used up what it may.",
+    "unauthorized": "Requests refused because their user lacks a permission.",
+    "limited_requests": "Requests refused because their user exceeded its limits.",
     "oneway_drops": "One-way requests among them, which were dropped.",
-    "refused_answers": "Answers of clients that were too large to be taken.",
+    "refused_answers": "Replies of clients that were too large.",
     "dropped_notices": "Notices that clients missed because they do not read.",
     "puts": "Messages stored.",
     "put_bytes": "Their bytes in the log.",
     "put_failures": "Messages that could not be stored.",
     "gets": "Reads of a queue.",
-    "gets_failed": "Reads of a queue that failed; their consumers try again.",
+    "gets_failed": "Reads of a queue that failed; their consumers retry.",
     "got_messages": "Messages read.",
     "checked_transactions": "Producers asked about a half message.",
-    "discarded_transactions": "Half messages given up, because nobody has decided about them.",
-    "lost_transactions": "Half messages that could not be read any more before somebody decided.",
+    "discarded_transactions": "Half messages given up for lack of a decision.",
+    "lost_transactions": "Half messages that became unreadable without a decision.",
     "undelivered": "Delayed, timed and half messages that were not delivered; the log says why.",
 }
 
@@ -79,7 +78,7 @@ class _Tables(NamedTuple):
     arrived: Mapping[str, Mapping[str, Totals]]
     got: Mapping[str, Totals]
     replicas: HaStatus
-    #: Topics that members of a group subscribe to, by group.
+    #: Subscribed topics by group.
     subscribed: Mapping[str, frozenset[str]]
 
 
@@ -98,18 +97,18 @@ class Metrics:
     _server: Server
     _due: DueMessages
     _transactions: Transactions
-    #: What became of replies.
+    #: Replies by result.
     _replies: Mapping[str, int]
     _replicas: Callable[[], HaStatus]
     _clock: Clock
 
     async def exposition(self, accept: str) -> Exposition:
-        """Everything, for a client that accepts these content types."""
+        """Return all metrics, for a client that accepts these content types."""
         families, common = await self.figures()
         return await asyncio.to_thread(expose, families, common, accept)
 
     async def figures(self) -> tuple[Iterable[Family], Labels]:
-        """Everything, and the labels that stand at every sample; samples are read in a worker."""
+        """Return all metrics, and the common labels. Samples are read in a worker."""
         tables = self._tables()
         return await asyncio.to_thread(self._families, tables), self._common(tables.config)
 
@@ -199,17 +198,19 @@ class Metrics:
         yield Family(
             "rocketmq_processor_watermark",
             "gauge",
-            "Requests that wait for Python.",
+            "Pending requests to Python.",
             [({"processor": "admin"}, counters.get("waiting_upcalls", 0))],
         )
         refused = "Commits of offsets outside the queues of their topic."
         yield plain("rmqpy_refused_commits_total", "counter", refused, self._offsets.refused)
         yield from connections.families(counters)
-        yield plain("rmqpy_parked_pulls", "gauge", "Pulls that wait.", counters.get("parked_pulls", 0))
+        yield plain(
+            "rmqpy_parked_pulls", "gauge", "Pulls that wait for messages.", counters.get("parked_pulls", 0)
+        )
         yield Family(
             "rmqpy_replies_total",
             "counter",
-            "Replies to requests: delivered to their requesters, or why not; and those not stored.",
+            "Replies to requests, by result.",
             [({"result": result}, self._replies.get(result, 0)) for result in REPLY_RESULTS],
         )
         undecided = "Half messages without a decision."
@@ -217,7 +218,7 @@ class Metrics:
         yield plain(
             "rmqpy_mailbox_bytes",
             "gauge",
-            "Bytes on their way to connections, and of requests that wait for them.",
+            "Bytes in flight to connections, and of pending requests.",
             counters.get("mailbox_bytes", 0),
         )
 
@@ -231,7 +232,7 @@ class Metrics:
             ("rocketmq_storage_size", "Bytes of the log.", end - begin),
             (
                 "rocketmq_storage_flush_behind_bytes",
-                "Bytes that are not on the disk yet.",
+                "Bytes that are not durable yet.",
                 max(0, end - store.get("durable", end)),
             ),
             (
@@ -247,9 +248,9 @@ class Metrics:
         ):
             yield Family(name, "gauge", text, [(medium, value)])
         free = shutil.disk_usage(config.store.folders[0]).free
-        yield plain("rmqpy_disk_free_bytes", "gauge", "Free where the log lies.", free)
+        yield plain("rmqpy_disk_free_bytes", "gauge", "Free bytes on the disk of the log.", free)
         unindexed = store.get("unindexed_bytes", 0)
-        text = "Bytes of the log whose messages are not found by key yet."
+        text = "Bytes of the log that the key index does not cover yet."
         yield plain("rmqpy_unindexed_bytes", "gauge", text, unindexed)
         is_open = self._store.failure is None and not store.get("is_full", 0)
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
@@ -304,7 +305,7 @@ class Metrics:
         )
 
     def _consumption(self, tables: _Tables) -> Iterator[Family]:
-        """The backlog of each group, and its age."""
+        """Yield the backlog of each group, and its age."""
         bounds: dict[str, list[Bounds] | None] = {}
 
         def bounds_of(topic: str) -> list[Bounds] | None:
@@ -314,18 +315,19 @@ class Metrics:
             return bounds[topic]
 
         def is_consumed(key: str) -> bool:
-            """A topic that members no longer subscribe to would show a lag that never ends."""
+            """Return whether members still subscribe to a topic; an abandoned one would show a lag that never ends."""
             topic, _, group = key.partition("@")
             now = tables.subscribed.get(group)
             return not now or topic in now
 
-        reached = by_queue(self._server.fetch_positions())
+        reached = self._server.fetch_positions()
         committed = self._offsets.snapshot()[1]
         found = [
             (self._consumer(each.topic, each.group), each)
             for each in backlogs(
                 {key: positions for key, positions in committed.items() if is_consumed(key)},
                 reached,
+                self._server.in_flight(),
                 bounds_of,
                 self._store_time,
                 self._clock.wall_ms(),
@@ -341,7 +343,7 @@ class Metrics:
             yield Family(name, "gauge", text, [(labels, value(each)) for labels, each in found])
 
     def _store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """As the store has it; -1 also where it cannot be read now: the other figures are wanted all the more."""
+        """Return a store time, or -1 if it cannot be read now, so that the other metrics remain available."""
         try:
             return self._store.store_time(topic, queue_id, offset)
         except StoreError:
@@ -356,7 +358,7 @@ class Metrics:
         }
 
     def _bounds(self, topic: TopicConfig) -> list[Bounds]:
-        """The bounds of all its queues: those that producers do not reach any more may hold messages, too."""
+        """Return the bounds of all queues of a topic, including those that producers do not use any more."""
         queues: Iterable[int] = range(max(topic.read_queue_nums, topic.write_queue_nums))
         low, high = self._store.min_offset, self._store.max_offset
         return [
@@ -366,13 +368,13 @@ class Metrics:
 
 #: The metrics of each group in each topic.
 _BACKLOG: Final[tuple[tuple[str, str, Callable[[Backlog], int]], ...]] = (
-    ("rocketmq_consumer_lag_messages", "Messages that wait for the group.", attrgetter("lag")),
-    ("rocketmq_consumer_lag_latency", "How long the oldest has waited, in ms.", attrgetter("lag_ms")),
-    ("rocketmq_consumer_inflight_messages", "Messages given and not finished.", attrgetter("in_flight")),
-    ("rocketmq_consumer_ready_messages", "Messages not given yet.", attrgetter("ready")),
+    ("rocketmq_consumer_lag_messages", "Unfinished messages of the group.", attrgetter("lag")),
+    ("rocketmq_consumer_lag_latency", "Age of the oldest unfinished message, in ms.", attrgetter("lag_ms")),
+    ("rocketmq_consumer_inflight_messages", "Messages received and not finished.", attrgetter("in_flight")),
+    ("rocketmq_consumer_ready_messages", "Messages not received yet.", attrgetter("ready")),
     (
         "rocketmq_consumer_queueing_latency",
-        "How long the oldest message not given yet has waited, in ms.",
+        "Age of the oldest message not received yet, in ms.",
         attrgetter("queueing_ms"),
     ),
 )

@@ -1,5 +1,4 @@
-"""Put times: how long messages took to be stored, as their senders saw it: from the request to its answer, promises
-included.
+"""Put times: the latency of sends as their senders see it, from request to reply, with all promised waits.
 
 Owns the last minute's samples of the data plane's histograms, which count since the start. The event loop's.
 """
@@ -14,7 +13,7 @@ from typing import Final, NamedTuple
 from rmqpy._native import LATENCY_BOUNDS_US, Server
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 
-#: Upper ends in microseconds and words of the buckets that tools read; a put that took no whole millisecond took none.
+#: Upper bounds in microseconds and names of the buckets that tools read. The first bucket is below one millisecond.
 _DISTRIBUTION: Final = (
     (1_000, "[<=0ms]"), (10_000, "[0~10ms]"), (50_000, "[10~50ms]"), (100_000, "[50~100ms]"),
     (200_000, "[100~200ms]"), (500_000, "[200~500ms]"), (1_000_000, "[500ms~1s]"), (2_000_000, "[1~2s]"),
@@ -33,7 +32,7 @@ _STORED: Final = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-#: Samples of 10 s: percentiles are of the last minute.
+#: The last minute: samples are 10 s apart.
 _SAMPLES_MAX: Final = 6
 
 
@@ -52,11 +51,15 @@ class PutTimes:
         self.sample()
 
     def sample(self) -> None:
-        """Take a sample; to be called every 10 s."""
+        """Take a sample; called every 10 s."""
         self._samples.append(self._read().counts)
 
+    def counts(self) -> tuple[int, ...]:
+        """Return the puts since the start, by the buckets of the data plane."""
+        return self._read().counts
+
     def table(self) -> dict[str, str]:
-        """The keys of runtime information."""
+        """Return the keys of runtime information."""
         puts = self._read()
         recent = [now - before for now, before in zip(puts.counts, self._samples[0], strict=True)]
         return {
@@ -71,10 +74,10 @@ class PutTimes:
     def _read(self) -> _Puts:
         counts = [0] * (len(LATENCY_BOUNDS_US) + 1)
         longest = 0
-        for code, answer, _, buckets, _, max_us in self._server.latencies():
-            if code in _PUTS and answer in _STORED:
-                counts = [one + more for one, more in zip(counts, buckets, strict=True)]
-                longest = max(longest, max_us)
+        for kind in self._server.latencies():
+            if kind.code in _PUTS and kind.answer in _STORED:
+                counts = [one + more for one, more in zip(counts, kind.counts, strict=True)]
+                longest = max(longest, kind.max_us)
         return _Puts(tuple(counts), longest)
 
 
@@ -85,9 +88,10 @@ def _distribution(counts: Sequence[int]) -> Iterable[tuple[str, int]]:
 
 
 def percentile_us(counts: Sequence[int], share: float) -> float:
-    """The time that this share of them did not exceed, as far as buckets tell, which are taken as filled evenly.
+    """Return an estimate of the time that a fraction `share` of the samples did not exceed, assuming evenly filled
+    buckets.
 
-    What is beyond the last bound counts as that.
+    Samples beyond the last bound count as that bound.
 
     >>> percentile_us([0, 0, 0, 90, 10, *[0] * 24], 0.95)
     15.0

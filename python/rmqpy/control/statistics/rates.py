@@ -1,4 +1,4 @@
-"""Rates from counters: what happened in the last 10 s, minute and ten minutes.
+"""Rates from counters: over the last 10 s, minute and ten minutes.
 
 Owns a ring of samples of the data plane's counters, one every 10 s. Threads: the event loop's.
 """
@@ -30,16 +30,16 @@ class Rates:
         self.sample()
 
     def sample(self) -> None:
-        """Take a sample; to be called every `SAMPLE_SECONDS`."""
+        """Take a sample; called every `SAMPLE_SECONDS`."""
         self._samples.append(_Sample(self._clock.elapsed(), dict(self._counters())))
 
     def per_second(self, *names: str) -> str:
-        """The rate of the sum of these counters over the three windows, as tools read it: `1.5 1.2 0.9`."""
+        """Return the rate of the sum of these counters over the three windows, as tools read it: `1.5 1.2 0.9`."""
         newest = _Sample(self._clock.elapsed(), self._counters())
         return " ".join(str(self._rate(newest, window, names)) for window in _WINDOWS_SECONDS)
 
     def _rate(self, newest: _Sample, window: int, names: tuple[str, ...]) -> float:
-        # The youngest sample that is at least the window old; at first there is none, and the oldest serves.
+        # The newest sample that is at least as old as the window, or at first the oldest one.
         oldest = self._samples[0]
         for sample in self._samples:
             if newest.at - sample.at >= window:

@@ -1,4 +1,4 @@
-"""Metrics of replication: the slaves of a master, or how far a slave is behind. Pure; any thread."""
+"""Metrics of replication: the slaves of a master, or the lag of a slave. Pure; any thread."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rmqpy.protocol.requests.replicas import HaStatus
 
 
 def families(status: HaStatus) -> Iterator[Family]:
-    """What a master says, or a slave. What a slave does not know yet is left out."""
+    """Return the metrics of a master or of a slave. Unknown values of a slave are omitted."""
     if status.master:
         slaves = status.ha_connection_info
-        yield plain("rmqpy_slaves", "gauge", "Slaves that are connected.", len(slaves))
+        yield plain("rmqpy_slaves", "gauge", "Connected slaves.", len(slaves))
         yield plain(
             "rmqpy_slaves_expected",
             "gauge",
-            "Slaves that there should be: as totalReplicas says, or as many as there were since the start.",
+            "Expected slaves: totalReplicas, or the most since the start.",
             status.slaves_expected or 0,
         )
-        yield plain("rmqpy_slaves_in_sync", "gauge", "Those in sync.", status.in_sync_slave_nums)
+        yield plain("rmqpy_slaves_in_sync", "gauge", "Slaves in sync.", status.in_sync_slave_nums)
         yield plain(
             "rmqpy_slaves_refused",
             "gauge",
@@ -27,9 +27,7 @@ def families(status: HaStatus) -> Iterator[Family]:
             len(status.refused_slaves or ()),
         )
         behind = max((slave.diff for slave in slaves), default=0)
-        yield plain(
-            "rmqpy_slave_behind_bytes_max", "gauge", "Bytes of the log that one of them lacks.", behind
-        )
+        yield plain("rmqpy_slave_behind_bytes_max", "gauge", "Bytes of the log that a slave lacks.", behind)
         return
     own = status.ha_client_runtime_info
     yield plain(
@@ -42,10 +40,10 @@ def families(status: HaStatus) -> Iterator[Family]:
         "rmqpy_replica_diverged", "gauge", "1 while the log does not fit the master's.", bool(own.is_diverged)
     )
     for name, text, value in (
-        ("rmqpy_replica_behind_bytes", "Bytes of the master's log that are not here.", own.behind_bytes),
+        ("rmqpy_replica_behind_bytes", "Bytes of the master's log that this slave lacks.", own.behind_bytes),
         (
             "rmqpy_replica_behind_seconds",
-            "How long the master has had more than this slave.",
+            "Seconds since this slave had all of the master's log.",
             None if own.behind_millis is None else own.behind_millis / 1_000,
         ),
     ):

@@ -1,7 +1,7 @@
 """Runtime information of a broker: the table of code 28.
 
-Tools parse these values, some at fixed positions, and fail on a missing key: the set is Apache's, complete, with zeros
-for what this broker does not have. Threads: the event loop's; one sample every 10 s.
+Tools parse these values, some at fixed positions, and fail on a missing key. The set is therefore Apache's, complete,
+with zeros for what this broker does not have. Threads: the event loop's; one sample every 10 s.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import VERSION
 from rmqpy.protocol.names import SCHEDULE_TOPIC
 
-#: The release whose protocol this is, as tools print it.
+#: The protocol's release, as tools print it.
 _VERSION_TEXT: Final = "V5_5_0"
 
-#: Apache's pools. There are none here: a request is answered by the thread that read it.
+#: The names of Apache's thread pools. This broker has none: the thread that reads a request answers it.
 _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 
 _NOTHING: Final = (
@@ -32,12 +32,12 @@ _NOTHING: Final = (
     "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
 
-#: The wall clock was set, and is not only told to run a little faster or slower, when it is this far off.
+#: A difference beyond which the wall clock was set, rather than slewed.
 _CLOCK_SET_MS: Final = 1_000
 
 
 class DayTotals(NamedTuple):
-    """Messages in and out since the start, as they stood at the last midnights and now."""
+    """Messages in and out since the start: totals at the last two midnights and now."""
 
     day: int
     yesterday: tuple[int, int] = (0, 0)
@@ -45,7 +45,7 @@ class DayTotals(NamedTuple):
 
 
 class Runtime:
-    """Counters of store and server, and what follows from them."""
+    """Runtime information of one broker."""
 
     def __init__(
         self, config: StoreConfig, store: Store, server: Server, due: DueMessages, clock: Clock
@@ -62,15 +62,15 @@ class Runtime:
         self.rates = Rates(self._counters, clock)
 
     def sample(self) -> None:
-        """Take a sample of the counters; to be called every 10 s."""
+        """Take a sample of the counters; called every 10 s."""
         self.rates.sample()
         self._put_times.sample()
         if self._day() != self._totals.day:
             self._totals = DayTotals(self._day(), self._totals.today, self._passed())
 
     async def table(self) -> dict[str, str]:
-        """Every key with its value as text."""
-        # The oldest message may have to come from the disk.
+        """Return all keys with their values as text."""
+        # May read from the disk.
         oldest_ms = await asyncio.to_thread(self._store.log_begin_time)
         timers = await asyncio.to_thread(self._timers)
         up_ms = self._up_ms()
@@ -93,9 +93,9 @@ class Runtime:
         }
 
     def _up_ms(self) -> int:
-        """How long the broker runs, whatever the wall clock says.
+        """Return the uptime, independent of the wall clock.
 
-        Tools take the sum of this and the start for the broker's clock, so where that was set the start moves with it.
+        Tools add it to the start time to get the broker's clock, so a set clock moves the start time.
         """
         up_ms = round((self._clock.elapsed() - self._began) * 1_000)
         booted_ms = self._clock.wall_ms() - up_ms
@@ -104,7 +104,7 @@ class Runtime:
         return up_ms
 
     def _day(self) -> int:
-        """Numbers the local days: it moves at midnight."""
+        """Return the number of the local day."""
         return time.localtime(self._clock.wall_ms() / 1_000).tm_yday
 
     def _counters(self) -> dict[str, int]:
@@ -131,7 +131,7 @@ class Runtime:
             "getMissTps": self.rates.per_second("gets_missed"),
             "getTotalTps": self.rates.per_second("gets"),
             "getTransferredTps": transferred,
-            # 4.x and its tools spell it so.
+            # The spelling of 4.x and its tools.
             "getTransferedTps": transferred,
             "msgPutTotalYesterdayMorning": str(yesterday[0]),
             "msgPutTotalTodayMorning": str(today[0]),
@@ -153,7 +153,7 @@ class Runtime:
         }
 
     def _delays(self) -> dict[str, str]:
-        """Of every delay level with messages: where delivery is, and where they end."""
+        """Return the delivery position and the end of each delay level with messages."""
         delivered = self._due.delivered()
         levels = range(1, DELAY_LEVELS_MAX + 1)
         ends = {level: self._store.max_offset(SCHEDULE_TOPIC, level - 1) for level in levels}
@@ -164,16 +164,15 @@ class Runtime:
         }
 
     def _timers(self) -> dict[str, str]:
-        """Seconds by which deliveries of timed messages are late, those not read yet, those that wait."""
+        """Return the lateness of timed messages in seconds, the number not read yet, and the pending number."""
         try:
             found = self._due.statistics()
         except StoreError:
             found = None
-        pending, (unread, _), (_, late_ms), _ = found or (0, (0, 0), (0, 0), [])
         return {
-            "timerReadBehind": str(late_ms // 1_000),
-            "timerOffsetBehind": str(unread),
-            "timerCongestNum": str(pending),
+            "timerReadBehind": str(found.late_ms // 1_000 if found else 0),
+            "timerOffsetBehind": str(found.unread if found else 0),
+            "timerCongestNum": str(found.pending if found else 0),
         }
 
     def _disk(self) -> dict[str, str]:
@@ -203,7 +202,7 @@ def _duration(seconds: int) -> str:
 
 
 def _size(size: float) -> str:
-    """Bytes as tools split them: number, blank, unit."""
+    """Return bytes in the form that tools split: number, space, unit."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     for unit in units[:-1]:
         if size < 1_024:

@@ -1,4 +1,4 @@
-"""Metrics of timed messages: delivery, what waits by topic and by time. Any thread; it asks the data plane."""
+"""Metrics of timed messages: delivery, and pending ones by topic and time. Any thread; reads the data plane."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ from rmqpy.protocol.requests.timers import DUE_WITHIN_S
 
 
 def families(due: DueMessages) -> Iterator[Family]:
-    """As they are; none where they cannot be read."""
+    """Return the current metrics; none if they cannot be read."""
     try:
         statistics = due.statistics()
     except StoreError:
-        # The others are wanted all the more.
+        # The other metrics remain available.
         return
     if statistics is None:
         return
-    _pending, (unread, unread_ms), (late, late_ms), topics = statistics
     for name, text, value in (
-        ("rocketmq_timer_enqueue_lag", "Timed messages that delivery has not read.", unread),
-        ("rocketmq_timer_enqueue_latency", "Age of the newest that it has, in ms.", unread_ms),
-        ("rocketmq_timer_dequeue_lag", "Timed messages that are due.", late),
-        ("rocketmq_timer_dequeue_latency", "How long the first of them has been, in ms.", late_ms),
+        ("rocketmq_timer_enqueue_lag", "Timed messages that delivery has not read yet.", statistics.unread),
+        (
+            "rocketmq_timer_enqueue_latency",
+            "Age of the newest message that delivery has read, in ms.",
+            statistics.unread_ms,
+        ),
+        ("rocketmq_timer_dequeue_lag", "Timed messages that are due.", statistics.late),
+        ("rocketmq_timer_dequeue_latency", "Lateness of the first due message, in ms.", statistics.late_ms),
     ):
         yield plain(name, "gauge", text, value)
     waiting: list[tuple[Labels, float]] = []
     noted: list[tuple[Labels, float]] = []
     delivered: list[tuple[Labels, float]] = []
     delays: list[Sample] = []
-    for topic, waits, enqueued, dequeued, counts, delay_s in topics:
-        delays += histogram({"topic": topic}, TIMER_BOUNDS_S, counts, delay_s)
-        labels: Labels = {"topic": topic}
-        waiting.append((labels, waits))
-        noted.append((labels, enqueued))
-        delivered.append((labels, dequeued))
-    yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
+    for each in statistics.topics:
+        labels: Labels = {"topic": each.topic}
+        delays += histogram(labels, TIMER_BOUNDS_S, each.delays, each.delay_s)
+        waiting.append((labels, each.pending))
+        noted.append((labels, each.read))
+        delivered.append((labels, each.delivered))
+    yield Family("rocketmq_timing_messages", "gauge", "Pending timed messages.", waiting)
     yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
     yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
-    text = "Seconds that timed messages had to wait, by their storing and their time."
+    text = "Seconds between storing and due time of timed messages."
     yield Family("rocketmq_delay_message_latency", "histogram", text, delays)
     within = due.slots_within(DUE_WITHIN_S)
     yield Family(
         "rocketmq_timer_message_snapshot",
         "gauge",
-        "Timed messages that are due within so many seconds, and not within the next smaller number.",
+        "Timed messages that are due within this many seconds, but not within the next smaller bound.",
         [({"timer_bound_s": str(bound)}, count) for bound, count in zip(DUE_WITHIN_S, within, strict=False)],
     )

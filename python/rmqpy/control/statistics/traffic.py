@@ -1,10 +1,10 @@
 """Statistics of topics, queues and groups over the last minute, hour and day.
 
-Owns one series for each thing that is counted. The data plane counts; its counts are taken from it every 10 s and
-with each query, so an answer is never old. A window reaches from its oldest sample to now: a minute is seven
-samples 10 s apart, an hour seven 10 minutes apart, a day 25 an hour apart, as in Apache's broker.
+Owns one series for each counted thing. The data plane counts; its counts are read every 10 s and with each query, so an
+answer is never stale. A window reaches from its oldest sample to now: a minute is seven samples 10 s apart, an hour
+seven 10 minutes apart, a day 25 an hour apart, as in Apache's broker.
 
-Invariant: a series is forgotten when nothing was counted for a day, or its topic or group is deleted.
+Invariant: a series is dropped when nothing was counted for a day, or its topic or group is deleted.
 Threads: the event loop's.
 """
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SAMPLE_SECONDS: Final = 10
-#: Beyond it queues are no longer told apart; topics and groups are, always.
+#: Beyond it queues are not counted separately; topics and groups always are.
 SERIES_MAX: Final = 50_000
 
 
 class Window(NamedTuple):
-    """Every how many samples one is kept, and how many are."""
+    """A time window: keep every `n`-th sample, up to a number."""
 
     every: int
     kept: int
@@ -41,7 +41,7 @@ _WINDOWS: Final = (_MINUTE, _HOUR, _DAY)
 
 
 class Totals(NamedTuple):
-    """Events, the messages in them, and their bytes."""
+    """Totals of events, their messages, and their bytes."""
 
     times: int = 0
     messages: int = 0
@@ -55,7 +55,7 @@ _NOTHING: Final = Totals()
 
 
 class _Series:
-    """The running totals of one thing and what they were at the samples of each window, oldest first."""
+    """Totals of one counted object, and their samples for each window, oldest first."""
 
     __slots__ = ("now", "samples")
 
@@ -68,13 +68,13 @@ class _Series:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was counted within the day that the longest window covers."""
+        """True if nothing was counted within the longest window, a day."""
         day = self.samples[-1]
         return len(day) == _DAY.kept and day[0] == self.now
 
 
 class _Statistic(NamedTuple):
-    """A name of Apache's statistics: a kind of series, and one of its totals."""
+    """A name in Apache's statistics: a kind of series, and one of its totals."""
 
     kind: str
     is_size: bool = False
@@ -90,6 +90,10 @@ _STATISTICS: Final[Mapping[str, _Statistic]] = {
     "QUEUE_GET_NUMS": _Statistic("queue get"),
     "QUEUE_GET_SIZE": _Statistic("queue get", is_size=True),
     "SNDBCK_PUT_NUMS": _Statistic("returned"),
+    "GROUP_ACK_NUMS": _Statistic("group ack"),
+    "GROUP_CK_NUMS": _Statistic("group checkpoint"),
+    "BROKER_ACK_NUMS": _Statistic("broker ack"),
+    "BROKER_CK_NUMS": _Statistic("broker checkpoint"),
     "BROKER_PUT_NUMS": _Statistic("broker put"),
     "BROKER_GET_NUMS": _Statistic("broker get"),
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": _Statistic("user put"),
@@ -114,17 +118,17 @@ class Statistics:
         self._is_system = is_system
         self._clock = clock
         self._series: dict[tuple[str, str], _Series] = {}
-        #: What came into each topic since the start, by type of message.
+        #: Messages into each topic since the start, by type of message.
         self._arrived: dict[str, dict[str, Totals]] = {}
         self._samples = 0
-        #: Times of the samples of each window, oldest first.
+        #: Sample times of each window, oldest first.
         self._times: tuple[list[float], ...] = tuple([clock.elapsed()] for _ in _WINDOWS)
         self._is_full = False
-        # What recovery found is older than this process.
+        # Messages found by recovery are older than this process.
         store.take_arrivals()
 
     def sample(self) -> None:
-        """Keep the totals of now; to be called every `SAMPLE_SECONDS`."""
+        """Sample the totals; called every `SAMPLE_SECONDS`."""
         self._collect()
         self._samples += 1
         for index, window in enumerate(_WINDOWS):
@@ -136,7 +140,7 @@ class Statistics:
             self._forget(key for key, series in self._series.items() if series.is_idle)
 
     def view(self, name: str, key: str) -> BrokerStats | None:
-        """The windows of one statistic by Apache's names, up to this moment; None where nothing was counted."""
+        """Return the windows of one statistic by Apache's names; `None` if nothing was counted."""
         statistic = _STATISTICS.get(name)
         if statistic is None:
             return None
@@ -150,20 +154,20 @@ class Statistics:
         return BrokerStats(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def _per_second(self, name: str, key: str) -> float:
-        """The rate of one statistic over the last minute; 0 where nothing was counted."""
+        """Return the rate of one statistic over the last minute, or 0."""
         found = self.view(name, key)
         return found.stats_minute.tps if found else 0.0
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages a second that came into a topic within the last minute."""
+        """Return the messages per second into a topic over the last minute."""
         return self._per_second("TOPIC_PUT_NUMS", topic)
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages a second of a topic that a group took within the last minute."""
+        """Return the messages per second of a topic that a group received over the last minute."""
         return self._per_second("GROUP_GET_NUMS", f"{topic}@{group}")
 
     def group_get_rates(self) -> dict[tuple[str, str], float]:
-        """Messages a second that each group took of each topic within the last minute, by group and topic."""
+        """Return the messages per second of all groups over the last minute, by group and topic."""
         self._collect()
         statistic = _STATISTICS["GROUP_GET_NUMS"]
         rates = {}
@@ -174,59 +178,66 @@ class Statistics:
         return rates
 
     def total(self, name: str) -> int:
-        """A statistic of the whole broker since the start."""
+        """Return a statistic of the whole broker since the start."""
         self._collect()
         series = self._series.get((_STATISTICS[name].kind, self._cluster))
         return series.now.messages if series else 0
 
     def totals(self, kind: str) -> dict[str, Totals]:
-        """Everything of one kind since the start, by key."""
+        """Return all totals of one kind since the start, by key."""
         self._collect()
         return {key: series.now for (known, key), series in self._series.items() if known == kind}
 
     def arrived(self) -> dict[str, dict[str, Totals]]:
-        """What came into each topic since the start, by type of message; as long as the series of the topic."""
+        """Return the messages into each topic since the start, by type, for topics with a series."""
         self._collect()
         return {topic: dict(by_type) for topic, by_type in self._arrived.items()}
 
     def forget_topic(self, topic: str) -> None:
-        """Drop everything about a topic that was deleted."""
+        """Drop the series of a deleted topic."""
         self._collect()
         self._forget(key for key in self._series if key[1].partition("@")[0] == topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop everything about a group that was deleted."""
+        """Drop the series of a deleted group."""
         self._collect()
         self._forget(key for key in self._series if "@" in key[1] and key[1].rpartition("@")[2] == group)
 
     def _collect(self) -> None:
-        for topic, queue_id, message_type, messages, size in self._store.take_arrivals():
-            # Each message was put by itself: Apache's average of these statistics is the size of one.
-            put = (messages, messages, size)
-            self._add("topic put", topic, *put)
-            by_type = self._arrived.setdefault(topic, {})
-            by_type[message_type] = by_type.get(message_type, _NOTHING).plus(*put)
-            self._add("queue put", f"{topic}@{queue_id}", *put)
+        for arrived in self._store.take_arrivals():
+            # Each message counts as one put, because Apache's average of these statistics is the message size.
+            put = (arrived.messages, arrived.messages, arrived.bytes)
+            self._add("topic put", arrived.topic, *put)
+            by_type = self._arrived.setdefault(arrived.topic, {})
+            by_type[arrived.message_type] = by_type.get(arrived.message_type, _NOTHING).plus(*put)
+            self._add("queue put", f"{arrived.topic}@{arrived.queue_id}", *put)
             self._add("broker put", self._cluster, *put)
-            if not self._is_system(topic):
+            if not self._is_system(arrived.topic):
                 self._add("user put", self._cluster, *put)
-        for group, topic, queue_id, pulls, messages, size, returned in self._server.take_deliveries():
-            key = f"{topic}@{group}"
-            if returned:
-                self._add("returned", key, returned, returned, 0)
-            if pulls:
-                self._add("group get", key, pulls, messages, size)
-                self._add("queue get", f"{topic}@{queue_id}@{group}", pulls, messages, size)
-                self._add("broker get", self._cluster, pulls, messages, size)
-                if not self._is_system(topic):
-                    self._add("user get", self._cluster, pulls, messages, size)
+        for one in self._server.take_deliveries():
+            key = f"{one.topic}@{one.group}"
+            if one.checkpoints:
+                self._add("group checkpoint", key, one.checkpoints, one.checkpoints, 0)
+                self._add("broker checkpoint", self._cluster, one.checkpoints, one.checkpoints, 0)
+            if one.acks:
+                self._add("group ack", key, one.acks, one.acks, 0)
+                self._add("broker ack", self._cluster, one.acks, one.acks, 0)
+            if one.returned:
+                self._add("returned", key, one.returned, one.returned, 0)
+            if one.pulls:
+                got = (one.pulls, one.messages, one.bytes)
+                self._add("group get", key, *got)
+                self._add("queue get", f"{one.topic}@{one.queue_id}@{one.group}", *got)
+                self._add("broker get", self._cluster, *got)
+                if not self._is_system(one.topic):
+                    self._add("user get", self._cluster, *got)
 
     def _add(self, kind: str, key: str, times: int, messages: int, size: int) -> None:
         series = self._series.get((kind, key))
         if series is None:
             if len(self._series) >= SERIES_MAX and kind.startswith("queue"):
                 if not self._is_full:
-                    log.warning("more than %d statistics: queues are no longer told apart", SERIES_MAX)
+                    log.warning("more than %d statistics: no longer counting by queue", SERIES_MAX)
                 self._is_full = True
                 return
             series = self._series[(kind, key)] = _Series()
@@ -236,7 +247,7 @@ class Statistics:
         self, statistic: _Statistic, series: _Series, index: int, samples: list[Totals]
     ) -> StatsWindow:
         first, now = samples[0], series.now
-        # A series that is younger than the window began with nothing at the sample before it.
+        # A series younger than the window started at zero, at the sample before its first one.
         began = self._times[index][-len(samples)]
         grown = now.bytes - first.bytes if statistic.is_size else now.messages - first.messages
         times = now.times - first.times

@@ -1,1 +1,1 @@
-"""The control plane's side of the store: retention, events, progress of a recovery, offsets of delay levels."""
+"""The control plane's side of the store: retention, events, recovery progress, offsets of delay levels."""

@@ -1,4 +1,4 @@
-"""The end of a log that is given up, between two starts of the broker. Blocks on the disk."""
+"""Cut of the end of a log, between two starts of the broker. Blocks on the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rmqpy.config.store import StoreConfig
 
 
 def cut_log(config: StoreConfig, at: int) -> None:
-    """Give up what the log has from `at` on; the next start cuts queues and index. Raises `StoreError`."""
+    """Remove the log from `at` on; the next start cuts queues and index. Raises `StoreError`."""
     store = StoppedStore(config, exclusive=True)
     try:
         store.drain()

@@ -1,8 +1,8 @@
-"""Delay offsets on disk: the progress of the delivery of delayed messages, in `delayOffset.json`.
+"""Delay offsets on disk: the delivery progress of delayed messages, in `delayOffset.json`.
 
-Owns the file; the offsets themselves belong to the data plane. Written every few seconds where they moved, and at
-stop: a crash delivers at most what came due in between once more. Threads: the event loop's; the data plane is asked
-and the file written in a worker.
+Owns the file; the data plane owns the offsets. Written every few seconds after changes, and at the stop: a crash
+delivers again at most what came due in between. Threads: the event loop's; a worker queries the data plane and writes
+the file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rmqpy.protocol.topics import DataVersion
 
 @record
 class DelayContent:
-    """The content of the file: delay level to the next offset in its queue."""
+    """The content of the file: next offsets by delay level."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[int, int]
 
 
 class DelayFile:
-    """The file and the delivery it follows."""
+    """The file, and the delivery that it follows."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = TableFile(path, DelayContent, self._snapshot, clock)
@@ -42,11 +42,11 @@ class DelayFile:
 
     @property
     def version(self) -> DataVersion:
-        """Moves with each write."""
+        """The version, which grows with each write."""
         return self._file.version
 
     def load(self) -> None:
-        """Read the file. Blocks; raises `ConfigError` naming it. The data plane moves offsets into their queues."""
+        """Read the file. Blocks; raises `ConfigError` naming it. The data plane limits offsets to their queues."""
         found = self._file.load()
         if found is not None:
             self._offsets = {
@@ -59,7 +59,7 @@ class DelayFile:
         self._read = due.delay_offsets
 
     async def end(self, offsets: dict[int, int]) -> None:
-        """Save where the delivery has ended, which is followed no more. Raises `StoreError`."""
+        """Save the final offsets of the delivery, and stop following it. Raises `StoreError`."""
         self._read = lambda: offsets
         try:
             await self.save()
@@ -67,7 +67,7 @@ class DelayFile:
             self._read = lambda: self._offsets
 
     async def copy(self, offsets: Mapping[int, int], version: DataVersion) -> None:
-        """Take over what is further in the file of another broker, which delivers. Raises `StoreError`."""
+        """Take over newer offsets of another broker that delivers. Raises `StoreError`."""
         own = self._saved
         further = {
             level: offset for level, offset in offsets.items() if level > 0 and offset > own.get(level, 0)
@@ -79,9 +79,9 @@ class DelayFile:
             self._saved = self._offsets
 
     async def save(self) -> None:
-        """Write the file if something was delivered since the last time. Raises `StoreError`.
+        """Write the file if something was delivered since the last write. Raises `StoreError`.
 
-        Progress of a level that the delivery does not know is kept: the level may come back with its messages.
+        Keeps the progress of unknown levels, which may return with their messages.
         """
         offsets = self._offsets | await asyncio.to_thread(self._read)
         if offsets != self._saved:

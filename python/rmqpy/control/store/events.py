@@ -1,4 +1,4 @@
-"""Store events: from the store to the server log.
+"""Store events, written to the server log.
 
 Threads: the event loop's; every second, after recovery, and before the store closes.
 """
@@ -10,13 +10,13 @@ from typing import Final
 
 from rmqpy._native import Store
 
-#: Seconds between two looks at the store. It keeps a thousand events meanwhile.
+#: The interval of `log_events`. The store buffers a thousand events meanwhile.
 EVENTS_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
 
 def log_events(store: Store) -> None:
-    """Write down the events since the last call."""
+    """Log the store's events since the last call."""
     for is_warning, text in store.events():
         log.log(logging.WARNING if is_warning else logging.INFO, "%s", text)

@@ -1,4 +1,4 @@
-"""Recovery progress: one line every few seconds while a thread of its own opens the store."""
+"""Recovery progress: one log line every few seconds while another thread opens the store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _INTERVAL_SECONDS: Final = 2.0
 
 
 async def open_store(store: Store, report: Callable[[str], None]) -> None:
-    """Lock and recover in a thread; report the progress when it takes long."""
+    """Lock and recover the store in a thread, and report the progress of a long recovery."""
     loop = asyncio.get_running_loop()
     opened = loop.run_in_executor(None, store.open)
     known, since = "", loop.time()
     while not (await asyncio.wait({opened}, timeout=_INTERVAL_SECONDS))[0]:
         phase, done, total = store.progress()
         if phase != known:
-            # Seen first at the end of a pause, so that it may have begun anywhere within.
+            # The phase began at an unknown time within the pause.
             known, since = phase, loop.time() - _INTERVAL_SECONDS
         report(opening_line(phase, done, total, loop.time() - since))
     await opened
 
 
 def opening_line(phase: str, done: int, total: int, seconds: float) -> str:
-    """The line after `seconds` in this phase, of whose `total` bytes `done` are read.
+    """Return the line after `seconds` in this phase, with `done` of `total` bytes read.
 
     >>> opening_line("scanning", 1 << 30, 4 << 30, 2.0)
     'opening the store: scanning, 25 % of 4096 MiB, 512 MiB/s, 6 s left'

@@ -1,6 +1,6 @@
-"""Progress of timed messages on disk, `config/timercheck`, as master and slave tell each other.
+"""Progress of timed messages on disk, `config/timercheck`, as masters and slaves exchange it.
 
-The native half owns the file of a master; this is about its first numbers, and about the copy that a slave has. Blocks.
+The native module owns a master's file; this code handles its first numbers, and the copy of a slave. Blocks.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from rmqpy.config import files
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import ResponseCode
 
-#: Seven numbers of eight bytes; what follows in the file is about the timer log of its broker.
+#: Seven numbers of eight bytes. The rest of the file concerns the broker's own timer log.
 PROGRESS_BYTES: Final = 56
 _FILE_BYTES: Final = 4096
-#: The end of the timer log, which no slave has: it is made anew from the queue.
+#: The end of the timer log. A slave has none, because the log is rebuilt from the queue.
 _LOG_END: Final = slice(8, 16)
 
 
 def read_progress(path: Path) -> bytes:
-    """The numbers; zeros where nothing was delivered yet. Raises `StoreError`."""
+    """Return the progress; zeros if nothing was delivered yet. Raises `StoreError`."""
     try:
         with path.open("rb") as file:
             return file.read(PROGRESS_BYTES).ljust(PROGRESS_BYTES, b"\0")
@@ -31,12 +31,12 @@ def read_progress(path: Path) -> bytes:
 
 
 def delivered_ms(progress: bytes) -> int:
-    """The time by which everything was delivered."""
+    """Return the time up to which everything was delivered."""
     return int.from_bytes(progress[:8], "big", signed=True)
 
 
 def write_progress(path: Path, progress: bytes) -> None:
-    """Write the file of a broker that begins to deliver from there; nothing where it says so already. Raises
+    """Write the file of a broker that starts to deliver from there, unless it already has this progress. Raises
     `StoreError`."""
     numbers = bytearray(progress[:PROGRESS_BYTES].ljust(PROGRESS_BYTES, b"\0"))
     numbers[_LOG_END] = bytes(8)

@@ -1,9 +1,8 @@
-"""Counts by topic on disk: of timed messages that wait, `timermetrics`, and of open half messages,
-`transactionMetrics`.
+"""Counts by topic on disk: pending timed messages in `timermetrics`, open half messages in `transactionMetrics`.
 
-Owns the files, which are for a broker of the original that takes the folder over: ours counts anew at each start. The
-counts belong to the data plane. Written every few seconds where they moved, and at stop. Threads: the event loop's; the
-data plane is asked and the file written in a worker.
+Owns the files, for an Apache broker that takes over the folder; this broker counts again at each start. The data plane
+owns the counts. Written every few seconds after changes, and at the stop. Threads: the event loop's; a worker queries
+the data plane and writes the file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class TransactionMetricsTable:
 
 
 class CountFile(Generic[C]):
-    """One file, and the counts it follows."""
+    """One file, and the counts that it follows."""
 
     def __init__(
         self,
@@ -55,22 +54,22 @@ class CountFile(Generic[C]):
         self._saved = self._counts
 
     def load(self) -> None:
-        """Read the file, for its version, which goes on. Blocks.
+        """Read the file to continue its version. Blocks.
 
-        What it holds follows from the store: one that cannot be read is told of, and made anew.
+        Its content follows from the store, so an unreadable file is only logged, and replaced.
         """
         try:
             self._file.load()
         except ConfigError as error:
-            log.warning("counts by topic are made anew: %s", error)
+            log.warning("cannot read counts by topic, counting again: %s", error)
 
     async def now(self) -> C:
-        """The counts of this moment. Raises `StoreError`."""
+        """Return the current counts. Raises `StoreError`."""
         await self._count()
         return self._snapshot()(self._file.version)
 
     async def save(self) -> None:
-        """Write the file if a count has moved since the last time. Raises `StoreError`."""
+        """Write the file if a count has changed since the last write. Raises `StoreError`."""
         await self._count()
         counts = self._counts
         if counts != self._saved:
@@ -93,11 +92,11 @@ class CountFile(Generic[C]):
 
 
 def timer_counts_in(folder: Path, due: DueMessages, clock: Clock) -> CountFile[TimerMetricsTable]:
-    """The file of timed messages."""
+    """Return the file of timed messages."""
 
     def read() -> dict[str, int]:
         statistics = due.statistics()
-        return {topic: waiting for topic, waiting, *_ in statistics[3]} if statistics is not None else {}
+        return {each.topic: each.pending for each in statistics.topics} if statistics is not None else {}
 
     return CountFile(
         folder / "timermetrics",
@@ -111,11 +110,11 @@ def timer_counts_in(folder: Path, due: DueMessages, clock: Clock) -> CountFile[T
 def transaction_counts_in(
     folder: Path, transactions: Transactions, clock: Clock
 ) -> CountFile[TransactionMetricsTable]:
-    """The file of open half messages."""
+    """Return the file of open half messages."""
     return CountFile(
         folder / "transactionMetrics",
         TransactionMetricsTable,
         lambda version, counts: TransactionMetricsTable(data_version=version, transaction_count=counts),
-        lambda: {topic: found for topic, found, *_ in transactions.statistics()},
+        lambda: {each.topic: each.open for each in transactions.statistics()},
         clock,
     )

@@ -1,10 +1,9 @@
-"""Checks of transactions on disk: how often producers were asked about open half messages and answered, in
+"""Checks of transactions on disk: the number of answered checks of each open half message, in
 `transactionChecks.json`.
 
-Owns the file, which the original does not have: it counts in the half message, and stores it again for each check. The
-counts themselves belong to the data plane. Written every few seconds where they moved, and at stop: after a crash
-producers are asked about a half at most so much more often. Threads: the event loop's; the data plane is asked and the
-file written in a worker.
+Owns the file, which Apache's broker does not have: it counts in the half message, and stores that again for each check.
+The data plane owns the counts. Written every few seconds after changes, and at the stop: a crash adds at most the
+checks in between. Threads: the event loop's; a worker queries the data plane and writes the file.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from rmqpy.protocol.topics import DataVersion
 
 @record
 class CheckedHalves:
-    """Half messages one behind the other, from one position of the log to another, and the checks of each."""
+    """Consecutive half messages with the same number of checks, by log position."""
 
     first: int
     last: int
     checks: int
-    #: How many of the checks were answered; files of earlier releases say nothing of it.
+    #: The number of answered checks; missing in files of earlier releases.
     answers: int = 0
 
 
@@ -40,7 +39,7 @@ class CheckContent:
 
 
 class CheckFile:
-    """The file, and the counts it follows."""
+    """The file, and the counts that it follows."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = TableFile(path, CheckContent, self._snapshot, clock)
@@ -50,7 +49,7 @@ class CheckFile:
 
     @property
     def checked(self) -> list[tuple[int, int, int, int]]:
-        """The counts in the file, as `Transactions.recover` takes them."""
+        """The counts in the file, for `Transactions.recover`."""
         return self._saved
 
     def load(self) -> None:
@@ -64,11 +63,11 @@ class CheckFile:
             )
 
     def follow(self, transactions: Transactions) -> None:
-        """Save the counts of these from now on."""
+        """Save the counts of these transactions from now on."""
         self._read = transactions.checked
 
     async def save(self) -> None:
-        """Write the file if somebody was asked, or has decided, since the last time. Raises `StoreError`."""
+        """Write the file if there were checks or decisions since the last write. Raises `StoreError`."""
         checked = await asyncio.to_thread(self._read)
         if checked != self._saved:
             self._checked = checked
@@ -86,6 +85,6 @@ class CheckFile:
         )
 
 
-#: Of what the data plane takes; a file may say anything.
+#: The data plane's maximum, which a file may exceed.
 _POSITION_MAX = (1 << 63) - 1
 _CHECKS_MAX = (1 << 31) - 1

@@ -1,1 +1,1 @@
-"""A table and its file: versions, writing without stopping the loop, members that other releases put there."""
+"""A table and its file: versions, writes that do not block the loop, unknown fields of other releases."""

@@ -1,6 +1,6 @@
-"""Attributes of topics and groups: which there are, what they may hold, how a change is written.
+"""Attributes of topics and groups: their names, values, and the syntax of changes.
 
-A change is a list such as `+message.type=FIFO,-reserve.time`; what is stored has no signs. Pure; any thread.
+A change is a list such as `+message.type=FIFO,-reserve.time`; stored names have no signs. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class Attribute(NamedTuple):
-    """One attribute: its values are a choice, a range of numbers, or, with neither, any text."""
+    """An attribute with choices, a range of numbers, or any text as values."""
 
     choices: tuple[str, ...] = ()
     low: int | None = None
@@ -48,14 +48,14 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 
 
 class AttributeChangeError(Refused):
-    """The whole change is refused; the remark says why."""
+    """The refusal of a whole change, with the reason as remark."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def parse(text: str) -> dict[str, str]:
-    """`+a=1,-b` as signed names and values."""
+    """Parse `+a=1,-b` into signed names and values."""
     changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -68,7 +68,7 @@ def parse(text: str) -> dict[str, str]:
 def apply(
     known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes after a change; `current` is None for a topic or group that is being created."""
+    """Return the attributes after a change; `current` is `None` for a new topic or group."""
     result = dict(current or {})
     for signed, value in changes.items():
         sign, name = signed[:1], signed[1:]

@@ -1,4 +1,4 @@
-"""Entries of a table by name, in two states: as its file has them, and as the next write will make it.
+"""Entries of a table by name, in two states: as in the file, and as the next write will store them.
 
 Values only, on the event loop.
 """
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 
 class Entries(Generic[T]):
-    """One write at a time takes a `snapshot`; then follows `commit` when it is on the disk, or `take_back`."""
+    """Entries with pending changes. One write at a time takes a `snapshot`, then calls `commit` or `take_back`."""
 
     def __init__(self, entries: Mapping[str, T]) -> None:
-        #: As in the file.
+        #: The entries in the file.
         self.saved = dict(entries)
-        #: The same with all changes.
+        #: The entries with all changes.
         self.wanted = dict(entries)
-        #: Names whose entry in the file is another: in the write under way, and since; in the order of changes.
+        #: Changed names that are not in the file, in order of their changes: in the write in progress, and later ones.
         self._in_write: dict[str, T | None] = {}
         self._since: dict[str, T | None] = {}
 
     def load(self, entries: Mapping[str, T]) -> None:
-        """Add what was found in the file."""
+        """Add the entries of the file."""
         self.saved |= entries
         self.wanted |= entries
 
@@ -33,21 +33,21 @@ class Entries(Generic[T]):
         self.wanted[name] = self._since[name] = entry
 
     def remove(self, name: str) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
         self.wanted.pop(name, None)
         self._since[name] = None
 
     def is_unsaved(self, name: str) -> bool:
-        """Whether a change of this entry is not in the file yet."""
+        """Return whether a change of this entry is not in the file yet."""
         return name in self._since or name in self._in_write
 
     def snapshot(self) -> dict[str, T]:
-        """All entries, for the write that begins."""
+        """Return all entries, for a write that begins."""
         self._in_write, self._since = self._since, {}
         return dict(self.wanted)
 
     def commit(self) -> list[str]:
-        """The write has succeeded: the names of its changes."""
+        """Note that the write succeeded; return the names of its changes."""
         changed, self._in_write = self._in_write, {}
         for name, entry in changed.items():
             if entry is None:
@@ -57,6 +57,6 @@ class Entries(Generic[T]):
         return list(changed)
 
     def take_back(self) -> None:
-        """The write has failed: every change that is not in the file goes, also those that came since."""
+        """Note that the write failed: drop all changes that are not in the file, including later ones."""
         self._in_write, self._since = {}, {}
         self.wanted = dict(self.saved)

@@ -1,9 +1,9 @@
-"""Table file: a table as JSON on the disk, written without stopping the event loop, and no more often than needed.
+"""Table file: a table as JSON on the disk, written without blocking the event loop, and no more often than needed.
 
-Owns the order of writes of one file: one at a time, each with everything that had changed when it began. Callers that
-come while a write is under way share the next one: a hundred topics created at once cost two or three writes. Where a
-write fails, whoever waits for the next one hears so too, for what it would write may build on what the first did not.
-Owns the version of the table, which moves with each write, and its unknown fields, which go back as they were.
+Owns the order of writes of one file: one at a time, each with every change made before it started. Callers that arrive
+during a write share the next one: a hundred topics created together cost two or three writes. If a write fails, the
+callers waiting for the next one fail too, because it may build on the failed one. Owns the version of the table, which
+grows with each write, and its unknown fields, which are written back unchanged.
 
 Threads: the event loop's; encoding and writing happen in a worker.
 """
@@ -43,7 +43,7 @@ C = TypeVar("C", bound=Versioned)
 
 
 class TableFile(Generic[C]):
-    """One file. `snapshot` is called on the event loop; what it returns makes the content in the worker."""
+    """One file. `snapshot` is called on the event loop; its result builds the content in the worker."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class TableFile(Generic[C]):
         is_compact: bool = False,
         is_secret: bool = False,
     ) -> None:
-        """`ended` is called on the event loop when a snapshot is on the disk, or when it is not and will not be. What
-        `is_compact` stands on one line; a secret file is readable by its owner alone."""
+        """`ended` is called on the event loop after each write, with its success. `is_compact` members are on one line;
+        only the owner can read a secret file."""
         self._text = partial(fastjson.dumps, strict=True) if is_compact else fastjson.pretty
         self._path = path
         self._kind = kind
@@ -67,35 +67,35 @@ class TableFile(Generic[C]):
         self._is_secret = is_secret
         self._version = DataVersion(timestamp=clock.wall_ms())
         self._unknown = self._unknown_saved = UnknownFields()
-        #: What a write of a table that was copied makes the version.
+        #: The version of a copied table, for the next write.
         self._copied: DataVersion | None = None
         self._moved = asyncio.Event()
         self._has_waits = True
-        #: The outcome of the write that comes next; None while nobody has asked for one.
+        #: The result of the next write; `None` if no caller waits for one.
         self._next: asyncio.Future[None] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     @property
     def version(self) -> DataVersion:
-        """Moves when a change is on the disk."""
+        """The version, which grows when a change is durable."""
         return self._version
 
     def touch(self) -> None:
-        """Move the version."""
+        """Increase the version."""
         self._move(self._version.next(self._clock.wall_ms()))
 
     def copied(self, version: DataVersion) -> None:
-        """Let the next write give the table the version of the one it is a copy of."""
+        """Give the copied table's version to the next write."""
         self._copied = version
 
     async def changed(self, version: DataVersion, seconds: float) -> None:
-        """Until the version is another than this one, or time is up, or `end_waits`."""
+        """Wait until the version differs from this one, for at most `seconds` or until `end_waits`."""
         if self._has_waits and self._version == version:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._moved.wait(), seconds)
 
     def end_waits(self) -> None:
-        """Wait for no change any more: the broker stops."""
+        """End all waits for changes, because the broker stops."""
         self._has_waits = False
         self._moved.set()
 
@@ -105,9 +105,9 @@ class TableFile(Generic[C]):
         moved.set()
 
     def load(self, check: Callable[[C], object] = lambda content: None) -> C | None:
-        """The content of the file; None where there is none. Blocks.
+        """Read the file; return its content, or `None` without a file. Blocks.
 
-        Raises `ConfigError` naming the file when it cannot be read, or `check` raises `DecodeError`.
+        Raises `ConfigError` naming the file if it cannot be read, or `check` raises `DecodeError`.
         """
 
         def parse(text: str) -> tuple[C, UnknownFields]:
@@ -124,35 +124,37 @@ class TableFile(Generic[C]):
         return content
 
     def forget(self, member: str, *path: str) -> None:
-        """Drop the unknown fields of a member that is removed."""
+        """Drop the unknown fields of a removed member."""
         self._unknown = self._unknown.without(member, *path)
 
     async def save(self) -> None:
-        """Return when the table as it is now is on the disk, and its version has moved. Cancelling leaves the write be.
+        """Write the current table, and return when it is durable and its version has grown. Cancelling does not stop
+        the write.
 
-        Raises `StoreError` when the file cannot be written, whatever the reason; the old one is then still there.
+        Raises `StoreError` if the file cannot be written for any reason; the old file remains then.
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            # A caller that was cancelled does not ask what became of it.
+            # A cancelled caller does not retrieve the result.
             self._next.add_done_callback(asyncio.Future.exception)
         if self._writer is None or self._writer.done():
             self._writer = asyncio.get_running_loop().create_task(self._write_all())
         await asyncio.shield(self._next)
 
     def save_now(self) -> None:
-        """`save`, blocking: before the event loop runs. On a full disk the version moves in memory alone."""
+        """Like `save`, but blocking, for use before the event loop runs. On a full disk only the version in memory
+        grows."""
         tree, version = self._content()
         try:
             self._write(tree)
         except StoreError as error:
             if not lacks_space(error):
                 raise
-            log.warning("%s; it is written with the next change", error)
+            log.warning("%s; retrying with the next change", error)
         self._version = version
 
     async def _write_all(self) -> None:
-        """Write until nobody waits."""
+        """Write until no caller waits."""
         while (current := self._next) is not None:
             self._next = None
             try:
@@ -182,7 +184,7 @@ class TableFile(Generic[C]):
         self._ended(True)
 
     def _content(self) -> tuple[Callable[[], object], DataVersion]:
-        """What makes the content, in any thread, and its version."""
+        """Return the function that builds the content in any thread, and the version."""
         version = self._copied or self._version.next(self._clock.wall_ms())
         unknown, content = self._unknown, self._snapshot()
         return lambda: unknown.put_back(json_tree(content(version))), version

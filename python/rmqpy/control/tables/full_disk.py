@@ -1,7 +1,7 @@
-"""Full disk: a start and a stop do without what it has no room for.
+"""Full disk: tolerance for files that a start or stop has no room to write.
 
-What a client or an administrator asks for is refused where it cannot be written. What a broker writes by itself, when
-it starts or stops, says how far it has got: without it the next start repeats something, and loses nothing.
+A client's or administrator's change is refused if it cannot be written. A broker's own progress, written at its start
+or stop, is different: without it the next start repeats some work and loses nothing.
 
 Threads: any.
 """
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 def lacks_space(error: StoreError) -> bool:
-    """Whether the disk has no room for what was to be written, and nothing else is wrong."""
+    """Return whether a full disk is the only reason of the failure."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_ROOM
 
 
 def unless_full(save: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-    """A `save` that ends with a warning where the disk has no room. It raises other `StoreError`s."""
+    """Wrap a `save` so that a full disk causes only a warning. Other `StoreError`s propagate."""
 
     async def saved() -> None:
         try:
@@ -34,6 +34,6 @@ def unless_full(save: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[N
         except StoreError as error:
             if not lacks_space(error):
                 raise
-            log.warning("%s; what it would say is repeated after the next start", error)
+            log.warning("%s; the next start repeats some work", error)
 
     return saved

@@ -1,4 +1,4 @@
-"""Names in one line of the log: the first of them, and how many more there are."""
+"""Lists of names in one log line: the first ones, and the number of the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def listed(names: Sequence[str], most: int) -> tuple[str, str]:
-    """At most so many of the names, and what stands behind them for the rest: empty where there is none."""
+    """Return at most `most` names, and a text for the rest, which may be empty."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]), more

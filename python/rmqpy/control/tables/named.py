@@ -1,8 +1,8 @@
 """Named table: entries by name, in a file and at the data plane.
 
-Owns the order of a change. Invariant: an entry is in the file before anybody sees it, the data plane and the name
-servers included, so that nothing which was acknowledged depends on an entry that a crash forgets; where the file cannot
-be written, the change never was. Threads: the event loop's; the file is written in a worker.
+Owns the order of a change. Invariant: an entry is in the file before anything sees it, including the data plane and the
+name servers, so that nothing acknowledged depends on an entry that a crash loses. If the file cannot be written, the
+change does not happen. Threads: the event loop's; the file is written in a worker.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ C = TypeVar("C", bound=Versioned)
 
 
 class NamedTable(ABC, Generic[T, C]):
-    """The entries and their file, which tells `_ended`."""
+    """A table and its file, which calls `_ended`."""
 
-    #: The member of the file that holds the entries.
+    #: The file's member with the entries.
     member: ClassVar[str]
 
-    def __init__(self, file: TableFile[C], entries: Iterable[T]) -> None:
+    def __init__(self, file: TableFile[C], entries: Iterable[T], *, is_copy: bool = False) -> None:
+        """`is_copy`: a copy of another broker's table, which only that broker may change."""
         self._file = file
-        #: Whether it is a copy of another broker's table, which administrators change there.
-        self.is_copy = False
+        self.is_copy = is_copy
         self.readers = TableReaders()
         self._entries = Entries({self._name(entry): entry for entry in entries})
 
     @property
     def table(self) -> Mapping[str, T]:
-        """Every entry by name, as it is in the file."""
+        """The entries by name, as in the file."""
         return MappingProxyType(self._entries.saved)
 
     @property
     def next_table(self) -> Mapping[str, T]:
-        """The same with the changes on their way to the file: what another change starts from."""
+        """The entries with pending changes, on which further changes are based."""
         return MappingProxyType(self._entries.wanted)
 
     @property
     def version(self) -> DataVersion:
-        """Moves with every change."""
+        """The version, which grows with every change."""
         return self._file.version
 
     async def put(self, *entries: T) -> list[T]:
-        """Create entries or replace them; those that are new or different. On return they are durable and usable.
+        """Create or replace entries; return the changed ones. On return they are durable and in use.
 
-        Raises `StoreError` when the file cannot be written, and `Refused` where the table is a copy; the table is then
-        as before.
+        Raises `StoreError` if the file cannot be written, and `Refused` if the table is a copy; the table is
+        unchanged then.
         """
         wanted = self._entries.wanted
         if any(wanted.get(self._name(entry)) != entry for entry in entries):
@@ -63,19 +63,19 @@ class NamedTable(ABC, Generic[T, C]):
         return await self._put(*entries)
 
     async def _put(self, *entries: T) -> list[T]:
-        """The same, also in a copy, which has its master's entries again once that answers. Raises `StoreError`."""
+        """Likewise, also in a copy, which the master's entries replace when it answers. Raises `StoreError`."""
         named = {self._name(entry): entry for entry in entries}
         changed = {name: entry for name, entry in named.items() if self._entries.wanted.get(name) != entry}
         for name, entry in changed.items():
             self._entries.put(name, entry)
-        # Another caller's equal change may be on its way to the disk.
+        # Another caller's equal change may be in flight to the disk.
         if any(self._entries.is_unsaved(name) for name in named):
             await self._file.save()
             await self.readers.reached(self.version)
         return list(changed.values())
 
     async def remove(self, *names: str) -> list[T]:
-        """Forget entries; those there were. Raises as `put` does."""
+        """Remove entries; return those that existed. Raises like `put`."""
         removed = [entry for name in names if (entry := self._entries.wanted.get(name)) is not None]
         if removed:
             self._expect_own()
@@ -88,7 +88,7 @@ class NamedTable(ABC, Generic[T, C]):
         return removed
 
     async def copy(self, entries: Mapping[str, T], version: DataVersion) -> list[T]:
-        """Become a copy of another broker's table: those that went. Raises as `put` does."""
+        """Replace the table by another broker's; return the removed entries. Raises like `put`."""
         wanted = self._entries.wanted
         removed = [entry for name, entry in wanted.items() if name not in entries]
         for name in [self._name(entry) for entry in removed]:
@@ -102,15 +102,15 @@ class NamedTable(ABC, Generic[T, C]):
         return removed
 
     async def changed(self, version: DataVersion, seconds: float) -> None:
-        """Until the version is another than this one, or time is up, or `end_waits`."""
+        """Wait until the version differs from this one, for at most `seconds` or until `end_waits`."""
         await self._file.changed(version, seconds)
 
     def end_waits(self) -> None:
-        """Wait for no change any more: the broker stops."""
+        """End all waits for changes, because the broker stops."""
         self._file.end_waits()
 
     def _ended(self, is_saved: bool) -> None:
-        """A write has ended: what it held is seen from now on, or what is not in the file never was."""
+        """Publish the changes of a successful write, or drop those that are not in the file."""
         if not is_saved:
             self._entries.take_back()
             return
@@ -129,7 +129,7 @@ class NamedTable(ABC, Generic[T, C]):
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave; ask its master for changes")
 
     def _saved(self, entries: list[T]) -> None:
-        """These are new or different, and the data plane uses them."""
+        """Handle changed entries, which the data plane uses now."""
 
     @staticmethod
     @abstractmethod
@@ -137,8 +137,8 @@ class NamedTable(ABC, Generic[T, C]):
 
     @abstractmethod
     def _publish(self, entry: T) -> None:
-        """Let the data plane use an entry."""
+        """Publish an entry to the data plane."""
 
     @abstractmethod
     def _retract(self, name: str) -> None:
-        """Let the data plane forget an entry."""
+        """Remove an entry from the data plane."""

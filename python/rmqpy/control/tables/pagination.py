@@ -1,4 +1,4 @@
-"""One page of a long table, and the wait for another one. Threads: any; the wait is the event loop's."""
+"""Pagination of a long table, and the wait for changes. Threads: any; the wait is the event loop's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqpy.protocol.topics import DataVersion
 
 T = TypeVar("T")
 
-#: How long an answer waits at most, whatever its reader asks for.
+#: The longest time that a reply is held, whatever the reader requests.
 WAIT_SECONDS_MAX: Final = 60.0
 
 
@@ -25,9 +25,9 @@ def page_of(
     version: DataVersion,
     config: BrokerConfig,
 ) -> dict[str, T]:
-    """The entries from `first` on, in the order of names, or all when no page is asked for.
+    """Return the entries from `first` on, ordered by name, or all entries if no page is requested.
 
-    A reader that began with another version of the table starts again: its earlier pages are stale.
+    A reader whose earlier pages have another version starts again, because they are stale.
     """
     if not config.pages_metadata or first is None or limit is None:
         return dict(table)
@@ -41,8 +41,8 @@ def page_of(
 async def wait_for_change(
     table: NamedTable[Any, Any], reader: int, known: str | None, millis: int | None
 ) -> None:
-    """Wait for another version of a table than the one at its reader, a connection, where that asks for it. Apache's
-    slaves never do."""
+    """Hold the reply to a connection until the version differs from the reader's, if it requests that. Apache's slaves
+    never do."""
     if millis is None or (version := _version(known)) is None:
         return
     is_newest = version == table.version
@@ -52,7 +52,7 @@ async def wait_for_change(
 
 
 def is_version(text: str | None, version: DataVersion) -> bool:
-    """Whether this text, JSON as it came, is that version."""
+    """Return whether this JSON text is that version."""
     return _version(text) == version
 
 

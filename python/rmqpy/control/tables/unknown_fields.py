@@ -1,8 +1,7 @@
-"""Unknown fields: the members of a file of the broker that this release has no name for.
+"""Unknown fields: members of a broker's file that this release does not know.
 
-Owns the members that our own writing of a file would leave out, because another release or Apache's broker put them
-there. They are written back as they were, for as long as the topic, group or table they stand in exists: a folder
-that went through our hands has lost nothing when it goes on.
+Owns the members that another release or Apache's broker wrote. They are written back unchanged while their topic, group
+or table exists, so that a folder loses nothing here.
 
 Values of this type never change, so any thread may use one.
 """
@@ -21,16 +20,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
-    """The members of one JSON object that nothing here reads, and those of the objects in it."""
+    """The unknown members of one JSON object and of the objects in it."""
 
     members: Mapping[str, object] = field(default_factory=dict)
-    #: Lists that hold more than we would write: as they were, and what we would write.
+    #: Lists with more content than rmqpy would write: the found list, and rmqpy's.
     lists: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     below: Mapping[str, UnknownFields] = field(default_factory=dict)
 
     @classmethod
     def between(cls, found: Mapping[str, Any], written: Mapping[Any, Any]) -> UnknownFields:
-        """The members of `found` that would not be in `written`, which was made from it."""
+        """Return the members of `found` that are missing in `written`, which was built from it."""
         ours = {str(name): value for name, value in written.items()}
         folded: set[str] | None = None
         members: dict[str, object] = {}
@@ -38,7 +37,7 @@ class UnknownFields:
         below: dict[str, UnknownFields] = {}
         for name, value in found.items():
             if name not in ours:
-                # Readers take names in any case: such a member has been read.
+                # Names are read in any case, so such a member is known.
                 folded = {known.lower() for known in ours} if folded is None else folded
                 if value is not None and name.lower() not in folded:
                     members[name] = value
@@ -53,7 +52,7 @@ class UnknownFields:
         return bool(self.members or self.lists or self.below)
 
     def put_back(self, tree: dict[Any, Any]) -> dict[Any, Any]:
-        """Add these members to a tree that is about to be written, but for those of entries it no longer has."""
+        """Add these members to a tree that is about to be written, except below entries that it no longer has."""
         for name, value in self.members.items():
             tree.setdefault(name, value)
         if self.lists or self.below:
@@ -66,7 +65,7 @@ class UnknownFields:
         return tree
 
     def without(self, name: str, *path: str) -> UnknownFields:
-        """The same without a member, or without the unknown members below it."""
+        """Return the fields without a member, or without the unknown members below it."""
         if path:
             inner = self.below.get(name)
             return replace(self, below={**self.below, name: inner.without(*path)}) if inner else self
@@ -74,7 +73,7 @@ class UnknownFields:
 
 
 def read(kind: type[T], text: str) -> tuple[T, UnknownFields]:
-    """A declared record from the text of a file, and what its declaration does not know. Raises `DecodeError`."""
+    """Return the declared record of a file's text, and its unknown fields. Raises `DecodeError`."""
     tree = fastjson.loads(text)
     record = read_tree(kind, tree)
     return record, UnknownFields.between(tree, json_tree(record))

@@ -1,5 +1,6 @@
-"""Settings of topics and groups that another broker would act on and this one does not: refused where an administrator
-asks for them, told of at the start where a file has them. Pure, but for the log; any thread."""
+"""Unsupported settings of topics and groups: refused when requested, logged at the start when found in a file. Pure,
+except for the log; any thread.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +17,25 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", TopicConfig, SubscriptionGroup)
 
-#: Kinds of topics that need more of a store than to append and read, and what to do instead.
+#: Topic types that need more than an append-only store, with the alternative.
 _UNSERVED_TOPICS: Final = {
     (MESSAGE_TYPE, "PRIORITY"): "it is for POP consumption; use a topic for each priority",
     (MESSAGE_TYPE, "LITE"): "it is for POP consumption; use topics, or filters by tag",
     (
         "queue.type",
         "BatchCQ",
-    ): "it needs queues of another kind; leave it out and send batches to an ordinary topic, "
-    "where each is stored in one piece, too",
+    ): "it needs a different kind of queue; omit it and send batches to an ordinary topic, "
+    "which also stores each as a unit",
     ("cleanup.policy", "COMPACTION"): "it needs a store by key; messages are kept for fileReservedTime",
 }
 
 
-#: Names in one line of the log.
+#: The most names in one log line.
 _NAMED_MAX: Final = 5
 
 
 def unserved_of_topic(topic: TopicConfig) -> Iterator[str]:
-    """What of a topic's configuration has no effect, each as a sentence."""
+    """Yield a sentence for each setting of a topic that has no effect."""
     for name, value in topic.attributes.items():
         if (name, value) in _UNSERVED_TOPICS:
             yield f"{name}={value} is not served yet: {_UNSERVED_TOPICS[name, value]}"
@@ -43,7 +44,7 @@ def unserved_of_topic(topic: TopicConfig) -> Iterator[str]:
 
 
 def unserved_of_group(group: SubscriptionGroup) -> Iterator[str]:
-    """The same of a group's."""
+    """Yield a sentence for each setting of a group that has no effect."""
     if group.group_retry_policy not in (None, GroupRetryPolicy()):
         yield "groupRetryPolicy is not served yet: it is for POP consumption"
     if "priority.factor" in group.attributes:
@@ -53,7 +54,7 @@ def unserved_of_group(group: SubscriptionGroup) -> Iterator[str]:
 
 
 def warn(kind: str, entries: Mapping[str, T], unserved: Callable[[T], Iterable[str]]) -> None:
-    """Log what of a file has no effect: a line for each reason, however many topics or groups it is true of."""
+    """Log settings in a file that have no effect, one line per reason."""
     named: dict[str, list[str]] = {}
     for name, entry in entries.items():
         for reason in unserved(entry):

@@ -1,1 +1,1 @@
-"""Topics: their configuration, and which there are from the start."""
+"""Topics: their configuration, and the built-in ones."""

@@ -1,8 +1,8 @@
-"""Adoption: the topics of a log, where their configuration never came.
+"""Adoption: creates topics that the log has and the configuration lacks.
 
-A master answers for a new topic when its slaves have it, or when they are late; the messages behind it may be copied
-sooner. Where it dies in between, the slave that leads next has acknowledged messages in queues that no topic has.
-Threads: the event loop's; the store is asked in a worker.
+A master acknowledges a new topic when its slaves have it, or are late; messages may be replicated sooner. If the master
+dies in between, its successor has acknowledged messages in queues without a topic.
+Threads: the event loop's; the store is queried in a worker.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rmqpy.protocol.topics import TopicConfig
 
 log = logging.getLogger(__name__)
 
-#: Names in one line of the log.
+#: The most names in one log line.
 _NAMED_MAX: Final = 20
 
 
 async def adopt(topics: Topics, store: Store) -> None:
-    """Give each queue that the store has a topic with so many queues. Raises `StoreError`."""
+    """Create a topic, with enough queues, for queues that the store has without one. Raises `StoreError`."""
     found = {
         name: _with_queues(topics.next_table.get(name), name, max(ids) + 1)
         for name, ids in await asyncio.to_thread(store.queues)
@@ -33,8 +33,7 @@ async def adopt(topics: Topics, store: Store) -> None:
     adopted = await topics.put(*found.values())
     if adopted:
         log.warning(
-            "the log has queues of topics whose configuration the last master did not pass on; they exist now, to be "
-            "read and written: %s%s",
+            "created topics that the log has but the last master did not replicate: %s%s",
             *listed([topic.topic_name for topic in adopted], _NAMED_MAX),
         )
 

@@ -1,4 +1,4 @@
-"""Built-in topics: those that exist after the first start, as Apache's broker makes them. Pure; any thread."""
+"""Built-in topics, which exist after the first start, as in Apache's broker. Pure; any thread."""
 
 from __future__ import annotations
 

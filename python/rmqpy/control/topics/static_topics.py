@@ -1,7 +1,7 @@
-"""Files that Apache's broker leaves in the folder and this one has no use for.
+"""Static topics: files of Apache's broker that this broker does not use.
 
-They stay as they are, for the day the folder goes back. What clients would notice meanwhile is logged. Blocks; for
-the start of the broker.
+The files stay unchanged, in case the folder returns to Apache's broker; effects that clients would notice are logged.
+Blocks; for the start of the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Mappings:
 
 
 def warn_of_static_topics(folder: Path) -> None:
-    """Their queues are numbered across brokers; here they are numbered like those of any other topic."""
+    """Log topics whose queues are numbered across brokers; here they are ordinary topics."""
     try:
         topics = sorted(
             read_json(_Mappings, (folder / _STATIC_TOPICS).read_text("utf-8")).topic_queue_mapping_info_map
@@ -32,10 +32,10 @@ def warn_of_static_topics(folder: Path) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        log.warning("%s is left alone, and could not be read: %s", folder / _STATIC_TOPICS, error)
+        log.warning("cannot read %s, leaving it unchanged: %s", folder / _STATIC_TOPICS, error)
         return
     if topics:
         shown = ", ".join(topics[:_NAMES_SHOWN_MAX]) + (", …" if len(topics) > _NAMES_SHOWN_MAX else "")
         log.warning(
-            "static topics are not served yet, these have queue numbers and offsets of this broker: %s", shown
+            "static topics are not served yet; these use queue ids and offsets of this broker: %s", shown
         )

@@ -1,4 +1,4 @@
-"""Topic table: `topics.json`, the topics the data plane knows, and the call that follows each change.
+"""Topic table: `topics.json`, the topics the data plane knows, and a callback after each change.
 
 Owns all topic configurations of the broker. Threads: the event loop's; the file is written in a worker.
 """
@@ -27,9 +27,9 @@ from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
-#: Queues of one topic; sixteen times what Apache's largest built-in topic has.
+#: The most queues of one topic, sixteen times those of Apache's largest built-in topic.
 QUEUES_MAX: Final = 16_384
-#: Topics that sends and heartbeats may create; administrators may go beyond.
+#: The most topics that sends and heartbeats may create; administrators may create more.
 TOPICS_MAX: Final = 50_000
 
 
@@ -37,7 +37,7 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 
 
 def fault(topic: TopicConfig) -> str | None:
-    """The first thing wrong with a configuration of an administrator or a file; None when nothing is."""
+    """Return the first error in an administrator's or a file's configuration, or `None`."""
     if not (0 <= topic.perm < 8):
         return f"The perm {topic.perm} must be from 0 to 7."
     for queues in (topic.read_queue_nums, topic.write_queue_nums):
@@ -61,27 +61,37 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     member = "topicConfigTable"
 
-    def __init__(self, path: Path, metadata: Metadata, built_in: Iterable[TopicConfig], clock: Clock) -> None:
-        super().__init__(TableFile(path, TopicContent, self._snapshot, clock, self._ended), built_in)
+    def __init__(
+        self,
+        path: Path,
+        metadata: Metadata,
+        built_in: Iterable[TopicConfig],
+        clock: Clock,
+        *,
+        is_copy: bool = False,
+        on_change: Callable[[list[TopicConfig]], None] = lambda changed: None,
+        on_remove: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """`on_change` gets changed topics once they are durable, `on_remove` the name of a removed one."""
+        file = TableFile(path, TopicContent, self._snapshot, clock, self._ended)
+        super().__init__(file, built_in, is_copy=is_copy)
         self._metadata = metadata
-        #: Names the system keeps for itself.
+        #: Names reserved for the system.
         self.system = names.SYSTEM_TOPICS | self.table.keys()
-        #: Called with the topics that are new or different, once they are durable.
-        self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
-        #: Called with the name of a topic that is gone.
-        self.on_remove: Callable[[str], None] = lambda name: None
+        self._on_change = on_change
+        self._on_remove = on_remove
         #: Topics whose queues and offsets are being deleted.
         self._leaving: dict[str, asyncio.Event] = {}
 
     def load(self) -> None:
-        """Read the file, publish every topic, and write the file again: its version moves with each start.
+        """Read the file, publish all topics, and write the file again, because its version grows with each start.
 
         Blocks; for the start of the broker. Raises `ConfigError` naming the file.
         """
         found = self._file.load(_check)
         if found is not None:
-            # What was stored wins over what is built in: an administrator may have changed it. The template for new
-            # topics goes with its setting, or clients would still be told that they may send to any topic.
+            # Stored topics take precedence over built-in ones, because an administrator may have changed them. The
+            # template for new topics follows its setting, or clients would believe that they may send to any topic.
             has_template = names.AUTO_CREATE_TOPIC in self.table
             self._entries.load(
                 {
@@ -97,7 +107,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         warn("topic", self.table, unserved_of_topic)
 
     async def put(self, *entries: TopicConfig) -> list[TopicConfig]:
-        """As of every table; behind the deletion of what an earlier topic of the same name has left."""
+        """Like `NamedTable.put`, after the remains of an earlier topic of the same name are deleted."""
         wanted = [entry.topic_name for entry in entries]
         while leaving := next((self._leaving[name] for name in wanted if name in self._leaving), None):
             await leaving.wait()
@@ -105,8 +115,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     @asynccontextmanager
     async def leaving(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Keep topics of these names from being made: what an earlier one has left is deleted meanwhile, and the queues
-        and messages of a new one would go with it."""
+        """Prevent the creation of topics with these names while the remains of earlier ones are deleted, which would
+        include the new topics' queues and messages."""
         held: list[str] = []
         try:
             for name in sorted(set(names)):
@@ -120,24 +130,23 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
                 self._leaving.pop(name).set()
 
     def existing(self, name: str) -> TopicConfig:
-        """The topic an administrator asks about. Raises `Refused` when there is none."""
+        """Return the topic of a query. Raises `Refused` if it does not exist."""
         topic = self.table.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
 
     def has_queue(self, name: str, queue_id: int) -> bool:
-        """Whether the topic has the queue, for reading or for writing."""
+        """Return whether the topic has the queue, for reading or writing."""
         topic = self.table.get(name)
         return topic is not None and 0 <= queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
 
     def is_system(self, name: str) -> bool:
-        """Whether clients and administrators must leave the topic alone."""
+        """Return whether clients and administrators must not change the topic."""
         return name in self.system or names.is_system_topic(name)
 
     async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
-        """A topic of the broker's own, such as the retry topic of a group; with 0 queues there is none. Raises
-        `StoreError`."""
+        """Create an internal topic, such as a group's retry topic; with 0 queues, create none. Raises `StoreError`."""
         if queues > 0 and not self.is_copy:
             made = TopicConfig(
                 topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
@@ -145,7 +154,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
             await self.put(self.next_table.get(name, made))
 
     async def mark_ordered(self, names: Iterable[str]) -> None:
-        """Make those that there are order topics; none ceases to be one by being left out. Raises `StoreError`."""
+        """Make existing topics ordered; topics that are not listed keep their type. Raises `StoreError`."""
         if self.is_copy:
             return
         known = (self.next_table.get(name) for name in names)
@@ -154,13 +163,13 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         )
 
     def touch(self) -> None:
-        """Move the version though no topic changed: what is registered did, as with the broker's permission."""
+        """Increase the version, because a property of the registration has changed, such as the broker's permission."""
         self._file.touch()
 
     async def create_for_send(
         self, name: str, template_name: str, queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:
-        """The topic a send asks for, made from a template; None when it may not be made. Raises `StoreError`."""
+        """Return the topic of a send, created from a template; `None` if it may not be created. Raises `StoreError`."""
         if name in self.next_table:
             await self.put(self.next_table[name])
             return self.table.get(name)
@@ -201,11 +210,11 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_topic(name)
-        self.on_remove(name)
+        self._on_remove(name)
 
     def _saved(self, entries: list[TopicConfig]) -> None:
         if entries:
-            self.on_change(entries)
+            self._on_change(entries)
 
 
 def _check(content: TopicContent) -> None:

@@ -1,1 +1,1 @@
-"""One module per family of requests. Each is declared once, for those who ask and those who answer."""
+"""Request families, one module each. Each request is declared once, for both sides."""

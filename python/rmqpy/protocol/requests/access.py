@@ -1,6 +1,6 @@
-"""Users and their policies: the requests of administrators, and the content of the files that keep them.
+"""Users and policies: requests of administrators, and the content of their files.
 
-No answer has a secret in it: the member `password` travels to the broker and never back.
+No reply contains a secret: the member `password` only travels to the broker.
 """
 
 from dataclasses import field
@@ -13,7 +13,7 @@ from rmqpy.protocol.topics import DataVersion
 
 
 class UserType(Enum):
-    """What a user may do without a policy: everything, or nothing."""
+    """Rights of a user without policies: all, or none."""
 
     Super = "Super"
     Normal = "Normal"
@@ -27,7 +27,7 @@ class UserStatus(Enum):
 
 
 class PolicyType(Enum):
-    """Custom entries are asked first, default ones where no custom one speaks of the request."""
+    """Kind of entries: custom ones are checked first, default ones only if no custom one matches."""
 
     Custom = "Custom"
     Default = "Default"
@@ -35,7 +35,7 @@ class PolicyType(Enum):
 
 @record
 class UserInfo:
-    """One user. Of a change, what is absent stays as it is."""
+    """One user. In a change, absent members stay unchanged."""
 
     username: str | None = None
     password: str | None = None
@@ -87,28 +87,28 @@ class AclTable:
 
 @reply
 class UserFound:
-    """One user; without a body where there is none of this name."""
+    """One user; without a body if the name does not exist."""
 
     body: UserInfo | None = None
 
 
 @reply
 class UsersFound:
-    """Some users; without a body where there are none."""
+    """Some users; without a body if there are none."""
 
     body: list[UserInfo] | None = None
 
 
 @reply
 class AclFound:
-    """The policies of one subject; without a body where it has none."""
+    """The policies of one subject; without a body if it has none."""
 
     body: AclInfo | None = None
 
 
 @reply
 class AclsFound:
-    """Some subjects with their policies; without a body where there are none."""
+    """Some subjects with their policies; without a body if there are none."""
 
     body: list[AclInfo] | None = None
 
@@ -152,7 +152,7 @@ class ListUsers(Request[UsersFound]):
 
 @request(RequestCode.AUTH_CREATE_ACL, needs=cluster(Action.UPDATE))
 class CreateAcl(Request[None]):
-    """Add entries to the policies of a subject; those of a resource that has some are replaced."""
+    """Add entries to the policies of a subject, replacing those of the same resource."""
 
     subject: str = ""
     body: AclInfo | None = None
@@ -160,7 +160,7 @@ class CreateAcl(Request[None]):
 
 @request(RequestCode.AUTH_UPDATE_ACL, needs=cluster(Action.UPDATE))
 class UpdateAcl(Request[None]):
-    """The same for a subject that has policies."""
+    """The same for a subject with policies."""
 
     subject: str = ""
     body: AclInfo | None = None

@@ -1,8 +1,10 @@
-"""Requests about a broker as a whole: its runtime information, settings, expired files, and statistics."""
+"""Requests about a broker: runtime information, settings, expired files, statistics."""
+
+from typing import Final
 
 from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, record, reply, request, wire
 
 
 @record
@@ -37,12 +39,12 @@ class UpdateBrokerConfig(Request[None]):
 
 @request(RequestCode.DELETE_EXPIRED_COMMITLOG, needs=cluster(Action.UPDATE))
 class DeleteExpiredCommitLog(Request[None]):
-    """Delete expired files of the log now, whatever the hour."""
+    """Delete expired log files now, at any hour."""
 
 
 @request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=cluster(Action.UPDATE))
 class CleanExpiredConsumeQueue(Request[None]):
-    """Delete files of queues whose messages are all gone."""
+    """Delete queue files without remaining messages."""
 
 
 @record
@@ -54,16 +56,48 @@ class StatsWindow:
     avgpt: float
 
 
+#: A value of a history that is not known; all others are 0 or more.
+UNKNOWN: Final = -1.0
+#: The statistic's name that returns a history; its key has the kinds, separated by commas.
+HISTORY: Final = "RMQPY_HISTORY"
+
+
+@record
+class HistoryEvent:
+    """A mark in a history."""
+
+    ago_millis: int
+    #: started, promoted, demoted, reset.
+    what: str
+    #: A group, or the broker.
+    subject: str
+
+
+@record
+class History:
+    """Recent values, oldest first, one every `step_millis`; the last is `age_millis` old."""
+
+    step_millis: int
+    age_millis: int
+    #: Kind → name → values.
+    series: dict[str, dict[str, list[float]]]
+    events: list[HistoryEvent]
+
+
 @record
 class BrokerStats:
     stats_minute: StatsWindow
     stats_hour: StatsWindow
     stats_day: StatsWindow
+    #: rmqpy only, on request.
+    history: History | None = None
 
 
 @request(RequestCode.VIEW_BROKER_STATS_DATA, needs=cluster(Action.GET))
 class ViewBrokerStatsData(Request[BrokerStats]):
-    """A statistic such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 when there is none."""
+    """A statistic such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 if there is none."""
 
     stats_name: str
     stats_key: str
+    #: Of a history: names separated by line ends.
+    names: str | None = wire("rmqpyNames", default=None)

@@ -1,4 +1,4 @@
-"""Clients and their broker: heartbeats, members of groups, connections."""
+"""Clients of a broker: heartbeats, members of groups, connections."""
 
 from dataclasses import field
 from enum import Enum, auto
@@ -9,7 +9,7 @@ from rmqpy.protocol.declare import Request, Resource, record, reply, request, wi
 
 
 class ConsumeType(Enum):
-    """The way a group gets its messages. C++ clients send the ordinal, so the order is part of the protocol."""
+    """Delivery mode of a group. C++ clients send the ordinal, so the order is part of the protocol."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = auto()
@@ -25,7 +25,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """The begin of a group without offsets. The order is part of the protocol."""
+    """The start of a group without offsets. The order is part of the protocol."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = auto()
@@ -68,19 +68,19 @@ class ProducerData:
 
 @record
 class HeartbeatData:
-    """Everything one client process does at a broker."""
+    """Everything one client process does on a broker."""
 
     client_id: str = wire("clientID")
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
     producer_data_set: list[ProducerData] = field(default_factory=list)
-    #: Not 0: heartbeat version 2, which leaves the subscriptions out while they do not change.
+    #: Not 0: heartbeat version 2, which omits unchanged subscriptions.
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
 
 
 @reply
 class HeartBeatReply:
-    """Whether the sender has to send its subscriptions in full again."""
+    """Whether the sender must send its full subscriptions again."""
 
     is_version_2_known: bool = wire("IS_SUPPORT_HEART_BEAT_V2", default=False)
     is_subscription_changed: bool = wire("IS_SUB_CHANGE", default=False)
@@ -94,7 +94,7 @@ class HeartBeatReply:
     ),
 )
 class HeartBeat(Request[HeartBeatReply]):
-    """A client lives; sent every 30 s and at once when its groups change."""
+    """Heartbeat of a client; sent every 30 s and immediately when its groups change."""
 
     body: HeartbeatData
 
@@ -115,7 +115,7 @@ class ConsumerIds:
 
 @request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, needs=(group("consumer_group", Action.SUB, Action.GET),))
 class GetConsumerListByGroup(Request[ConsumerIds]):
-    """The members of a group; none is an error, as Go takes an empty list for an order to release its queues."""
+    """The members of a group; an empty list is an error, since Go would release its queues."""
 
     consumer_group: Resource
 
@@ -145,7 +145,7 @@ class ClientConfig:
     ),
 )
 class CheckClientConfig(Request[None]):
-    """Whether the broker can filter by that expression; sent when a consumer starts."""
+    """Whether the broker supports a filter expression; sent when a consumer starts."""
 
     body: ClientConfig
 
@@ -200,7 +200,7 @@ class ProducerInfo:
 @record
 class ProducerTable:
     data: dict[Resource, list[ProducerInfo]]
-    #: Ours, where they were asked for: connected consumers, by group.
+    #: rmqpy only, on request: connected consumers by group.
     consumers: dict[Resource, list[Connection]] | None = None
 
 
@@ -208,5 +208,5 @@ class ProducerTable:
 class GetAllProducerInfo(Request[ProducerTable]):
     """All connected producers."""
 
-    #: Ours: and all connected consumers.
+    #: rmqpy only: include all connected consumers.
     wants_consumers: bool = wire("rmqpyConsumers", default=False)

@@ -1,4 +1,4 @@
-"""Subscription groups: how the consumers of a name are treated."""
+"""Subscription groups: settings shared by the consumers of a group."""
 
 from dataclasses import field
 
@@ -75,7 +75,7 @@ class GroupTable:
 
 @request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=cluster(Action.UPDATE))
 class UpdateAndCreateSubscriptionGroup(Request[None]):
-    """Create a group, or give it this configuration."""
+    """Create or update a group."""
 
     body: SubscriptionGroup
 
@@ -89,14 +89,14 @@ class SubscriptionGroupList:
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body_bytes_max=4 << 20, needs=cluster(Action.UPDATE)
 )
 class UpdateAndCreateSubscriptionGroupList(Request[None]):
-    """The same for several."""
+    """The same for several groups."""
 
     body: SubscriptionGroupList
 
 
 @request(RequestCode.DELETE_SUBSCRIPTIONGROUP, needs=(group("group_name", Action.DELETE),))
 class DeleteSubscriptionGroup(Request[None]):
-    """Forget a group, and its offsets when asked to; its retry and DLQ topics stay."""
+    """Delete a group, optionally with its offsets, but not its retry and DLQ topics."""
 
     group_name: Resource
     clean_offset: bool = False
@@ -105,25 +105,25 @@ class DeleteSubscriptionGroup(Request[None]):
 @reply
 class AllSubscriptionGroups:
     total_group_num: int | None = None
-    #: Whether `wait_millis` is known: of our brokers.
+    #: Whether `wait_millis` is supported: by rmqpy's brokers.
     can_wait: bool | None = None
     body: GroupTable
 
 
 @request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=cluster(Action.GET))
 class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
-    """All groups; with header fields one page, from the start again when the version is not the current one."""
+    """All groups; with header fields one page, from the start again if the version is outdated."""
 
     group_seq: int | None = None
     max_group_num: int | None = None
     data_version: str | None = None
-    #: How long the answer may wait for another version than this one.
+    #: How long the reply may wait for a version other than this one.
     wait_millis: int | None = None
 
 
 @request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(group("group", Action.GET),))
 class GetSubscriptionGroupConfig(Request[SubscriptionGroup]):
-    """One group, created when groups are created on first use."""
+    """One group, created if groups are created on first use."""
 
     group: Resource
 
@@ -142,7 +142,7 @@ class GroupForbidden:
     needs=(group("group", Action.UPDATE), topic("topic", Action.UPDATE)),
 )
 class UpdateAndGetGroupForbidden(Request[GroupForbidden]):
-    """Set, or only ask, whether a group may read a topic."""
+    """Set, or only query, whether a group may read a topic."""
 
     group: Resource
     topic: Resource

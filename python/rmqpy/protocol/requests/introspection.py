@@ -1,4 +1,4 @@
-"""Client queries: requests of a broker to the members of a group, on its own or for an administrator."""
+"""Client queries: requests of a broker to members of a group, for itself or an administrator."""
 
 from dataclasses import field
 from enum import Enum, auto
@@ -13,7 +13,7 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 @request(RequestCode.GET_CONSUMER_RUNNING_INFO, needs=(group("consumer_group", Action.GET),))
 class GetConsumerRunningInfo(Request[bytes]):
-    """The running information of a member, which a broker hands on unread; to a broker, and from it to the member."""
+    """A member's running information, which a broker forwards unread; sent to a broker, and by it to the member."""
 
     consumer_group: Resource
     client_id: str
@@ -22,7 +22,7 @@ class GetConsumerRunningInfo(Request[bytes]):
 
 @record
 class ProcessQueueInfo:
-    """The state of one queue at a member. Offsets are -1, times 0 where there are none; times are ms."""
+    """A member's state of one queue. Unknown offsets are -1, times 0; times are ms."""
 
     commit_offset: int
     cached_msg_min_offset: int = -1
@@ -43,14 +43,14 @@ class ProcessQueueInfo:
 
 @record
 class TopicRates:
-    """Latencies and rates of one topic at a member, over the last minute: milliseconds and messages a second."""
+    """Latencies and rates of one topic on a member, over the last minute: milliseconds and messages a second."""
 
     consume_rt: float = wire("consumeRT")
     consume_ok_tps: float = wire("consumeOKTPS")
     consume_failed_tps: float = wire("consumeFailedTPS")
     pull_rt: float = wire("pullRT")
     pull_tps: float = wire("pullTPS")
-    #: In the last hour, of Java's; of ours, since the consumer began.
+    #: Java: in the last hour; rmqpy: since the consumer began.
     consume_failed_msgs: int = 0
 
 
@@ -62,10 +62,10 @@ class ConsumerRunningInfo:
     subscription_set: list[SubscriptionData]
     mq_table: dict[MessageQueue, ProcessQueueInfo]
     status_table: dict[Resource, TopicRates]
-    #: Queues that are popped, and what a user added: nothing of ours. Tools expect them.
+    #: POP queues and user data, which rmqpy does not have. Tools expect them.
     mq_pop_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
-    #: The stack of each thread, if that was asked for.
+    #: The stack of each thread, if requested.
     jstack: str | None = None
 
 
@@ -74,7 +74,7 @@ class ConsumerRunningInfo:
     needs=(group("consumer_group", Action.SUB), topic("topic", Action.SUB, optional=True)),
 )
 class ConsumeMessageDirectly(Request[bytes]):
-    """Let one member consume one message now, whether it was consumed before or not. The broker adds the message."""
+    """Let one member consume one message now, even if it was consumed before. The broker adds the message."""
 
     consumer_group: Resource
     client_id: str | None = None
@@ -87,7 +87,7 @@ class ConsumeMessageDirectly(Request[bytes]):
 
 
 class DirectResult(Enum):
-    """The outcome of a message consumed directly. Go sends the ordinal, so the order is part of the protocol."""
+    """Result of a directly consumed message. Go sends the ordinal, so the order is part of the protocol."""
 
     CR_SUCCESS = 0
     CR_LATER = auto()
@@ -99,7 +99,7 @@ class DirectResult(Enum):
 
 @record
 class DirectConsumption:
-    """The same with what belongs to it."""
+    """The result with its details."""
 
     consume_result: DirectResult
     order: bool
@@ -110,7 +110,7 @@ class DirectConsumption:
 
 @record
 class ConsumerStatus:
-    """The positions of a member in its queues; to administrators, for each client id."""
+    """A member's positions in its queues; for administrators, by client id."""
 
     message_queue_table: dict[MessageQueue, int]
     consumer_table: dict[str, dict[MessageQueue, int]]
@@ -118,7 +118,7 @@ class ConsumerStatus:
 
 @request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 class GetConsumerStatusFromClient(Request[ConsumerStatus]):
-    """Broker to member: your positions in this topic."""
+    """Broker to member: query of its positions in this topic."""
 
     topic: Resource
     group: Resource
@@ -138,7 +138,7 @@ class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
 
 @request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
 class ResetConsumerClientOffset(Request[None]):
-    """Broker to member, one-way: stop, go on from here."""
+    """Broker to member, one-way: stop, and continue from these offsets."""
 
     topic: Resource
     group: Resource

@@ -17,14 +17,14 @@ class PutKv(Request[None]):
 
 @reply
 class KvFound:
-    """The value, absent in the answer 22."""
+    """The value, absent in the reply 22."""
 
     value: str | None = None
 
 
 @request(RequestCode.GET_KV_CONFIG, needs=cluster(Action.GET))
 class GetKv(Request[KvFound]):
-    """One value; 22 when there is none."""
+    """One value; 22 if it does not exist."""
 
     namespace: str
     key: str
@@ -40,7 +40,7 @@ class DeleteKv(Request[None]):
 
 @request(RequestCode.GET_KVLIST_BY_NAMESPACE, needs=cluster(Action.GET))
 class GetKvList(Request[KvTable]):
-    """All values of a namespace; 22 when it does not exist."""
+    """All values of a namespace; 22 if it does not exist."""
 
     namespace: str
 

@@ -1,4 +1,4 @@
-"""Leadership: the epochs of a broker's log, and the end of a master's time. The original's, of its controllers."""
+"""Leadership: epochs of a broker's log, and the replacement of a master, as of RocketMQ's controllers."""
 
 from dataclasses import field
 
@@ -6,15 +6,15 @@ from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
 
-#: End of an epoch that has not ended.
+#: The end of the current epoch.
 OPEN_END = (1 << 63) - 1
 
-#: Replicas of one name never begin epochs of one number: the lowest digit of the number is the id.
+#: Replicas of one name never begin epochs with the same number: its lowest digit is the brokerId.
 _IDS = 16
 
 
 def next_epoch(highest: int, broker_id: int) -> int:
-    """The epoch that a broker begins when it has heard of those up to `highest`, as the native half counts.
+    """The next epoch of a broker that knows epochs up to `highest`, as the native module counts.
 
     >>> next_epoch(16, 1)
     33
@@ -24,7 +24,7 @@ def next_epoch(highest: int, broker_id: int) -> int:
 
 @record
 class EpochEntry:
-    """An epoch: from where to where the log was written under one leadership."""
+    """One epoch: the part of the log written under one leadership."""
 
     epoch: int
     start_offset: int
@@ -33,7 +33,7 @@ class EpochEntry:
 
 @record
 class EpochCache:
-    """The epochs of a log, oldest first, and its end. Where it begins is said by our brokers alone."""
+    """The epochs of a log, oldest first, and its end. Only rmqpy's brokers report the start."""
 
     cluster_name: str = ""
     broker_name: str = ""
@@ -44,13 +44,13 @@ class EpochCache:
 
     @property
     def epoch(self) -> int:
-        """The youngest; 0 where there is none."""
+        """The newest epoch; 0 without one."""
         return self.epoch_list[-1].epoch if self.epoch_list else 0
 
 
 @reply
 class BrokerEpochs:
-    """With the digest that was asked for, where the log has all of that part."""
+    """With the requested digest, if the log has all of that part."""
 
     body: EpochCache = EpochCache()
     digest: int | None = None
@@ -66,16 +66,16 @@ class GetBrokerEpochCache(Request[BrokerEpochs]):
 
 @reply
 class RoleChanged:
-    """Where the log of a master ended that was replaced; of our brokers."""
+    """The end of a replaced master's log; rmqpy only."""
 
     log_end: int | None = None
 
 
 @request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, needs=cluster(Action.UPDATE))
 class NotifyBrokerRoleChanged(Request[RoleChanged]):
-    """From an epoch on another broker leads, or the one that is told.
+    """From an epoch on another broker leads, or the receiver.
 
-    Our brokers compare their name, where it is given, and take the role that is given.
+    rmqpy's brokers compare their name, if given, and take the given role.
     """
 
     master_broker_id: int

@@ -28,7 +28,7 @@ class LockedQueues:
     needs=(group("body.consumer_group", Action.SUB), topic("body.mq_set[].topic", Action.SUB)),
 )
 class LockBatchMq(Request[LockedQueues]):
-    """Take queues, or renew the hold on them; sent every 20 s."""
+    """Lock queues, or renew the locks; sent every 20 s."""
 
     body: LockBatch
 
@@ -38,6 +38,6 @@ class LockBatchMq(Request[LockedQueues]):
     needs=(group("body.consumer_group", Action.SUB), topic("body.mq_set[].topic", Action.SUB)),
 )
 class UnlockBatchMq(Request[None]):
-    """Give queues up."""
+    """Unlock queues."""
 
     body: LockBatch

@@ -9,7 +9,7 @@ from rmqpy.protocol.requests.clients import SubscriptionData
 
 @reply
 class QueriedMessages:
-    """Records as they lie in the log, newest first, and how far the index reaches."""
+    """Raw records, newest first, and the range of the index."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -31,7 +31,7 @@ class QueryMessage(Request[QueriedMessages]):
 
 @request(RequestCode.VIEW_MESSAGE_BY_ID, needs=(topic("topic", Action.GET, optional=True),))
 class ViewMessageById(Request[bytes]):
-    """The message at a position of the log; an offset message id is address and position."""
+    """The message at a position of the log; an offset message id contains address and position."""
 
     offset: int
     topic: Resource | None = None
@@ -66,7 +66,7 @@ class StoredMessage:
 
 @request(RequestCode.SEND_MESSAGE, needs=(topic("topic", Action.PUB),))
 class SendMessage(Request[StoredMessage]):
-    """One message, the long way; producers send it natively, with short names."""
+    """One message in the long form; producers send it natively, with short names."""
 
     producer_group: Resource
     topic: Resource
@@ -86,9 +86,9 @@ class SendMessage(Request[StoredMessage]):
 
 @reply
 class Recalled:
-    """What was taken back."""
+    """The recalled message."""
 
-    #: The id that its producer gave it.
+    #: The producer's id.
     msg_id: str
     region: str | None = wire("MSG_REGION", default=None)
     trace_on: bool | None = wire("TRACE_ON", default=None)
@@ -96,7 +96,7 @@ class Recalled:
 
 @request(RequestCode.RECALL_MESSAGE, needs=(topic("topic", Action.PUB),))
 class RecallMessage(Request[Recalled]):
-    """Do not deliver a timed message, which its broker's handle names."""
+    """Recall a timed message by its broker's handle."""
 
     producer_group: Resource | None = None
     topic: Resource
@@ -111,13 +111,13 @@ class QueueUnit:
     physic_offset: int
     physic_size: int
     tags_code: int
-    #: Whether a filter that was worked out beforehand lets it through; there is none here.
+    #: Whether a precomputed filter accepts it; not used by rmqpy.
     eval: bool = False
 
 
 @record
 class QueueUnits:
-    """A range of a queue, the queue's limits, and what a group takes from it."""
+    """A range of a queue, the queue's limits, and a group's subscription."""
 
     subscription_data: SubscriptionData | None
     filter_data: str | None
@@ -131,7 +131,7 @@ class QueueUnits:
     needs=(topic("topic", Action.GET), group("consumer_group", Action.GET, optional=True)),
 )
 class QueryConsumeQueue(Request[QueueUnits]):
-    """Entries of one queue as they are, from an offset on."""
+    """Raw entries of one queue, from an offset on."""
 
     topic: Resource
     queue_id: int

@@ -70,7 +70,7 @@ class GetMaxOffset(Request[OffsetReply]):
 
 @request(RequestCode.GET_MIN_OFFSET, needs=(topic("topic", Action.GET),))
 class GetMinOffset(Request[OffsetReply]):
-    """The first position of one queue that can still be read."""
+    """The first readable position of one queue."""
 
     topic: Resource
     queue_id: int
@@ -78,7 +78,7 @@ class GetMinOffset(Request[OffsetReply]):
 
 @reply
 class StoreTimeReply:
-    """A store timestamp in ms; -1 when there is no message."""
+    """A store timestamp in ms; -1 without a message."""
 
     timestamp: int
 
@@ -93,7 +93,7 @@ class GetEarliestMsgStoreTime(Request[StoreTimeReply]):
 
 @record
 class TopicOffset:
-    """Limits of one queue; 0 for a time that is not known."""
+    """Limits of one queue; 0 for an unknown time."""
 
     min_offset: int
     max_offset: int
@@ -115,15 +115,15 @@ class GetTopicStatsInfo(Request[TopicStats]):
     topic: Resource
 
 
-#: A queue and its limits, as Java's writer and ours lay them out.
+#: A queue and its limits, as written by Java and rmqpy.
 _LIMITS: Final = re.compile(
     rb'"queueId":(\d+),"topic":"[^"\\]*"\}:\{"lastUpdateTimestamp":-?\d+,"maxOffset":(\d+),"minOffset":(\d+)\}'
 )
 
 
 def queue_limits(body: bytes) -> dict[int, tuple[int, int]]:
-    """The reply to `GetTopicStatsInfo`, as the first offset of each queue and the one after its last message. For those
-    who ask often: ten thousand queues take 10 ms, and a quarter of a second as records. Raises `DecodeError`."""
+    """Parse the reply to `GetTopicStatsInfo` into the first offset of each queue and the one after its last message.
+    For frequent callers: ten thousand queues take 10 ms, as records a quarter of a second. Raises `DecodeError`."""
     found = _LIMITS.findall(body)
     if found and len(found) == body.count(b'"queueId"'):
         return {int(queue_id): (int(first), int(end)) for queue_id, end, first in found}
@@ -133,7 +133,7 @@ def queue_limits(body: bytes) -> dict[int, tuple[int, int]]:
 
 @record
 class ConsumeOffset:
-    """The position of a group in one queue. `pull_offset` is what it took, `consumer_offset` what it committed."""
+    """The position of a group in one queue: `pull_offset` is fetched, `consumer_offset` committed."""
 
     broker_offset: int
     consumer_offset: int
@@ -158,7 +158,7 @@ class ConsumeStats:
     ),
 )
 class GetConsumeStats(Request[ConsumeStats]):
-    """The progress of a group: in one topic, in a list separated by semicolons, or in all it has offsets for."""
+    """The progress of a group: in one topic, in a list separated by semicolons, or in all topics with offsets."""
 
     consumer_group: Resource
     topic: Resource | None = None
@@ -185,14 +185,14 @@ class GroupTopics:
 
 @request(RequestCode.QUERY_TOPICS_BY_CONSUMER, needs=(group("group", Action.GET),))
 class QueryTopicsByConsumer(Request[GroupTopics]):
-    """The topics a group has offsets on."""
+    """The topics in which a group has offsets."""
 
     group: Resource
 
 
 @record
 class ResetOffsets:
-    """The offset each of some queues is to be read from. A client's local progress is kept in the same form."""
+    """The offsets to continue from. Files of local progress have the same form."""
 
     offset_table: dict[MessageQueue, int]
 

@@ -7,7 +7,7 @@ from rmqpy.protocol.declare import Request, reply, request
 
 @request(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, needs=cluster(Action.UPDATE))
 class UpdateAccount(Request[None]):
-    """Add an account, or change what is given of it. Permissions are separated by commas: `NAME=PUB|SUB`."""
+    """Add an account, or change its given fields. Permissions are separated by commas: `NAME=PUB|SUB`."""
 
     access_key: str = ""
     secret_key: str | None = None
@@ -28,7 +28,7 @@ class DeleteAccount(Request[None]):
 
 @reply
 class AccountVersions:
-    """Versions of the file of accounts, and of all of them by path, as JSON."""
+    """Version of the account file, and of all of them by path, as JSON."""
 
     version: str
     all_acl_file_version: str
@@ -39,12 +39,12 @@ class AccountVersions:
 
 @request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, needs=cluster(Action.GET))
 class GetAccountVersions(Request[AccountVersions]):
-    """How often the files of accounts were changed."""
+    """The number of changes of the account files."""
 
 
 @request(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, needs=cluster(Action.UPDATE))
 class UpdateWhiteAddresses(Request[None]):
-    """Put these addresses, separated by commas, in the place of a file's white list."""
+    """Replace a file's white list by these addresses, separated by commas."""
 
     global_white_addrs: str = ""
     acl_file_full_path: str | None = None

@@ -1,4 +1,4 @@
-"""Consumer progress: in time, over all of a broker, copied to another group."""
+"""Consumer progress: in time, for all groups of a broker, copied to another group."""
 
 from rmqpy.protocol.access import Action, cluster, group, topic
 from rmqpy.protocol.codes import RequestCode
@@ -16,7 +16,7 @@ class QueueTimeSpan:
     min_time_stamp: int
     max_time_stamp: int
     consume_time_stamp: int
-    #: Age of the next message to consume; 0 where there is none.
+    #: Age of the next message to consume; 0 without one.
     delay_time: int
 
 
@@ -59,7 +59,7 @@ class QueryCorrectionOffset(Request[CorrectionOffsets]):
     ),
 )
 class CloneGroupOffset(Request[None]):
-    """Let one group go on where another stands, in one topic or in all."""
+    """Copy the offsets of one group to another, in one topic or all."""
 
     src_group: Resource
     dest_group: Resource
@@ -69,10 +69,10 @@ class CloneGroupOffset(Request[None]):
 
 @record
 class GroupTotal:
-    """What waits for one group, all its queues together, and how it is set."""
+    """Backlog of one group over all its queues, and its settings."""
 
     lag: int
-    #: Those it has offsets in, but for that of its retries.
+    #: Topics with offsets, except its retry topic.
     topics: list[Resource]
     retry_max: int
     consume_enable: bool
@@ -80,7 +80,7 @@ class GroupTotal:
 
 @record
 class DeadLetterTotal:
-    """What one group has given up, all queues together."""
+    """Dead letters of one group over all queues."""
 
     messages: int
     last_timestamp: int
@@ -88,23 +88,23 @@ class DeadLetterTotal:
 
 @record
 class BrokerConsumeStats:
-    """The progress of every group at a broker, and the sum of what they are behind."""
+    """The progress of every group on a broker, and the sum of their lags."""
 
     broker_addr: str
     consume_stats_list: list[dict[Resource, list[ConsumeStats]]]
     total_diff: int
     total_inflight_diff: int
-    #: Ours, where they were asked for; nothing else is told then.
+    #: rmqpy only, on request; then nothing else is returned.
     group_totals: dict[Resource, GroupTotal] | None = None
     dead_letter_totals: dict[Resource, DeadLetterTotal] | None = None
 
 
 @request(RequestCode.GET_BROKER_CONSUME_STATS, needs=cluster(Action.GET))
 class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
-    """The progress of every group; of ordered topics only, or of all."""
+    """The progress of every group, for ordered topics or all."""
 
     is_order: bool = False
-    #: Ours: in place of every queue the totals of each group, or of the dead letters of each.
+    #: rmqpy only: instead of every queue the totals of each group, or of its dead letters.
     wants_group_totals: bool = wire("rmqpyGroupTotals", default=False)
     wants_dead_letter_totals: bool = wire("rmqpyDeadLetterTotals", default=False)
 

@@ -1,4 +1,4 @@
-"""Between brokers and name servers: registering, leaving, signs of life."""
+"""Registrations, unregistrations and heartbeats of brokers at name servers."""
 
 import zlib
 from typing import Final, NamedTuple
@@ -10,20 +10,20 @@ from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, json_tree, read_json, record, reply, request, wire
 from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicFilterType, TopicTable
 
-#: A registration, which is a frame at most, and what a compressed one unfolds to; 50,000 topics take about 10 MiB.
+#: The most bytes of a registration, which is one frame, and of an inflated one; 50,000 topics take about 10 MiB.
 BODY_BYTES_MAX: Final = 16 << 20
-#: Nor to more than so many times its size, beyond the first 64 KiB; tables of topics shrink to a tenth.
+#: The highest compression ratio beyond the first 64 KiB; topic tables shrink to a tenth.
 UNPACKED_RATIO_MAX: Final = 100
 UNPACKED_BYTES_MIN: Final = 64 << 10
-#: What of a body is unpacked in one go: it unfolds to 1,032 times as much at most.
+#: The piece of a body that is inflated in one step, to at most 1,032 times its size.
 _PIECE_BYTES: Final = 1 << 10
-#: Topics of one broker.
+#: The most topics of one broker.
 TOPICS_MAX: Final = 100_000
-#: Values in the text of a table, of which each takes some 60 bytes when it is read, however short: twelve a topic.
+#: The most values in a table, each of which takes some 60 bytes when parsed: twelve per topic.
 _VALUES_MAX: Final = 12 * TOPICS_MAX
-#: Largest number of a topic that a Java client can read.
+#: The largest number of a topic that a Java client can parse.
 TOPIC_NUMBER_MAX: Final = (1 << 31) - 1
-#: Brokers before 3.0.11 send the topic table alone.
+#: Brokers before 3.0.11 send only the topic table.
 _VERSION_WITH_FILTER_SERVERS: Final = 37
 
 
@@ -34,7 +34,7 @@ class KvTable:
 
 @reply
 class Registered:
-    """For a slave, where its master is; the order topics, where there are any."""
+    """For a slave, the address of its master; the order topics, if there are any."""
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
@@ -43,14 +43,14 @@ class Registered:
 
 @request(RequestCode.REGISTER_BROKER, body_bytes_max=BODY_BYTES_MAX, needs=cluster(Action.UPDATE))
 class RegisterBroker(Request[Registered]):
-    """A broker's whole table, or after that also a single changed topic. `Registration` is what the body holds."""
+    """A broker's whole table, or later also a single changed topic. `Registration` is the body."""
 
     cluster_name: str
     broker_name: str
     broker_addr: str
     broker_id: int
     ha_server_addr: str
-    #: Silence after which the name server drops the broker; absent: 120 s.
+    #: The timeout without heartbeats after which the name server drops the broker; absent: 120 s.
     heartbeat_timeout_millis: int | None = None
     #: Absent: a broker that is too old to act for its master.
     enable_acting_master: bool | None = None
@@ -63,7 +63,7 @@ class RegisterBroker(Request[Registered]):
 
 @request(RequestCode.UNREGISTER_BROKER, needs=cluster(Action.UPDATE))
 class UnregisterBroker(Request[None]):
-    """A broker leaves on purpose."""
+    """Unregistration of a broker."""
 
     cluster_name: str
     broker_name: str
@@ -73,7 +73,7 @@ class UnregisterBroker(Request[None]):
 
 @request(RequestCode.BROKER_HEARTBEAT, needs=cluster(Action.UPDATE))
 class BrokerHeartbeat(Request[None]):
-    """A sign of life without a table."""
+    """A heartbeat without a table."""
 
     cluster_name: str
     broker_name: str
@@ -82,7 +82,7 @@ class BrokerHeartbeat(Request[None]):
 
 @reply
 class VersionCompared:
-    """Whether the name server's table differs, and its version where it knows the broker."""
+    """Whether the name server's table differs, and its version if it knows the broker."""
 
     changed: bool
     body: DataVersion | None = None
@@ -90,7 +90,7 @@ class VersionCompared:
 
 @request(RequestCode.QUERY_DATA_VERSION, needs=cluster(Action.GET))
 class QueryDataVersion(Request[VersionCompared]):
-    """Whether it is necessary to register again; also a sign of life."""
+    """Query whether a new registration is needed; also a heartbeat."""
 
     cluster_name: str
     broker_name: str
@@ -101,12 +101,12 @@ class QueryDataVersion(Request[VersionCompared]):
 
 @request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, needs=cluster(Action.UPDATE))
 class NotifyMinBrokerIdChange(Request[None]):
-    """From a name server to the brokers of a group: the smallest id among them is another. One-way."""
+    """From a name server to the brokers of a group: the smallest id has changed. One-way."""
 
     min_broker_id: int
     broker_name: str
     min_broker_addr: str
-    #: Of the broker that left; absent where one came.
+    #: The broker that left; absent if one joined.
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
 
@@ -165,7 +165,7 @@ def _check_count(topics: int) -> None:
 
 
 def _number_fault(topic: TopicConfig) -> str | None:
-    """A number that would make clients fail on the route; None when there is none."""
+    """Return an error for a number that clients could not parse, or None."""
     for number in (topic.read_queue_nums, topic.write_queue_nums, topic.perm):
         if not (0 <= number <= TOPIC_NUMBER_MAX):
             return f"a number is not from 0 to {TOPIC_NUMBER_MAX}"
@@ -188,7 +188,7 @@ def _unfold(body: bytes) -> Registration:
 
 
 def _inflate(body: bytes) -> bytes:
-    """Unpack, piece by piece: others have the interpreter in between, and what unfolds to too much is not joined."""
+    """Inflate piece by piece, so that other threads can run and too large results are discarded."""
     inflate = zlib.decompressobj()
     room = min(BODY_BYTES_MAX, UNPACKED_BYTES_MIN + UNPACKED_RATIO_MAX * len(body))
     parts: list[bytes] = []
@@ -201,12 +201,12 @@ def _inflate(body: bytes) -> bytes:
     except zlib.error as error:
         raise _malformed(str(error)) from None
     if room < 0 or not inflate.eof:
-        raise _malformed("it is cut off or unfolds to too much")
+        raise _malformed("it is truncated or too large")
     return b"".join(parts)
 
 
 class _Parts:
-    """The parts of an inflated body, taken one after the other."""
+    """Sequential parser of an inflated body."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,19 +1,22 @@
-"""Between the brokers of one name: what a slave copies beside the log, and what a master knows of its slaves."""
+"""Replication between brokers of one name: data copied besides the log, and a master's view of its slaves."""
 
 from dataclasses import field
 
 from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, off_wire, record, reply, request
+from rmqpy.protocol.orders import OrderTable
 from rmqpy.protocol.topics import DataVersion
 
 
 @record
 class OffsetTable:
-    """`topic@group` to queue id to offset. Apache's masters add members, which nobody needs."""
+    """`topic@group` → queue id → offset. Apache's masters add members that are not used."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: What groups hold that pop in order; rmqpy only.
+    order_table: OrderTable | None = None
 
 
 @reply
@@ -26,10 +29,11 @@ class AllConsumerOffsets:
 
 @request(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=cluster(Action.GET))
 class GetAllConsumerOffset(Request[AllConsumerOffsets]):
-    """Every committed offset. Who knows `data_version` already, as JSON, is answered with an empty table by our brokers
-    where it is still the newest."""
+    """Every committed offset. rmqpy's brokers return an empty table if the sender's `data_version`, as JSON, is still
+    the newest; and, if it `wants_orders`, what groups hold that pop in order."""
 
     data_version: str | None = None
+    wants_orders: bool | None = None
 
 
 @record
@@ -42,41 +46,29 @@ class DelayTable:
 
 @request(RequestCode.GET_ALL_DELAY_OFFSET, needs=cluster(Action.GET))
 class GetAllDelayOffset(Request[DelayTable]):
-    """How far each delay level has been delivered."""
+    """The progress of each delay level."""
 
 
 @request(RequestCode.GET_TIMER_CHECK_POINT, needs=cluster(Action.GET))
 class GetTimerCheckPoint(Request[bytes]):
-    """How far timed messages have been delivered: the first seven numbers of `timercheck`."""
-
-
-@record
-class MessageRequestModes:
-    """Topic to group to how its members take messages, where they do not pull."""
-
-    message_request_mode_map: dict[str, dict[str, object]] = field(default_factory=dict)
-
-
-@request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, needs=cluster(Action.GET))
-class GetAllMessageRequestMode(Request[MessageRequestModes]):
-    """Who consumes by POP."""
+    """The progress of timed messages: the first seven numbers of `timercheck`."""
 
 
 @reply
 class BrokerHaInfo:
-    """Where a master is, for requests and for slaves."""
+    """The addresses of a master, for requests and for slaves."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
-    #: Lets one connection in at the port for slaves, in hexadecimal digits; of our masters.
+    #: A ticket for one connection to the port for slaves, in hexadecimal digits; of rmqpy's masters.
     ticket: str | None = None
 
 
 @request(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=cluster(Action.UPDATE))
 class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
-    """From a master that is about to serve: where it is. Without `master_ha_address` to a master: where it is, and with
-    `wants_ticket`, which Apache's does not read, a ticket for its port for slaves."""
+    """From a starting master: its address. Without `master_ha_address`, to a master: query of its address and, with
+    `wants_ticket`, which Apache's ignores, of a ticket for its port for slaves."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
@@ -86,22 +78,22 @@ class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
 
 @record
 class SlaveConnection:
-    """A slave at its master's. Positions are bytes of the log."""
+    """A slave, as its master sees it. Positions are bytes of the log."""
 
     addr: str = ""
     slave_ack_offset: int = 0
-    #: Bytes that it lacks.
+    #: Its lag in bytes.
     diff: int = 0
     in_sync: bool = False
     transferred_byte_in_second: int = 0
     transfer_from_where: int = 0
-    #: Since it said something; of our brokers.
+    #: Time since its last message; rmqpy only.
     silent_millis: int | None = None
 
 
 @record
 class MasterConnection:
-    """The master, at its slave's. Times are milliseconds since the epoch, 0 where nothing was read."""
+    """The master, as its slave sees it. Times are milliseconds since the epoch, 0 if nothing was read."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0
@@ -109,26 +101,26 @@ class MasterConnection:
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
-    #: What follows is of our brokers: whether there is a connection, and since when nothing came on it, bytes that the
-    #: slave lacked when it asked last, how long it has lacked some, and why there is no connection.
+    #: The following are rmqpy only: whether there is a connection, and the time since its last message; the lag in
+    #: bytes at the last request, and its duration; and the reason for no connection.
     is_connected: bool | None = None
     silent_millis: int | None = None
     behind_bytes: int | None = None
     behind_millis: int | None = None
     fault: str | None = None
-    #: Whether the two logs do not fit together, so that an operator has to decide.
+    #: Whether the two logs diverge, so that an operator must decide.
     is_diverged: bool | None = None
-    #: Where the master takes requests, whether it answers them, and whether a name server knows it.
+    #: The master's address for requests, whether it answers, and whether a name server knows it.
     broker_addr: str | None = None
     answers: bool | None = None
     is_registered: bool | None = None
-    #: For how long there has been no connection; since the start where there was none.
+    #: The time without a connection, at most since the start.
     apart_millis: int | None = None
 
 
 @record
 class RefusedSlave:
-    """A slave that was refused: its log does not fit the master's, or it showed no ticket and may be no slave."""
+    """A refused slave: its log diverges, or it had no ticket and may not be a slave."""
 
     addr: str = ""
     reason: str = ""
@@ -137,27 +129,29 @@ class RefusedSlave:
 
 @record
 class HaStatus:
-    """Replication as one broker sees it."""
+    """Replication, as one broker sees it."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0
     in_sync_slave_nums: int = 0
     ha_connection_info: list[SlaveConnection] = field(default_factory=list)
     ha_client_runtime_info: MasterConnection = MasterConnection()
-    #: Of a slave of ours: whether it acts for its master.
+    #: Slaves of rmqpy: whether it acts for its master.
     is_acting: bool | None = None
-    #: Of our brokers; None where there is none.
+    #: rmqpy only; None without one.
     refused_slaves: list[RefusedSlave] | None = None
-    #: Of a master of ours: slaves that it should have, copies that a message has before it is answered with success,
-    #: and replicas without which messages are refused; copies count the master.
+    #: Masters of rmqpy: expected slaves, copies before a message is acknowledged with success, and replicas without
+    #: which messages are refused; copies include the master.
     slaves_expected: int | None = None
     copies_wanted: int | None = None
     copies_min: int | None = None
-    #: Of one that was promoted: since which epoch it leads, and the address of the master that it has replaced.
+    #: Promoted masters: the epoch since which it leads, and the address of the replaced master.
     led_since: int | None = None
     replaced: str | None = None
-    #: Copies that answers promised before, where they were more.
+    #: The previous promise of copies, if it was higher.
     copies_before: int | None = None
+    #: Time since its start, until all its slaves have been connected once.
+    started_millis: int | None = None
 
 
 @request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))

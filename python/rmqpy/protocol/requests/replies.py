@@ -1,4 +1,4 @@
-"""Replies to requests between clients: to the broker, which sends them on, and from it to the requester."""
+"""Replies between clients: sent to the broker, which forwards them to the requester."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, request, wire
 from rmqpy.protocol.requests.messages import StoredMessage
 
-#: Property of a request and of its reply: what tells the replies of one requester apart.
+#: The property of a request and its reply that identifies it among those of one requester.
 CORRELATION_ID: Final = "CORRELATION_ID"
 #: The requester's client id.
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-#: How long the requester waits, in milliseconds; clients written in Go say it in seconds.
+#: The requester's timeout in milliseconds; Go clients send seconds.
 TIME_TO_LIVE: Final = "TTL"
 #: Property of a reply, with this value.
 MESSAGE_TYPE: Final = "MSG_TYPE"
 REPLY: Final = "reply"
-#: Property that brokers add to each message: their cluster, where replies are stored.
+#: The property with the cluster that brokers add to each message, for stored replies.
 CLUSTER: Final = "CLUSTER"
-#: When the broker has sent a reply to its requester, in milliseconds.
+#: When the broker sent the reply to its requester, in milliseconds.
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
-#: The same when the requester got it; written by the requester.
+#: When the requester received it; set by the requester.
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 
-#: Largest body of a reply that is read. What may be stored of it is `maxMessageSize`.
-_BODY_BYTES_MAX: Final = 16 << 20
+#: The largest body of a reply that is read. `maxMessageSize` limits stored ones.
+REPLY_BYTES_MAX: Final = 16 << 20
 
 
-@request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=_BODY_BYTES_MAX, needs=(topic("topic", Action.PUB),))
+@request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=REPLY_BYTES_MAX, needs=(topic("topic", Action.PUB),))
 class SendReplyMessage(Request[StoredMessage]):
-    """A reply, for the requester that its properties name. Answered when that has it; id `0` where it is not stored."""
+    """A reply, for the requester in its properties. Acknowledged once delivered; id `0` if it is not stored."""
 
     producer_group: Resource
-    #: The cluster's, in no namespace.
+    #: The cluster's topic, in no namespace.
     topic: str
     default_topic: str = names.AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
@@ -52,10 +52,10 @@ class SendReplyMessage(Request[StoredMessage]):
 
 
 @request(
-    RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=_BODY_BYTES_MAX, needs=(topic("topic", Action.PUB),)
+    RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=REPLY_BYTES_MAX, needs=(topic("topic", Action.PUB),)
 )
 class SendReplyMessageV2(Request[StoredMessage]):
-    """The same with letters for names, as Java clients send it."""
+    """The same with one-letter names, as Java clients send it."""
 
     producer_group: Resource = wire("a")
     topic: str = wire("b")
@@ -75,7 +75,7 @@ class SendReplyMessageV2(Request[StoredMessage]):
 
 @request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 class PushReplyMessage(Request[None]):
-    """Broker to requester: the reply to one of its requests. The answer says that it has come."""
+    """Broker to requester: the reply to one of its requests, to be acknowledged."""
 
     producer_group: Resource
     topic: Resource

@@ -1,4 +1,4 @@
-"""Routes: topics and brokers, as clients, tools and brokers ask a name server for them."""
+"""Routes: topics and brokers, requested from a name server by clients, tools and brokers."""
 
 from dataclasses import field
 from typing import Final
@@ -33,7 +33,7 @@ class BrokerData:
 
 @record
 class TopicRoute:
-    """Everything a client needs to reach a topic. Go reads the first two without looking whether they exist."""
+    """Everything a client needs to use a topic. Go reads the first two without checking that they exist."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -46,7 +46,7 @@ class TopicRoute:
 
 @reply
 class RouteFound:
-    """A route. Old clients need integer keys bare, new ones and strict readers quoted."""
+    """A route. Old clients need bare integer keys, new ones and strict readers quoted ones."""
 
     body: TopicRoute
     is_strict: bool = off_wire(default=False)
@@ -54,7 +54,7 @@ class RouteFound:
 
 @request(RequestCode.GET_ROUTEINFO_BY_TOPIC, needs=(topic("topic", Action.PUB, Action.SUB, Action.GET),))
 class GetRoute(Request[RouteFound]):
-    """The route of a topic; 17 when there is none."""
+    """The route of a topic; 17 if there is none."""
 
     topic: Resource
     accept_standard_json_only: bool | None = None
@@ -63,13 +63,30 @@ class GetRoute(Request[RouteFound]):
 
 
 @record
+class GoneBroker:
+    """A broker that was registered and left."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    #: Its last address.
+    broker_addr: str
+    #: How long ago it left.
+    gone_millis: int
+    #: Whether it stopped in order, rather than lost its connection or fell silent.
+    is_stopped: bool = False
+
+
+@record
 class ClusterInfo:
     """All groups of brokers, and their names by cluster."""
 
     broker_addr_table: dict[str, BrokerData]
     cluster_addr_table: dict[str, list[str]]
-    #: Name to addresses, where brokers of one name and id take each other's place. Apache's name server tells no such.
+    #: Name → addresses of conflicting brokers with the same name and id. Not sent by Apache's name server.
     duplicate_broker_addrs: dict[str, list[str]] | None = None
+    #: Brokers that left and did not come back. Not sent by Apache's name server.
+    gone_brokers: list[GoneBroker] | None = None
 
 
 @request(RequestCode.GET_BROKER_CLUSTER_INFO, needs=cluster(Action.GET))
@@ -122,7 +139,7 @@ class GetTopicsByCluster(Request[TopicList]):
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=cluster(Action.GET))
 class GetSystemTopics(Request[TopicList]):
-    """The names of clusters and brokers, which are topics too, and the address of some broker."""
+    """The names of clusters and brokers, which are also topics, and the address of one broker."""
 
 
 @request(RequestCode.GET_UNIT_TOPIC_LIST, needs=cluster(Action.GET))
@@ -137,12 +154,12 @@ class GetUnitSubscribedTopics(Request[TopicList]):
 
 @request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=cluster(Action.GET))
 class GetUnitSubscribedCommonTopics(Request[TopicList]):
-    """Topics that a deployment unit subscribes to and that are not of a unit themselves."""
+    """Topics that a deployment unit subscribes to but that belong to no unit."""
 
 
 @request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, needs=cluster(Action.UPDATE))
 class RegisterTopic(Request[None]):
-    """Add the queues of one topic at brokers that are registered."""
+    """Add the queues of one topic on registered brokers."""
 
     topic: Resource
     body: TopicRoute
@@ -150,7 +167,7 @@ class RegisterTopic(Request[None]):
 
 @request(RequestCode.DELETE_TOPIC_IN_NAMESRV, needs=cluster(Action.UPDATE))
 class DeleteTopic(Request[None]):
-    """Forget a topic, everywhere or in one cluster. A broker that still has it brings it back."""
+    """Delete a topic, everywhere or in one cluster. A broker that still has it registers it again."""
 
     topic: Resource
     cluster_name: str | None = None
@@ -166,7 +183,7 @@ class WritePermissionWiped:
 
 @request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, needs=cluster(Action.UPDATE))
 class WipeWritePermission(Request[WritePermissionWiped]):
-    """Let no client send to a broker, until it registers another table."""
+    """Forbid sends to a broker, until it registers another table."""
 
     broker_name: str
 
@@ -178,6 +195,6 @@ class WritePermissionAdded:
 
 @request(RequestCode.ADD_WRITE_PERM_OF_BROKER, needs=cluster(Action.UPDATE))
 class AddWritePermission(Request[WritePermissionAdded]):
-    """Let clients send to a broker again."""
+    """Allow sends to a broker again."""
 
     broker_name: str

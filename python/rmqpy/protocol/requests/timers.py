@@ -1,4 +1,4 @@
-"""Timed messages that wait."""
+"""Pending timed messages."""
 
 from dataclasses import field
 from typing import Final
@@ -8,13 +8,13 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.topics import DataVersion
 
-#: Seconds from now within which messages are counted apart, as the original does.
+#: Limits in seconds for separate counts, as in Apache's broker.
 DUE_WITHIN_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 
 
 @record
 class TopicCount:
-    """Messages of a topic, and when they were counted."""
+    """Number of messages of a topic, and the time of the count."""
 
     count: int
     time_stamp: int
@@ -22,18 +22,17 @@ class TopicCount:
 
 @record
 class TimerMetricsTable:
-    """Messages that wait, by topic: the body of an answer and the content of `timermetrics`."""
+    """Pending messages by topic: the body of a reply and the content of `timermetrics`."""
 
     data_version: DataVersion = DataVersion()
     timing_count: dict[Resource, TopicCount]
-    #: Ours, where it was asked for: by topic how many are due within each of `DUE_WITHIN_S`, and later; each counts
-    #: once.
+    #: rmqpy only, on request: by topic, messages due within each of `DUE_WITHIN_S`, and later; each counts once.
     timing_distribution: dict[Resource, list[int]] = field(default_factory=dict)
 
 
 @request(RequestCode.GET_TIMER_METRICS, needs=cluster(Action.GET))
 class GetTimerMetrics(Request[TimerMetricsTable]):
-    """Timed messages that wait, by topic."""
+    """Pending timed messages by topic."""
 
-    #: Ours: when they are due, too, for which the timer log is read.
+    #: rmqpy only: also by due time, for which the timer log is read.
     is_distributed: bool = wire("rmqpyDistribution", default=False)

@@ -1,4 +1,4 @@
-"""Topics on a broker: their configuration and its administration."""
+"""Topics on a broker: configuration and administration."""
 
 from rmqpy.protocol import names
 from rmqpy.protocol.access import Action, cluster, topic
@@ -10,7 +10,7 @@ from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
 @request(RequestCode.UPDATE_AND_CREATE_TOPIC, needs=(topic("topic", Action.CREATE),))
 class UpdateAndCreateTopic(Request[None]):
-    """Create a topic, or give it this configuration; `attributes` are changes: `+key=value,-key`."""
+    """Create or update a topic; `attributes` are changes: `+key=value,-key`."""
 
     topic: Resource
     default_topic: str = names.AUTO_CREATE_TOPIC
@@ -37,7 +37,7 @@ class TopicConfigList:
     needs=(topic("body.topic_config_list[].topic_name", Action.CREATE),),
 )
 class UpdateAndCreateTopicList(Request[None]):
-    """The same for several."""
+    """The same for several topics."""
 
     body: TopicConfigList
 
@@ -51,7 +51,7 @@ class DeleteTopicInBroker(Request[None]):
 
 @request(RequestCode.CLEAN_UNUSED_TOPIC, needs=cluster(Action.UPDATE))
 class CleanUnusedTopic(Request[None]):
-    """Delete the queues of topics that are not configured any more."""
+    """Delete the queues of topics that no longer exist."""
 
 
 @request(RequestCode.GET_TOPIC_CONFIG, needs=(topic("topic", Action.GET),))
@@ -65,19 +65,19 @@ class GetTopicConfig(Request[TopicConfig]):
 @reply
 class AllTopicConfig:
     total_topic_num: int | None = None
-    #: Whether `wait_millis` is known: of our brokers.
+    #: Whether `wait_millis` is supported: by rmqpy's brokers.
     can_wait: bool | None = None
     body: TopicTable
 
 
 @request(RequestCode.GET_ALL_TOPIC_CONFIG, needs=cluster(Action.GET))
 class GetAllTopicConfig(Request[AllTopicConfig]):
-    """All topics; with header fields one page, from the start again when the version is not the current one."""
+    """All topics; with header fields one page, from the start again if the version is outdated."""
 
     topic_seq: int | None = None
     max_topic_num: int | None = None
     data_version: str | None = None
-    #: How long the answer may wait for another version than this one.
+    #: How long the reply may wait for a version other than this one.
     wait_millis: int | None = None
 
 

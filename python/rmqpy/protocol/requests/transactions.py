@@ -1,4 +1,4 @@
-"""Transactions: what a broker asks of producers, and what they tell it."""
+"""Transactions: checks of a broker, and decisions of producers."""
 
 from rmqpy.protocol.access import Action, topic
 from rmqpy.protocol.codes import RequestCode
@@ -7,24 +7,24 @@ from rmqpy.protocol.declare import Request, Resource, request
 
 @request(RequestCode.CHECK_TRANSACTION_STATE)
 class CheckTransactionState(Request[None]):
-    """Broker to client, one-way: decide about a half message. The answer is an END_TRANSACTION."""
+    """Broker to client, one-way: check of a half message. The answer is an END_TRANSACTION."""
 
-    #: Where the half lies.
+    #: The position of the half message.
     topic: Resource | None = None
     tran_state_table_offset: int
     commit_log_offset: int
-    #: The message's `UNIQ_KEY`, and its place as an id.
+    #: The message's `UNIQ_KEY`, and its offset message id.
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     bname: str | None = None
-    #: The record as it would be after a commit, in the place of the half.
+    #: The record after a commit, instead of the half message.
     body: bytes
 
 
 @request(RequestCode.END_TRANSACTION, needs=(topic("topic", Action.PUB, optional=True),))
 class EndTransaction(Request[None]):
-    """What a producer has decided about a half message. One that decides nothing gets no answer."""
+    """A producer's decision about a half message. An undecided one gets no reply."""
 
     topic: Resource | None = None
     producer_group: Resource
@@ -34,7 +34,7 @@ class EndTransaction(Request[None]):
     commit_log_offset: int
     #: The transaction bits of a system flag.
     commit_or_rollback: int
-    #: Whether the broker has asked.
+    #: Whether it answers a check.
     from_transaction_check: bool = False
     #: The message's `UNIQ_KEY`.
     msg_id: str
@@ -44,8 +44,8 @@ class EndTransaction(Request[None]):
 
 @request(RequestCode.RESUME_CHECK_HALF_MESSAGE, needs=(topic("topic", Action.UPDATE),))
 class ResumeCheckHalfMessage(Request[None]):
-    """Have producers asked about a half message again, from the first time on: one that was given up, or is open."""
+    """Start the checks of a half message again, whether given up or open."""
 
     topic: Resource | None = None
-    #: Its offset message id: of the message in the topic of those that were given up.
+    #: Its offset message id in the topic of given up messages.
     msg_id: str

@@ -1,19 +1,22 @@
-//! A record read where it lies.
+//! Record view: reads a record in place.
 
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
+
 use super::{MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordFields, Stamp, check_text, head};
 use crate::message::error::RecordError;
+use crate::message::properties::{self, PROPERTIES_BYTES_MAX};
 use crate::message::sysflag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::positions::{PhysicalOffset, QueueOffset};
 
-/// A record in borrowed bytes. All lengths have been checked, the text and the CRC have not.
+/// A record in borrowed bytes. Its lengths are checked, its text and CRC are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordView<'a> {
     bytes: &'a [u8],
-    /// Where the store timestamp stands, right behind the born host.
+    /// Position of the store timestamp, after the born host.
     stored_at: usize,
-    /// Where the reconsume times stand, right behind the store host.
+    /// Position of the reconsume times, after the store host.
     hosts_end: usize,
     body: &'a [u8],
     topic: &'a [u8],
@@ -21,7 +24,7 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
-    /// The record at the front of `bytes`. Fails when there is none, or it is not whole.
+    /// Parses the record at the front of `bytes`. Fails if it is invalid or incomplete.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let (size, magic) = head(bytes).ok_or(RecordError::Length { at: 0 })?;
         let is_v2 = match magic {
@@ -60,12 +63,12 @@ impl<'a> RecordView<'a> {
         Ok(Self { bytes, stored_at, hosts_end, body, topic, properties })
     }
 
-    /// The bytes of the record, all of them.
+    /// Returns all bytes of the record.
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Size of the record.
+    /// Returns the size of the record.
     pub const fn total_size(&self) -> usize {
         self.bytes.len()
     }
@@ -75,93 +78,93 @@ impl<'a> RecordView<'a> {
         u32::from_be_bytes(self.array(4))
     }
 
-    /// CRC of the body as stored in the record.
+    /// Returns the CRC of the body as stored in the record.
     pub fn body_crc(&self) -> u32 {
         u32::from_be_bytes(self.array(8))
     }
 
-    /// Whether the body is the one its CRC was made of. An empty body has CRC 0.
+    /// Returns whether the body matches its CRC. An empty body has CRC 0.
     pub fn body_crc_matches(&self) -> bool {
         RecordFields::body_crc(self.body) == self.body_crc()
     }
 
-    /// Queue of the topic.
+    /// Returns the queue of the topic.
     pub fn queue_id(&self) -> u32 {
         u32::from_be_bytes(self.array(12))
     }
 
-    /// The application's flag.
+    /// Returns the application's flag.
     pub fn flag(&self) -> i32 {
         i32::from_be_bytes(self.array(16))
     }
 
-    /// Ordinal in its queue.
+    /// Returns the offset in its queue.
     pub fn queue_offset(&self) -> QueueOffset {
         QueueOffset(u64::from_be_bytes(self.array(20)))
     }
 
-    /// Position of the record's first byte in the log it was written to.
+    /// Returns the position of the record in the log it was written to.
     pub fn physical_offset(&self) -> PhysicalOffset {
         PhysicalOffset(u64::from_be_bytes(self.array(28)))
     }
 
-    /// System flag.
+    /// Returns the system flag.
     pub fn sys_flag(&self) -> i32 {
         i32::from_be_bytes(self.array(36))
     }
 
-    /// When the producer made the message.
+    /// Returns the time when the producer made the message.
     pub fn born_timestamp_ms(&self) -> i64 {
         i64::from_be_bytes(self.array(40))
     }
 
-    /// Where the producer is.
+    /// Returns the producer's address.
     pub fn born_host(&self) -> SocketAddr {
         self.host(48, BORN_HOST_V6)
     }
 
-    /// When the broker stored it.
+    /// Returns the time when the broker stored it.
     pub fn store_timestamp_ms(&self) -> i64 {
         i64::from_be_bytes(self.array(self.stored_at))
     }
 
-    /// The broker that stored it.
+    /// Returns the broker that stored it.
     pub fn store_host(&self) -> SocketAddr {
         self.host(self.stored_at + 8, STORE_HOST_V6)
     }
 
-    /// How often the message was returned.
+    /// Returns how often the message was sent back.
     pub fn reconsume_times(&self) -> i32 {
         i32::from_be_bytes(self.array(self.hosts_end))
     }
 
-    /// Physical offset of the half message, on the copy a commit made; else 0.
+    /// Returns the physical offset of the half message, on the copy that a commit made; otherwise 0.
     pub fn prepared_transaction_offset(&self) -> i64 {
         i64::from_be_bytes(self.array(self.hosts_end + 4))
     }
 
-    /// Body as stored, compressed or not.
+    /// Returns the body as stored, compressed or not.
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// Topic the record is stored under.
+    /// Returns the topic under which the record is stored.
     pub const fn topic(&self) -> &'a [u8] {
         self.topic
     }
 
-    /// Properties, verbatim.
+    /// Returns the properties, verbatim.
     pub const fn properties(&self) -> &'a [u8] {
         self.properties
     }
 
-    /// Whether topic and properties are text as a broker writes it. The body CRC does not cover them: behind the
-    /// durable position this is what tells a torn record from a whole one.
+    /// Checks that topic and properties are text as a broker writes it. The body CRC does not cover them: beyond the
+    /// durable position this distinguishes a torn record from a whole one.
     pub fn check_text(&self) -> Result<(), RecordError> {
         check_text(self.topic, self.properties)
     }
 
-    /// The fields, to write the record again elsewhere.
+    /// Returns the fields, for writing the record elsewhere.
     pub fn fields(&self) -> RecordFields<'a> {
         RecordFields {
             queue_id: self.queue_id(),
@@ -179,7 +182,22 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// The place in the log the record says it has.
+    /// Returns a copy under `topic`, with one more property where the properties have room for it.
+    pub(crate) fn copied(&self, topic: &[u8], added: Option<(&[u8], &[u8])>) -> Bytes {
+        let mut properties = Vec::new();
+        let mut writer = properties::Writer::copy(&mut properties, self.properties);
+        if let Some((name, value)) = added {
+            writer.append(name, value);
+        }
+        let has_room = properties.len() <= PROPERTIES_BYTES_MAX;
+        let properties = if has_room { &*properties } else { self.properties };
+        let fields = RecordFields { topic, properties, ..self.fields() };
+        let mut bytes = vec![0; fields.encoded_len()];
+        fields.encode(&mut bytes, self.stamp());
+        bytes.into()
+    }
+
+    /// Returns the stored position in the log.
     pub fn stamp(&self) -> Stamp {
         let store_timestamp_ms = self.store_timestamp_ms();
         Stamp { physical: self.physical_offset(), queue: self.queue_offset(), store_timestamp_ms }
@@ -195,13 +213,13 @@ impl<'a> RecordView<'a> {
         SocketAddr::new(ip, u32::from_be_bytes(self.array(port_at)) as u16)
     }
 
-    /// `N` bytes at a place that `parse` has walked over.
+    /// Returns `N` bytes at a position that `parse` has checked.
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {
         self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
     }
 }
 
-/// The walk of [`RecordView::parse`] over a record's bytes.
+/// The state of [`RecordView::parse`].
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,24 +1,24 @@
-//! Bounds of an expression, and the error of one that is beyond them or is none.
+//! SQL errors: the limits of an expression, and the error for an invalid one.
 
 use std::fmt;
 
-/// Longest expression.
+/// Maximum length of an expression.
 pub const SQL_BYTES_MAX: usize = 16 << 10;
-/// Levels of an expression, one in the other.
+/// Maximum nesting of an expression.
 pub(super) const DEPTH_MAX: usize = 64;
-/// Different properties that one expression may name.
+/// Maximum number of different properties in an expression.
 pub const SQL_NAMES_MAX: usize = 32;
 
-/// What an error about an operator ends with.
+/// Appended to errors about operators.
 pub(super) const OPERATORS: &str = "operators are = <> < <= > >=, AND, OR, NOT, BETWEEN, IN, IS NULL, CONTAINS, \
                                     STARTSWITH and ENDSWITH";
 
-/// Why an expression cannot be used.
+/// The reason an expression is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlError {
-    /// Where it was noticed, in bytes from the begin.
+    /// The byte position of the error.
     pub at: usize,
-    /// What is wrong there.
+    /// The error at that position.
     pub reason: String,
 }
 

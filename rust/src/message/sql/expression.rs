@@ -1,4 +1,4 @@
-//! Expression: the tree of a filter, and its value for one message.
+//! Expression: the tree of a filter, and its evaluation for one message.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use memchr::memmem::Finder;
 
 use super::number;
 
-/// Values of the properties that an expression names, by the index of the name.
+/// Values of an expression's properties, by the index of the name.
 pub(super) type Values<'v> = [Option<&'v [u8]>];
 
-/// A value that cannot be read as what it is compared with. The message does not match, whatever the rest says.
+/// A value that cannot be converted to the type of the other operand. The message then does not match at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Unreadable;
 
@@ -57,7 +57,7 @@ impl Constant {
         self.value().is_number()
     }
 
-    /// Whether both are numbers, and this one is not above the other.
+    /// Returns whether both are numbers and this one is less than or equal to the other.
     pub(super) fn is_up_to(&self, other: &Self) -> bool {
         let are_numbers = self.is_number() && other.is_number();
         are_numbers && order(self.value(), other.value()).is_ok_and(Ordering::is_le)
@@ -83,7 +83,7 @@ impl Comparison {
     }
 }
 
-/// A text to look for in another, and where.
+/// A text to find in another, and where.
 #[derive(Debug)]
 pub(super) enum Part {
     Inside(Box<Finder<'static>>),
@@ -115,15 +115,15 @@ pub(super) enum Node {
     Constant(Constant),
     Negated(Box<Node>),
     Not(Box<Node>),
-    /// A property where a boolean is meant: its text is none, so that it is false where it is there.
+    /// A property used as a boolean. Its text is not a boolean, so an existing property is false.
     Bare(usize),
-    /// Two at least, from left to right.
+    /// At least two, from left to right.
     And(Vec<Node>),
     Or(Vec<Node>),
     Equal(Box<[Node; 2]>),
     Compared(Comparison, Box<[Node; 2]>),
     IsNull(Box<Node>),
-    /// A property that is one of these, in order; or is not.
+    /// A property that is, or is not, one of these sorted values.
     In {
         property: usize,
         texts: Box<[Box<str>]>,
@@ -137,7 +137,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// Whether it yields a boolean, or nothing.
+    /// Returns whether it yields a boolean or unknown.
     pub(super) fn is_boolean(&self) -> bool {
         match self {
             Self::Property(_) | Self::Negated(_) => false,
@@ -195,7 +195,7 @@ fn property<'v>(values: &Values<'v>, at: usize) -> Option<&'v [u8]> {
     values.get(at).copied().flatten()
 }
 
-/// AND, or OR where the value that decides is true: the first such value, else unknown if any is.
+/// Evaluates AND, or OR when `deciding` is true: the first deciding value, else unknown if any operand is unknown.
 fn all<'v>(nodes: &'v [Node], values: &Values<'v>, deciding: bool) -> Result<Value<'v>, Unreadable> {
     let mut result = Value::Bool(!deciding);
     for node in nodes {
@@ -214,14 +214,14 @@ fn equal<'v>(left: Value<'v>, right: Value<'v>) -> Result<Value<'v>, Unreadable>
         (Value::Null, _) => Value::Null,
         (_, Value::Null) => Value::Bool(false),
         (Value::Text(left), Value::Text(right)) => Value::Bool(left == right),
-        // A number is no boolean; a text may be one, and where it stands decides whether it is read so.
+        // A number is not a boolean; a text is converted only on the left side.
         (Value::Bool(_), right) if right.is_number() => Value::Bool(false),
         (left, Value::Bool(_)) if left.is_number() => Value::Bool(false),
         (left, right) => Value::Bool(order(left, right)?.is_eq()),
     })
 }
 
-/// The order of two values that are known, the property read as what it is compared with.
+/// Compares two known values; a property is converted to the type of the other one.
 fn order(left: Value<'_>, right: Value<'_>) -> Result<Ordering, Unreadable> {
     let int = |text| number::integer::<i32>(text).ok_or(Unreadable);
     let long = |text| number::integer::<i64>(text).ok_or(Unreadable);
@@ -249,7 +249,7 @@ fn order(left: Value<'_>, right: Value<'_>) -> Result<Ordering, Unreadable> {
     })
 }
 
-/// Java's order: NaN equals itself and is the largest, and -0.0 comes before 0.0.
+/// Java's order: NaN equals itself and is the largest, and -0.0 is less than 0.0.
 fn by_size(left: f64, right: f64) -> Ordering {
     let without_sign = |value: f64| if value.is_nan() { f64::NAN } else { value };
     without_sign(left).total_cmp(&without_sign(right))

@@ -1,8 +1,8 @@
-//! Lexer: the words, literals and signs of an expression.
+//! Lexer: splits an expression into words, literals and operators.
 
 use super::error::{OPERATORS, SqlError};
 
-/// A word with a meaning; in any case of its letters.
+/// A keyword, in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keyword {
     And,
@@ -38,9 +38,9 @@ const KEYWORDS: [(&str, Keyword); 12] = [
 pub(super) enum Token<'t> {
     Keyword(Keyword),
     Name(&'t str),
-    /// What stands between the quotes; a quote in it stands there twice.
+    /// The text between the quotes, in which a quote is doubled.
     Text(&'t str),
-    /// Digits, without the letter that may follow them.
+    /// Digits, without a type letter after them.
     Integer(&'t str),
     Float(&'t str),
     Equal,
@@ -57,7 +57,7 @@ pub(super) enum Token<'t> {
     End,
 }
 
-/// Reads one token after the other.
+/// Reads tokens one by one.
 #[derive(Debug)]
 pub(super) struct Lexer<'t> {
     text: &'t str,
@@ -69,7 +69,7 @@ impl<'t> Lexer<'t> {
         Self { text, at: 0 }
     }
 
-    /// The next token, and where it begins.
+    /// Returns the next token and its position.
     pub(super) fn next(&mut self) -> Result<(Token<'t>, usize), SqlError> {
         self.skip_blanks();
         let (text, at) = (self.text, self.at);
@@ -102,16 +102,16 @@ impl<'t> Lexer<'t> {
 
     fn unknown(&self) -> SqlError {
         let sign = self.text[self.at..].chars().next().unwrap_or_default();
-        SqlError::new(self.at, format!("{sign:?} means nothing here; {OPERATORS}"))
+        SqlError::new(self.at, format!("{sign:?} is not valid here; {OPERATORS}"))
     }
 
-    /// Moves behind white space and comments.
+    /// Skips white space and comments.
     fn skip_blanks(&mut self) {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
             let skipped = match rest {
                 [b' ' | b'\t' | b'\n' | b'\r' | b'\x0C', ..] => Some(1),
-                // A comment that no line follows is none, as in the original.
+                // As in Apache's grammar, a comment must end with a line break.
                 [b'-', b'-', ..] => memchr::memchr2(b'\n', b'\r', rest).map(|end| end + 1),
                 [b'/', b'*', comment @ ..] => memchr::memmem::find(comment, b"*/").map(|end| end + 4),
                 _ => None,
@@ -127,7 +127,7 @@ impl<'t> Lexer<'t> {
         let mut end = 0;
         loop {
             let Some(quote) = memchr::memchr(b'\'', &bytes[end..]) else {
-                return Err(SqlError::new(self.at, "this text has no end: its quote is missing"));
+                return Err(SqlError::new(self.at, "the closing quote of this text is missing"));
             };
             end += quote;
             if bytes.get(end + 1) != Some(&b'\'') {
@@ -137,7 +137,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// The longest number that begins here, as the original reads it: `007` is three of them.
+    /// Reads the longest number as Apache's grammar does: `007` is three numbers.
     fn number(&self) -> Result<(Token<'t>, usize), SqlError> {
         let rest = &self.text[self.at..];
         let bytes = rest.as_bytes();

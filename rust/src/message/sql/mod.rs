@@ -1,15 +1,13 @@
-//! SQL92 filters: expressions over the properties of a message, read once and evaluated on the bytes of a record.
+//! SQL92 filters: expressions over a message's properties, compiled once and evaluated on record bytes.
 //!
-//! `lexer` and `parser` make a tree of an expression, `expression` evaluates it, `number` reads numbers as Java does. The
-//! grammar and every rule are the original's, with two exceptions: text after a complete expression is an error unless the
-//! original's behaviour is asked for, and a number in a property has ASCII digits and no hexadecimal point.
+//! `lexer` and `parser` build the tree of an expression, `expression` evaluates it, `number` parses numbers like
+//! Java. The grammar and rules are Apache's, with two exceptions: trailing text is an error unless Apache's behaviour
+//! is requested, and a number in a property has ASCII digits and no hexadecimal point.
 //!
-//! Values of properties are text, and what they are compared with decides how they are read. A property that is not there
-//! is unknown, and logic has three values; a value that cannot be read as what it is compared with fails the whole
-//! evaluation, and the message does not match.
+//! Property values are text; the other operand decides their type. A missing property is unknown, and logic has three
+//! values. A value that cannot be converted fails the whole evaluation, and the message does not match.
 //!
-//! Invariant: text, depth and names have bounds, and an evaluation allocates nothing.
-//! Pure; any thread.
+//! Invariant: text, depth and names are bounded, and an evaluation allocates nothing. Pure; any thread.
 
 mod error;
 mod expression;
@@ -27,18 +25,18 @@ use super::properties;
 #[derive(Debug)]
 pub struct SqlFilter {
     root: Node,
-    /// The properties that it names; nodes know them by their index.
+    /// The names of its properties; nodes refer to them by index.
     names: Box<[Box<str>]>,
-    /// Nodes of the tree.
+    /// The number of nodes in the tree.
     nodes: usize,
     text_bytes: usize,
 }
 
 impl SqlFilter {
-    /// Reads an expression; what comes after it is an error where `is_strict`, and ignored otherwise, as the original does.
+    /// Compiles an expression. Trailing text is an error if `is_strict`; otherwise it is ignored, as Apache does.
     ///
     /// # Errors
-    /// It is no expression, or not one that can be true, or beyond the bounds.
+    /// The text is not an expression, cannot be true, or exceeds a limit.
     pub fn parse(text: &str, is_strict: bool) -> Result<Self, SqlError> {
         if text.len() > SQL_BYTES_MAX {
             let reason = format!("an expression may have {SQL_BYTES_MAX} bytes, not {}", text.len());
@@ -49,13 +47,13 @@ impl SqlFilter {
         Ok(Self { root: parsed.root, names, nodes: parsed.nodes, text_bytes: text.len() })
     }
 
-    /// Whether a message with these properties, as they are stored, is wanted.
+    /// Returns whether a message with these encoded properties matches.
     #[must_use]
     pub fn matches(&self, properties: &[u8]) -> bool {
         self.matches_entries(properties::entries(properties))
     }
 
-    /// The same of names and values; the last of two values of one name counts.
+    /// Evaluates the filter on names and values; the last of repeated names counts.
     pub fn matches_entries<'v>(&self, entries: impl Iterator<Item = (&'v [u8], &'v [u8])>) -> bool {
         let mut values = [None; SQL_NAMES_MAX];
         for (name, value) in entries {
@@ -66,13 +64,13 @@ impl SqlFilter {
         matches!(self.root.evaluate(&values), Ok(Value::Bool(true)))
     }
 
-    /// What an evaluation costs at most, in units of some nanoseconds: to bound those of one read.
+    /// Returns the maximum cost of an evaluation, in units of some nanoseconds, for bounding the work of one read.
     #[must_use]
     pub fn cost(&self, properties_bytes: usize) -> usize {
         properties_bytes + self.nodes * (1 + properties_bytes / 16)
     }
 
-    /// Memory of the filter, roughly.
+    /// Returns the approximate memory of the filter.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.text_bytes + self.nodes * size_of::<Node>()

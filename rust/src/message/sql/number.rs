@@ -1,14 +1,14 @@
-//! Numbers in text, as Java's `Integer.valueOf`, `Long.valueOf` and `Double.valueOf` read them.
+//! Numbers: parses text like Java's `Integer.valueOf`, `Long.valueOf` and `Double.valueOf`.
 
 use std::str::FromStr;
 
-/// An integer: digits, with a sign before them or without.
+/// Parses an integer: digits with an optional sign.
 pub(super) fn integer<T: FromStr>(text: &[u8]) -> Option<T> {
-    // Rust's rule is the same, for ASCII.
+    // Rust's rule is the same for ASCII.
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A double: white space around it, a sign, and one letter of a type behind it are read over.
+/// Parses a double, with optional white space around it, a sign, and one type letter at the end.
 pub(super) fn double(text: &[u8]) -> Option<f64> {
     let from = text.iter().position(|byte| *byte > b' ')?;
     let to = text.iter().rposition(|byte| *byte > b' ')? + 1;
@@ -26,7 +26,7 @@ pub(super) fn double(text: &[u8]) -> Option<f64> {
     Some(if is_negative { -number } else { number })
 }
 
-/// A number without a sign. Rust's rule has words, such as `inf`, that are none in Java.
+/// Parses an unsigned number. Rust also accepts words such as `inf`, which Java does not.
 fn decimal_of(text: &[u8]) -> Option<f64> {
     if !matches!(text.first(), Some(b'0'..=b'9' | b'.')) {
         return None;

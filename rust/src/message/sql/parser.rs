@@ -1,4 +1,4 @@
-//! Parser: recursive descent over the lexer, one function for each rule of the grammar; no rule is tried twice.
+//! Parser: builds the tree by recursive descent, one function per grammar rule, without backtracking.
 //!
 //! Invariant: neither the nesting of the calls nor the depth of the tree exceeds `DEPTH_MAX`.
 
@@ -10,14 +10,14 @@ use super::error::{DEPTH_MAX, OPERATORS, SQL_NAMES_MAX, SqlError};
 use super::expression::{Comparison, Constant, Node, Part};
 use super::lexer::{Keyword, Lexer, Token};
 
-/// What an expression consists of.
+/// The result of parsing.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node,
     pub(super) names: Vec<&'t str>,
     pub(super) nodes: usize,
 }
 
-/// A node, and the levels below it.
+/// A node, and its depth.
 struct Term {
     node: Node,
     depth: usize,
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str, is_strict: bool) -> Result<Parsed<'_>, SqlError>
 
 struct Parser<'t> {
     lexer: Lexer<'t>,
-    /// The token that comes next, and where it begins.
+    /// The next token and its position.
     token: Token<'t>,
     at: usize,
     names: Vec<&'t str>,
@@ -57,7 +57,7 @@ impl<'t> Parser<'t> {
         self.chain(first, Keyword::And, Self::equality, Node::And)
     }
 
-    /// `first`, or all that `between` connects, in one node.
+    /// Parses `first`, or several connected by `between` into one node.
     fn chain(
         &mut self,
         first: Term,
@@ -131,7 +131,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What begins with a word behind `left`, or with NOT and a word.
+    /// Parses an operator word after `left`, or NOT and a word.
     fn predicate(&mut self, left: Term) -> Result<Term, SqlError> {
         let is_negated = self.take(Token::Keyword(Keyword::Not))?;
         let Token::Keyword(keyword) = self.token else { return Err(self.no_predicate()) };
@@ -173,7 +173,7 @@ impl<'t> Parser<'t> {
             let reason = "the bounds of BETWEEN must be numbers, the upper one not below the lower one";
             return Err(SqlError::new(at, reason));
         }
-        // The operand is evaluated for each bound, so that it stands in the tree twice.
+        // The operand is evaluated for each bound, so the tree holds it twice.
         let (again, again_depth) = (self.copy(&left.node)?, left.depth);
         let (below, above) = if is_negated {
             (Comparison::Less, Comparison::Greater)
@@ -192,7 +192,7 @@ impl<'t> Parser<'t> {
             return Err(self.error("only a property can be IN a list"));
         };
         self.expect(Token::Open, "(")?;
-        // Sorted, and each once.
+        // Sorted and without duplicates.
         let mut texts = BTreeSet::from([self.text()?]);
         while self.take(Token::Comma)? {
             texts.insert(self.text()?);
@@ -258,7 +258,7 @@ impl<'t> Parser<'t> {
         self.above(Node::Constant(constant), 0)
     }
 
-    /// The index of a property.
+    /// Returns the index of a property.
     fn property(&mut self, name: &'t str) -> Result<usize, SqlError> {
         if let Some(known) = self.names.iter().position(|known| *known == name) {
             return Ok(known);
@@ -283,7 +283,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The text that has to come next.
+    /// Parses the required text.
     fn text(&mut self) -> Result<Box<str>, SqlError> {
         let Token::Text(raw) = self.token else {
             return Err(self.error("expected a text in single quotes"));
@@ -319,7 +319,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// The term where a boolean is meant.
+    /// Converts a term to a boolean.
     fn boolean(&mut self, term: Term) -> Result<Term, SqlError> {
         match term.node {
             Node::Property(property) => Ok(Term { node: Node::Bare(property), ..term }),
@@ -332,7 +332,7 @@ impl<'t> Parser<'t> {
         if is_negated { self.above(Node::Not(Box::new(term.node)), term.depth) } else { Ok(term) }
     }
 
-    /// A node above others.
+    /// Wraps nodes in a node above them.
     fn above(&mut self, node: Node, depth: usize) -> Result<Term, SqlError> {
         self.nodes += 1;
         if depth >= DEPTH_MAX {
@@ -341,7 +341,7 @@ impl<'t> Parser<'t> {
         Ok(Term { node, depth: depth + 1 })
     }
 
-    /// A copy of an operand of BETWEEN: a property or a number, with signs before it.
+    /// Copies an operand of BETWEEN: a property or a number, with signs.
     fn copy(&mut self, node: &Node) -> Result<Node, SqlError> {
         self.nodes += 1;
         Ok(match node {
@@ -378,7 +378,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// The text of a literal, in which a quote stands twice.
+/// Undoes the doubled quotes of a text literal.
 fn unquoted(raw: &str) -> Box<str> {
     raw.replace("''", "'").into()
 }

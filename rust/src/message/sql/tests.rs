@@ -1,9 +1,9 @@
-//! The rules of the grammar and of evaluation, one test each.
+//! SQL tests: one for each rule of the grammar and of evaluation.
 
 use super::error::DEPTH_MAX;
 use super::*;
 
-/// `name=value` each.
+/// Builds properties from `name=value` entries.
 fn properties(entries: &[&str]) -> Vec<u8> {
     let entry = |entry: &&str| format!("{}\u{2}", entry.replacen('=', "\u{1}", 1)).into_bytes();
     entries.iter().flat_map(entry).collect()
@@ -32,13 +32,13 @@ fn the_literal_decides_how_a_property_is_read() {
         ("a > 5", "5", false),
         ("a >= 5", "+5", true),
         ("5 < a", "6", true),
-        // Not an integer: no match, although 5.5 is more.
+        // Not an integer: no match, although 5.5 is greater.
         ("a > 5", "5.5", false),
         ("a = 5", "5.0", false),
         ("a = 5.0", "5", true),
         ("a < 5.5", " 5.25 ", true),
         ("a = 3000000000", "3000000000", true),
-        // Beyond 32 bits, and compared with 32 bits.
+        // Beyond 32 bits, compared with a 32-bit literal.
         ("a > 5", "3000000000", false),
         ("a > 5.0", "NaN", true),
         ("a > 5.0", "Infinity", true),
@@ -70,7 +70,7 @@ fn a_value_that_cannot_be_read_fails_the_whole_evaluation() {
 
 #[test]
 fn logic_has_three_values() {
-    // Unknown is no match, and neither is its negation.
+    // Unknown does not match, and neither does its negation.
     check("a = 'x'", &[], false);
     check("NOT (a = 'x')", &[], false);
     check("a <> 'x'", &[], false);
@@ -83,7 +83,7 @@ fn logic_has_three_values() {
 }
 
 #[test]
-fn properties_that_are_missing_equal_each_other_and_nothing_else() {
+fn missing_properties_equal_only_each_other() {
     check("a = b", &[], true);
     check("a = b", &["b=x"], false);
     check("NOT (a = b)", &["b=x"], false);
@@ -92,7 +92,7 @@ fn properties_that_are_missing_equal_each_other_and_nothing_else() {
 }
 
 #[test]
-fn null_is_asked_for_with_is() {
+fn null_is_tested_with_is() {
     check("a IS NULL", &[], true);
     check("a IS NULL", &["a=x"], false);
     check("a is not null", &["a=x"], true);
@@ -106,7 +106,7 @@ fn null_is_asked_for_with_is() {
 }
 
 #[test]
-fn lists_and_ranges_contain_what_they_say() {
+fn lists_and_ranges_contain_their_values() {
     check("a IN ('x', 'y', 'x')", &["a=y"], true);
     check("a IN ('x', 'y')", &["a=z"], false);
     check("a NOT IN ('x', 'y')", &["a=z"], true);
@@ -141,7 +141,7 @@ fn lists_and_ranges_contain_what_they_say() {
 }
 
 #[test]
-fn parts_of_a_text_are_found_where_it_is_there() {
+fn parts_of_an_existing_text_are_found() {
     check("a CONTAINS 'rde'", &["a=order"], true);
     check("a contains 'x'", &["a=order"], false);
     check("a STARTSWITH 'or'", &["a=order"], true);
@@ -150,7 +150,7 @@ fn parts_of_a_text_are_found_where_it_is_there() {
     check("a NOT CONTAINS 'x'", &["a=order"], true);
     check("a NOT STARTSWITH 'or'", &["a=order"], false);
     check("a NOT ENDSWITH 'x'", &["a=order"], true);
-    // Missing, or an empty text to look for: false either way.
+    // A missing property or an empty search text: false either way.
     for text in ["a CONTAINS 'x'", "a NOT CONTAINS 'x'", "b CONTAINS ''", "b NOT CONTAINS ''"] {
         check(text, &["b=order"], false);
     }
@@ -174,7 +174,7 @@ fn a_bare_property_is_false_and_not_binds_tighter_than_a_comparison() {
 }
 
 #[test]
-fn what_yields_no_boolean_is_refused() {
+fn a_non_boolean_expression_is_refused() {
     for text in ["5", "'x'", "-a", "a AND 5", "NOT 'x'", "", "  ", "()", "NOT"] {
         refused(text);
     }
@@ -202,7 +202,7 @@ fn numbers_have_the_ranges_of_java() {
     check("a = 5.", &["a=5"], true);
     check("a = 1E3", &["a=1000"], true);
     check("a = + - -5", &["a=5"], true);
-    // A sign before what is no number makes nothing of it.
+    // A sign in front of a non-number yields no value.
     check("-a = 5", &["a=-5"], false);
     for text in ["a = 9223372036854775808", "a = 0.0", "a = 1e400", "a = 0e1"] {
         refused(text);
@@ -210,14 +210,14 @@ fn numbers_have_the_ranges_of_java() {
 }
 
 #[test]
-fn texts_and_names_are_what_stands_there() {
+fn texts_and_names_are_read_verbatim() {
     check("a = 'it''s'", &["a=it's"], true);
     check("a = ''''", &["a='"], true);
     check("a = '\\'", &["a=\\"], true);
     check("a = '订单'", &["a=订单"], true);
     check("_a$1 = 'x'", &["_a$1=x"], true);
     check("KEYS = 'k1' AND TAGS = 'paid'", &["KEYS=k1", "TAGS=paid"], true);
-    // Letters of a name count, those of a word do not.
+    // Case matters in names, not in keywords.
     check("A = 'x'", &["a=x"], false);
     check("a = 'x' aNd b = 'y'", &["a=x", "b=y"], true);
     check("a = '3' -- three\n AND /* and ** b */ b = 'y'", &["a=3", "b=y"], true);
@@ -235,7 +235,7 @@ fn and_binds_tighter_than_or() {
 }
 
 #[test]
-fn text_behind_an_expression_is_an_error_unless_the_original_is_asked_for() {
+fn trailing_text_is_an_error_only_when_strict() {
     for (text, expected) in [
         ("a = 'x' garbage", true),
         ("a LIKE 'x%'", false),
@@ -263,7 +263,7 @@ fn text_depth_and_names_have_bounds() {
     assert!(refused(&format!("a{}", " = b".repeat(4_000))).contains("levels"));
     assert!(refused(&format!("a{}", " IS NULL".repeat(2_000))).contains("levels"));
     assert!(refused(&format!("a = '{}'", "x".repeat(SQL_BYTES_MAX))).contains("bytes"));
-    // Long, and not deep.
+    // Wide, but not deep.
     let wide = vec!["a = 'x'"; 1_000].join(" OR ");
     check(&wide, &["a=x"], true);
     let named = |count: usize| (0..count).map(|at| format!("n{at} = 'x'")).collect::<Vec<_>>().join(" OR ");
@@ -272,7 +272,7 @@ fn text_depth_and_names_have_bounds() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_values_like_others() {
+fn invalid_utf8_is_a_value_like_others() {
     let broken = b"a\x01\xFF\xFE\x02b\x01x\x02";
     assert!(filter("b = 'x' AND a <> 'x'").matches(broken));
     assert!(!filter("a > 5").matches(broken));
@@ -284,7 +284,7 @@ fn the_last_of_two_properties_of_one_name_counts() {
 }
 
 #[test]
-fn an_operator_that_does_not_exist_is_answered_with_those_that_do() {
+fn an_unknown_operator_is_refused_with_the_valid_ones() {
     for text in ["a != 1", "a == 1", "a LIKE 'x%'", "a NOT LIKE 'x%'", "a = 1 && b = 2", "a = 1 || b = 2"] {
         let error = SqlFilter::parse(text, true).expect_err(text).to_string();
         assert!(error.contains("operators are = <> < <= > >=, AND, OR"), "{text}: {error}");

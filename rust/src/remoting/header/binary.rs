@@ -1,4 +1,4 @@
-//! Binary header, read.
+//! Binary header: reads the fixed-layout encoding.
 //!
 //! ```text
 //! 0   i16  code          9   i32  flag
@@ -7,7 +7,8 @@
 //! 5   i32  opaque                 i16 length, name, i32 length, value; repeated
 //! ```
 //!
-//! A zero length means null, for the remark as for names and values: an empty text cannot be told from an absent one.
+//! A zero length means null, for the remark, names and values alike: an empty text cannot be distinguished from an
+//! absent one.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use super::fields::{Field, Header, span};
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 
-/// Reads `bytes` and overwrites with zeros whatever in them is no text.
+/// Decodes `bytes`, and overwrites with zeros every byte that is not text.
 pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), HeaderError> {
     let mut rest = Cursor { bytes, at: 0 };
     header.code = i32::from(i16::from_be_bytes(rest.array()?));

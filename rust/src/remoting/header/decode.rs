@@ -1,4 +1,4 @@
-//! Decoding: one copy of a header's bytes, read in its encoding where they stand.
+//! Decoding: copies a header's bytes once and reads them in place.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 use crate::remoting::frame::{Encoding, Frame};
 
-/// Text memory kept between headers. Larger ones are served and their memory returned, so that one odd request does
-/// not stay with each of 50,000 idle connections.
+/// Text memory kept between headers. Memory for a larger header is released, so that one unusual request does not
+/// stay with each of 50,000 idle connections.
 pub(super) const TEXT_KEPT_BYTES: usize = 32 << 10;
 
 impl Header {
     /// Replaces the content with the header of `frame`.
     ///
     /// # Errors
-    /// When the header cannot be read; the content is unspecified then, and the connection should close.
+    /// When the header is unreadable; the content is then unspecified, and the connection should close.
     pub fn decode(&mut self, frame: &Frame<'_>) -> Result<(), HeaderError> {
         self.clear();
-        // One copy and one UTF-8 check for the whole header cost a third of a copy and a check for each field.
+        // One copy and one UTF-8 check for the whole header take a third of the time of a copy and a check per field.
         let mut bytes = std::mem::take(&mut self.text).into_bytes();
         bytes.clear();
         bytes.shrink_to(TEXT_KEPT_BYTES);
@@ -35,12 +35,12 @@ impl Header {
         Ok(())
     }
 
-    /// Memory kept for the next header.
+    /// Returns the memory kept for the next header.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.text.capacity() + self.fields.capacity() * size_of::<Field>()
     }
 
-    /// Gives it back, and the fields with it.
+    /// Releases it, and the fields with it.
     pub(crate) fn shrink(&mut self) {
         (self.text, self.fields) = (String::new(), Vec::new());
         self.remark = None;
@@ -48,7 +48,7 @@ impl Header {
 
     fn clear(&mut self) {
         self.code = 0;
-        // What Java clients assume of a sender that does not say.
+        // Java clients assume this of a sender that does not name its language.
         self.language = language::JAVA;
         self.version = 0;
         self.opaque = 0;
@@ -58,8 +58,8 @@ impl Header {
         self.has_ext = false;
     }
 
-    /// Copies out of bytes that are not all UTF-8 what the spans name. What is broken becomes U+FFFD, as in Java:
-    /// some C++ senders use the code page of their machine, and their requests work.
+    /// Copies the text of the spans out of bytes that are not all UTF-8. Invalid sequences become U+FFFD, as in Java:
+    /// some C++ senders use their machine's code page, and their requests must work.
     fn mend(&mut self, bytes: &[u8]) {
         let text = &mut self.text;
         let mut copy = |span: &mut Range<u32>| {

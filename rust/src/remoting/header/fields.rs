@@ -6,24 +6,25 @@ use std::str::FromStr;
 use crate::remoting::codes::flag;
 use crate::remoting::error::{FieldError, HeaderError};
 
-/// Extension fields one header may carry. The largest requests of any client have about 25.
+/// Maximum extension fields of a header. The largest requests of any client have about 25.
 pub const EXT_FIELDS_MAX: usize = 256;
 
-/// One decoded header, and the memory for the next.
+/// A decoded header, and the memory for the next one.
 #[derive(Debug, Default)]
 pub struct Header {
     /// Request code, or response code in a response.
     pub code: i32,
-    /// Implementation language of the sender, a code of [`language`](crate::remoting::codes::language); unknown ones read as `OTHER`.
+    /// Language of the sender, a code of [`language`](crate::remoting::codes::language); unknown ones read as
+    /// `OTHER`.
     pub language: u8,
-    /// Release of the sender, as an ordinal of the Java version list; 0 when it said none.
+    /// Release of the sender, as an ordinal of the Java version list; 0 when absent.
     pub version: i32,
-    /// Chosen by the requester, echoed in the response. Any 32-bit value, negative ones too.
+    /// Chosen by the requester and echoed in the response. Any 32-bit value, including negative ones.
     pub opaque: i32,
     /// Bits of [`flag`].
     pub flag: i32,
-    /// A copy of the header's bytes in which escapes are undone in place and everything that is no text is ASCII.
-    /// The spans below cut the text out of it.
+    /// A copy of the header's bytes with escapes undone in place and every non-text byte replaced by ASCII. The spans
+    /// below index it.
     pub(super) text: String,
     pub(super) fields: Vec<Field>,
     pub(super) remark: Option<Range<u32>>,
@@ -37,31 +38,31 @@ pub(super) struct Field {
 }
 
 impl Header {
-    /// An empty header, to decode into.
+    /// Returns an empty header, to decode into.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether this answers a request of ours. Only the flag tells; codes of both directions overlap.
+    /// Returns whether this is a response. Only the flag distinguishes it: codes of both directions overlap.
     #[must_use]
     pub const fn is_response(&self) -> bool {
         self.flag & flag::RESPONSE != 0
     }
 
-    /// Whether nothing must be answered, errors included.
+    /// Returns whether the request must not be answered, not even with an error.
     #[must_use]
     pub const fn is_oneway(&self) -> bool {
         self.flag & flag::ONEWAY != 0
     }
 
-    /// Free text, in responses that of an error.
+    /// Free text; in responses, the error text.
     #[must_use]
     pub fn remark(&self) -> Option<&str> {
         self.remark.as_ref().map(|span| self.cut(span))
     }
 
-    /// Value of the extension field `name`, exactly as written; the last one where a name stands twice.
+    /// Returns the exact value of the extension field `name`; the last one if the name is repeated.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let is_asked = |field: &&Field| field.name.len() == name.len() && self.cut(&field.name) == name;
@@ -69,13 +70,13 @@ impl Header {
         Some(self.cut(&field.value))
     }
 
-    /// All extension fields in the order of the wire. Where a name stands twice the later one counts, so a pass
-    /// that overwrites as it goes is right.
+    /// Returns all extension fields in wire order. If a name is repeated the later value counts, so a pass that
+    /// overwrites is correct.
     pub fn ext(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.fields.iter().map(|field| (self.cut(&field.name), self.cut(&field.value)))
     }
 
-    /// Whether there was an extension map at all, be it empty.
+    /// Returns whether there was an extension map, even an empty one.
     #[must_use]
     pub const fn has_ext(&self) -> bool {
         self.has_ext
@@ -94,7 +95,7 @@ impl Header {
     }
 }
 
-/// Headers are far below 4 GiB; spans of half the size make fields that fit a cache line four by four.
+/// Headers are far below 4 GiB; with 32-bit spans four fields fit a cache line.
 pub(super) const fn span(range: Range<usize>) -> Range<u32> {
     range.start as u32..range.end as u32
 }
@@ -103,13 +104,13 @@ pub(super) const fn range(span: &Range<u32>) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
-/// The value of the extension field `name` as a number.
+/// Parses the value of the extension field `name` as a number.
 #[inline]
 pub(crate) fn number<N: FromStr>(name: &str, text: &str) -> Result<N, FieldError> {
     text.parse().map_err(|_| not_a_number(name, text))
 }
 
-/// Apart, so that a number costs no more than its digits.
+/// Out of line, so that the success path stays small.
 #[cold]
 fn not_a_number(name: &str, text: &str) -> FieldError {
     FieldError::NotANumber(Box::new((name.into(), text.into())))

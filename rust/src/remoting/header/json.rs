@@ -1,7 +1,7 @@
-//! JSON header: one walk over the bytes, text unescaped where it stands.
+//! JSON header: decodes the bytes in one walk and unescapes text in place.
 //!
-//! Not a general JSON parser. It knows the one shape there is, skips what it does not know, and forgives what the
-//! Java parsers of every release forgive.
+//! Not a general JSON parser. It knows the one shape headers have, skips unknown members, and tolerates everything
+//! that Java parsers of any release tolerate.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::scanner::Scanner;
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 
-/// Reads `bytes` and undoes escapes in them, in place: no text is longer than what it was escaped to.
+/// Decodes `bytes` and unescapes them in place: text is never longer than its escaped form.
 pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), HeaderError> {
     let mut json = Scanner::new(bytes);
     json.members(|json, name| {
@@ -26,7 +26,7 @@ pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), Header
         }
         Ok(())
     })?;
-    // C++ ends its JSON with a line feed and counts it.
+    // C++ clients end their JSON with a line feed and count it.
     json.blank()?;
     if json.at == json.bytes.len() { Ok(()) } else { Err(HeaderError::Syntax { at: json.at }) }
 }
@@ -59,7 +59,7 @@ impl WellKnownField {
 }
 
 impl Scanner<'_> {
-    /// The fixed field that `name` names: in the usual case, or in another.
+    /// Returns the fixed field called `name`, first in the usual case, then in any case.
     #[inline(always)]
     fn known(&self, name: Range<usize>) -> Option<WellKnownField> {
         let name = self.cut(name);
@@ -76,7 +76,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Walks the members of an object; `member` gets each name and must take the value.
+    /// Walks the members of an object; `member` gets each name and must consume the value.
     fn members(
         &mut self,
         mut member: impl FnMut(&mut Self, Range<usize>) -> Result<(), HeaderError>,
@@ -112,7 +112,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// A 32-bit number, written as such or as text; `null` and the empty text change nothing.
+    /// Reads a 32-bit number, written as number or text; `null` and empty text change nothing.
     fn number_into(&mut self, number: &mut i32) -> Result<(), HeaderError> {
         let at = self.at;
         if let Some(plain) = self.plain_number() {
@@ -124,7 +124,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// A language by name or by ordinal.
+    /// Reads a language by name or by ordinal.
     fn language_into(&mut self, code: &mut u8) -> Result<(), HeaderError> {
         let Some(text) = self.text()? else { return Ok(()) };
         let text = std::str::from_utf8(self.cut(text)).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Scanner<'_> {
     }
 }
 
-/// A decimal number of 32 bits, with or without a sign.
+/// Parses a decimal 32-bit number with an optional sign.
 fn decimal(text: &[u8]) -> Option<i32> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

@@ -1,16 +1,13 @@
-//! Marks: where the quotes and backslashes of a text are, found for sixty-four bytes at once.
+//! Marks: finds the quotes and backslashes of a text, sixty-four bytes at a time.
 //!
-//! A header is some forty short strings, and each of them ends at a mark: a search of its own for each would look at the same
-//! bytes again and again.
+//! A header is some forty short strings, each of which ends at a mark. A separate search for each would scan the same
+//! bytes repeatedly.
 
-#![allow(
-    unsafe_code,
-    reason = "bytes are compared sixteen at a time by an instruction that not every processor has"
-)]
+#![allow(unsafe_code, reason = "the instruction that compares sixteen bytes is not on every processor")]
 
 const BLOCK_BYTES: usize = 64;
 
-/// The marks of one block of a text, a bit for each byte. Bytes that lie ahead of what was asked for must not change.
+/// The marks of one block of a text, a bit for each byte. Bytes ahead of the searched position must not change.
 pub(super) struct Marks {
     block: usize,
     bits: u64,
@@ -18,11 +15,11 @@ pub(super) struct Marks {
 
 impl Marks {
     pub(super) const fn new() -> Self {
-        // No block begins there.
+        // Not the start of any block.
         Self { block: usize::MAX, bits: 0 }
     }
 
-    /// Position of the first double quote or backslash from `from` on.
+    /// Returns the position of the first double quote or backslash from `from` on.
     #[inline(always)]
     pub(super) fn next(&mut self, bytes: &[u8], from: usize) -> Option<usize> {
         let block = from & !(BLOCK_BYTES - 1);
@@ -57,7 +54,7 @@ impl Marks {
     }
 }
 
-/// A bit for each byte of a block.
+/// Returns a bit for each byte of a block.
 #[inline(always)]
 fn marked(block: &[u8; BLOCK_BYTES]) -> u64 {
     let (parts, _) = block.as_chunks::<16>();
@@ -75,7 +72,7 @@ fn marked_16(part: u128) -> u16 {
 mod sse2 {
     use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8};
 
-    /// A bit for each byte of a part, all compared at once.
+    /// Returns a bit for each byte of a part, comparing all of them together.
     #[target_feature(enable = "sse2")]
     #[inline]
     pub(super) fn marked_16(part: u128) -> u16 {
@@ -92,15 +89,15 @@ fn marked_16(part: u128) -> u16 {
     marked_8(part as u64) | marked_8((part >> 64) as u64) << 8
 }
 
-/// The same for eight bytes in one register, where there are no wider ones.
+/// Returns the same for eight bytes in one register, on processors without wider ones.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn marked_8(word: u64) -> u16 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const LOWS: u64 = ONES * 0x7F;
-    // The high bit of each byte that is zero, and of no other: no carry leaves a byte.
+    // Sets the high bit of exactly the zero bytes: no carry leaves a byte.
     let zeros = |word: u64| !(((word & LOWS) + LOWS) | word | LOWS);
     let marks = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
-    // One bit of each byte, brought together in the highest byte: no two of the products meet in one place.
+    // Collects one bit of each byte in the highest byte: no two products overlap.
     ((marks >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u16
 }
 
@@ -109,11 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mark_is_found_from_every_place_and_no_other_byte_is_one() {
+    fn marks_and_no_other_bytes_are_found_from_every_position() {
         for length in [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 200] {
             for spacing in 1..70 {
                 for byte in *b"\"\\" {
-                    // Bytes that differ from a mark in one bit or by one lie between them.
+                    // Between the marks, bytes that differ from a mark by one, or in one bit.
                     let mut bytes: Vec<u8> =
                         (0..length).map(|at| [byte ^ 1, byte ^ 0x80, byte + 1, 0, 0xFF][at % 5]).collect();
                     bytes.iter_mut().step_by(spacing).for_each(|at| *at = byte);

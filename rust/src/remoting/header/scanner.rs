@@ -1,4 +1,4 @@
-//! Scanner of lenient JSON: strings unescaped where they stand, blanks, comments, and values to be stepped over.
+//! Scanner: reads lenient JSON, unescapes strings in place, and skips blanks, comments and unused values.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::marks::Marks;
 use super::swar;
 use crate::remoting::error::HeaderError;
 
-/// How deep JSON may nest; what clients send is two deep, the rest is for fields we skip.
+/// Maximum nesting of JSON. Clients send two levels; the rest is for unknown fields.
 pub(super) const DEPTH_MAX: usize = 8;
 
 pub(super) struct Scanner<'a> {
     pub(super) bytes: &'a mut [u8],
-    /// Nothing behind this was changed.
+    /// The read position. Bytes after it are unchanged.
     pub(super) at: usize,
     marks: Marks,
 }
@@ -21,7 +21,7 @@ impl<'a> Scanner<'a> {
         Self { bytes, at: 0, marks: Marks::new() }
     }
 
-    /// Steps into an object; whether it has members.
+    /// Enters an object; returns whether it has members.
     pub(super) fn begin(&mut self) -> Result<bool, HeaderError> {
         self.blank()?;
         self.expect(b'{')?;
@@ -31,12 +31,12 @@ impl<'a> Scanner<'a> {
         Ok(!is_empty)
     }
 
-    /// The name of the member that begins here, and the way to its value.
+    /// Reads the name of the next member, up to its value.
     #[inline(always)]
     pub(super) fn name(&mut self) -> Result<Range<usize>, HeaderError> {
         let name = match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
-            // Releases before 5.5 take bare names too.
+            // Releases before 5.5 accept bare names too.
             _ => self.bare()?,
         };
         self.blank()?;
@@ -45,7 +45,7 @@ impl<'a> Scanner<'a> {
         Ok(name)
     }
 
-    /// Steps over what stands behind a member; whether it is followed by another.
+    /// Skips the separator after a member; returns whether another member follows.
     #[inline(always)]
     pub(super) fn goes_on(&mut self) -> Result<bool, HeaderError> {
         if let Some([b',', b'"', ..]) = self.bytes.get(self.at..) {
@@ -60,7 +60,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes a member of the shape that nearly all have, `"name":"value"` without blanks or escapes.
+    /// Reads a member of the most common shape, `"name":"value"` without blanks or escapes.
     #[inline(always)]
     pub(super) fn plain_member(&mut self) -> Option<(Range<usize>, Range<usize>)> {
         if self.peek() != Some(b'"') {
@@ -76,8 +76,8 @@ impl<'a> Scanner<'a> {
         Some((name, value))
     }
 
-    /// A value as text: strings unescaped, numbers and booleans as they stand, `null` as `None`. C++ writes numbers
-    /// where strings belong. An object or a list stays JSON text. Inlined like `string`.
+    /// Reads a value as text: strings unescaped, numbers and booleans verbatim, `null` as `None`. C++ clients write
+    /// numbers where strings belong. An object or a list stays JSON text. Inlined like `string`.
     #[inline(always)]
     pub(super) fn text(&mut self) -> Result<Option<Range<usize>>, HeaderError> {
         match self.peek() {
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A number of up to nine digits, written as such, with another member or the end behind it.
+    /// Reads a plain number of up to nine digits that ends at a comma or brace.
     #[inline(always)]
     pub(super) fn plain_number(&mut self) -> Option<i32> {
         let mut number = 0;
@@ -115,7 +115,7 @@ impl<'a> Scanner<'a> {
         None
     }
 
-    /// Steps over any value. `depth` counts the brackets around it.
+    /// Skips any value. `depth` counts the brackets around it.
     pub(super) fn skip(&mut self, depth: usize) -> Result<(), HeaderError> {
         match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.skip_string(quote),
@@ -124,7 +124,7 @@ impl<'a> Scanner<'a> {
                     return Err(HeaderError::TooDeep { at: self.at });
                 }
                 self.at += 1;
-                // Separators are not checked against brackets: the value is thrown away, only its end matters.
+                // Separators are not matched with brackets: only the end of the value matters.
                 loop {
                     self.blank()?;
                     match self.peek() {
@@ -152,8 +152,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The string that begins here, unescaped. Inlined: a header is forty short strings, and a call for each is a
-    /// quarter of the time.
+    /// Reads the string that begins here, unescaped. Inlined: a header is forty short strings, and a call for each
+    /// takes a quarter of the time.
     #[inline(always)]
     fn string(&mut self, quote: u8) -> Result<Range<usize>, HeaderError> {
         let start = self.at + 1;
@@ -162,13 +162,13 @@ impl<'a> Scanner<'a> {
         if self.next()? == quote { Ok(start..end) } else { self.unescape(start, quote) }
     }
 
-    /// The rest of a string whose first backslash was just passed: the text moves down as it shrinks.
+    /// Reads the rest of a string after its first backslash; the text moves down as it shrinks.
     fn unescape(&mut self, start: usize, quote: u8) -> Result<Range<usize>, HeaderError> {
         let mut end = self.at - 1;
         loop {
             let mut utf8 = [0; 4];
             let escaped = match self.bytes.get(self.at..) {
-                // The separators of properties, which every send has.
+                // The separators of properties, present in every send.
                 Some([b'u', b'0', b'0', b'0', digit @ b'1'..=b'2', ..]) => {
                     utf8[0] = digit - b'0';
                     self.at += 5;
@@ -188,14 +188,14 @@ impl<'a> Scanner<'a> {
                 break;
             }
         }
-        // What is left behind could begin inside a character.
+        // The leftover bytes could begin inside a character.
         if let Some(left) = self.bytes.get_mut(end..self.at - 1) {
             left.fill(b' ');
         }
         Ok(start..end)
     }
 
-    /// How many bytes from `at` on are neither quote nor backslash; one of the two follows.
+    /// Counts the bytes from `at` to the next quote or backslash.
     #[inline(always)]
     fn plain(&mut self, at: usize, quote: u8) -> Result<usize, HeaderError> {
         let end = match quote {
@@ -205,7 +205,7 @@ impl<'a> Scanner<'a> {
         end.map(|end| end - at).ok_or(HeaderError::Truncated { at: self.bytes.len() })
     }
 
-    /// The character behind a backslash that was just passed.
+    /// Reads the character after a backslash.
     fn escape(&mut self) -> Result<char, HeaderError> {
         let at = self.at;
         Ok(match self.next()? {
@@ -221,7 +221,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// `\uXXXX`, two of them where a surrogate pair stands; a half pair becomes U+FFFD.
+    /// Reads `\uXXXX`, or two for a surrogate pair; an unpaired surrogate becomes U+FFFD.
     fn utf16(&mut self) -> Result<char, HeaderError> {
         let high = self.hex4()?;
         if let Some(char) = char::from_u32(high) {
@@ -250,7 +250,7 @@ impl<'a> Scanner<'a> {
         Ok(unit)
     }
 
-    /// A run of bytes without quotes: a bare name, a number, a literal.
+    /// Reads a run of bytes without quotes: a bare name, a number, a literal.
     pub(super) fn bare(&mut self) -> Result<Range<usize>, HeaderError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let is_bare =
@@ -264,7 +264,7 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// Steps over white space and comments.
+    /// Skips white space and comments.
     pub(super) fn blank(&mut self) -> Result<(), HeaderError> {
         loop {
             match self.peek() {

@@ -1,7 +1,7 @@
-//! Search for the bytes that end a run of plain text, eight at a time in one register.
+//! SWAR search: finds the bytes that end a run of plain text, eight at a time in one register.
 //!
-//! Header texts are short: a call into a vectorised search costs more than the search. A word is compared as a whole,
-//! and its lowest marked byte is the first hit; marks above it may be false and are never looked at.
+//! Header texts are short: calling a vectorised search takes longer than the search. A word is compared as a whole;
+//! its lowest marked byte is the first hit, and marks above it may be false and are ignored.
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHS: u64 = ONES << 7;
@@ -15,13 +15,13 @@ const fn equals(word: u64, byte: u8) -> u64 {
     zeros(word ^ (ONES * byte as u64))
 }
 
-/// Position of the first `quote` or backslash.
+/// Returns the position of the first `quote` or backslash.
 #[inline(always)]
 pub(super) fn find_quote(bytes: &[u8], quote: u8) -> Option<usize> {
     find(bytes, |word| equals(word, quote) | equals(word, b'\\'), |byte| byte == quote || byte == b'\\')
 }
 
-/// Position of the first byte that JSON wants escaped: a control character, a quote or a backslash.
+/// Returns the position of the first byte that JSON must escape: a control character, a quote or a backslash.
 #[inline(always)]
 pub(super) fn find_escaped(bytes: &[u8]) -> Option<usize> {
     find(
@@ -41,7 +41,7 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) -
             return Some(index * 8 + marks.trailing_zeros() as usize / 8);
         }
     }
-    // What is left of a longer text is looked at again with the bytes before it, in one word.
+    // Check the tail of a longer text together with the bytes before it, in one word.
     if let Some(word) = bytes.last_chunk::<8>() {
         let marks = marks(u64::from_le_bytes(*word));
         return (marks != 0).then(|| bytes.len() - 8 + marks.trailing_zeros() as usize / 8);
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_hit_is_found_at_every_place_and_no_other_byte_is_one() {
+    fn the_first_hit_is_found_at_every_position() {
         for length in 0..40 {
             for at in 0..length {
                 for byte in 0..=u8::MAX {
                     let mut bytes = vec![b'x'; length];
-                    // A second hit behind it, and bytes that differ in one bit or by one from what is looked for.
+                    // A second hit behind it, and bytes that differ from the target by one or in one bit.
                     bytes[length - 1] = b'\\';
                     bytes[at] = byte;
                     let is_quote = |byte: &u8| matches!(byte, b'"' | b'\\');

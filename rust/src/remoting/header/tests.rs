@@ -1,4 +1,4 @@
-//! Header codec: forgiven and refused input, and the bytes that are written.
+//! Header codec tests: tolerated and refused input, and the bytes written.
 
 use super::decode::TEXT_KEPT_BYTES;
 use super::scanner::DEPTH_MAX;
@@ -24,7 +24,7 @@ fn check_refused(header: &[u8], expected: HeaderError) {
     assert_eq!(decode(Encoding::Json, header).err(), Some(expected), "{}", header.escape_ascii());
 }
 
-/// A binary header around the given remark and extension block.
+/// Builds a binary header around the given remark and extension block.
 fn binary(remark_bytes: i32, remark: &[u8], ext_bytes: i32, ext: &[u8]) -> Vec<u8> {
     let mut header = vec![0, 11, 0, 2, 1, 0, 0, 0, 7, 0, 0, 0, 0];
     header.extend(remark_bytes.to_be_bytes());
@@ -79,7 +79,7 @@ fn languages_are_read_by_name_in_any_case_or_by_ordinal() {
 }
 
 #[test]
-fn quotes_comments_blanks_bare_names_and_a_last_line_feed_are_forgiven() {
+fn quotes_comments_blanks_bare_names_and_a_last_line_feed_are_accepted() {
     let header = json("/* hand */ {code : 30, // written\n 'extFields':{'topic' : 'T\"1' } }\r\n");
     assert_eq!((header.code, header.get("topic")), (30, Some("T\"1")));
 }
@@ -91,7 +91,7 @@ fn unknown_members_are_skipped_whatever_they_hold() {
 }
 
 #[test]
-fn a_null_map_is_no_map_and_an_empty_one_is_one() {
+fn a_null_map_is_absent_and_an_empty_map_is_present() {
     assert!(!json("{}").has_ext());
     assert!(!json(r#"{"extFields":null}"#).has_ext());
     assert!(json(r#"{"extFields":{}}"#).has_ext());
@@ -137,7 +137,7 @@ fn the_later_of_two_values_counts() {
 }
 
 #[test]
-fn what_is_no_json_object_is_refused() {
+fn anything_but_a_json_object_is_refused() {
     check_refused(b"", HeaderError::Truncated { at: 0 });
     check_refused(b"[]", HeaderError::Syntax { at: 0 });
     check_refused(b"{\"code\":1", HeaderError::Truncated { at: 9 });
@@ -255,7 +255,7 @@ fn both_encodings_carry_the_same_fields() {
     assert_eq!(json, [("topic", "T"), ("msgId", "A,B,C"), ("queueOffset", "-1")]);
 }
 
-/// The binary header has 16 bits for the code, POP's need 18: peers go by the encoding byte of each frame.
+/// The binary header has 16 bits for the code and POP's codes need 18. Peers go by the encoding byte of each frame.
 #[test]
 fn a_code_too_large_for_binary_is_written_as_json() {
     let mut out = Vec::new();
@@ -266,7 +266,7 @@ fn a_code_too_large_for_binary_is_written_as_json() {
 }
 
 #[test]
-fn a_header_or_frame_too_long_for_its_length_field_leaves_nothing_behind() {
+fn an_overlong_header_or_frame_leaves_nothing_in_the_buffer() {
     let long = "x".repeat(1 << 24);
     for encoding in [Encoding::Json, Encoding::Binary] {
         let mut out = b"kept".to_vec();
@@ -281,7 +281,7 @@ fn a_header_or_frame_too_long_for_its_length_field_leaves_nothing_behind() {
 }
 
 #[test]
-fn memory_for_an_odd_header_is_given_back_with_the_next() {
+fn memory_of_an_unusual_header_is_released_by_the_next() {
     let mut header = Header::new();
     let long = format!(r#"{{"remark":"{}"}}"#, "x".repeat(200_000));
     header.decode(&Frame { encoding: Encoding::Json, header: long.as_bytes(), body: &[] }).unwrap();

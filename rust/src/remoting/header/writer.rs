@@ -1,4 +1,4 @@
-//! Writer of a frame's prefix and header, in either encoding, straight into an output buffer.
+//! Header writer: writes a frame's prefix and header, in either encoding, into an output buffer.
 
 use super::super::codes::{VERSION, language};
 use super::super::error::FrameError;
@@ -11,7 +11,7 @@ const HEADER_BYTES_MAX: usize = 0xFF_FFFF;
 const NAME_BYTES_MAX: usize = i16::MAX as usize;
 const EXT_OPENING: &[u8] = b",\"extFields\":{";
 
-/// Extension fields that are the same in many headers, written once in either encoding. There is at least one.
+/// Extension fields common to many headers, encoded once in both encodings. There is at least one.
 #[derive(Debug)]
 pub(crate) struct ExtBlock {
     json: Box<[u8]>,
@@ -19,7 +19,7 @@ pub(crate) struct ExtBlock {
 }
 
 impl ExtBlock {
-    /// Writes `first` and `rest` for later.
+    /// Encodes `first` and `rest` for reuse.
     pub(crate) fn new(first: (&str, &str), rest: &[(&str, &str)]) -> Self {
         let write = |encoding| {
             let mut out = Vec::new();
@@ -35,10 +35,11 @@ impl ExtBlock {
     }
 }
 
-/// One header being written: [`begin`](Self::begin), the extension fields, [`finish`](Self::finish); the body follows.
+/// A header being written: call [`begin`](Self::begin), add extension fields, then [`finish`](Self::finish); the body
+/// follows.
 ///
-/// JSON comes out as a Java server writes it: members in alphabetical order, no blanks, every extension value a
-/// string. Go refuses a frame with anything else inside `extFields`. Without extension fields there is no map.
+/// The JSON is identical to a Java server's: members in alphabetical order, no blanks, every extension value a
+/// string. The Go client refuses any other value in `extFields`. Without extension fields the map is left out.
 #[derive(Debug)]
 #[must_use = "a header without `finish` has no lengths"]
 pub struct HeaderWriter<'a> {
@@ -49,16 +50,16 @@ pub struct HeaderWriter<'a> {
     opaque: i32,
     flag: i32,
     remark: Option<&'a str>,
-    /// Where the first extension field goes; until one is written, `out` ends here.
+    /// Position of the first extension field; until one is written, `out` ends here.
     ext_start: usize,
     is_too_long: bool,
 }
 
 impl<'a> HeaderWriter<'a> {
-    /// Begins a frame at the end of `out`, in the name of a server of ours.
+    /// Begins a frame at the end of `out`, with the language of rmqpy's servers.
     ///
-    /// A code that does not fit the 16 bits of the binary encoding (POP's do not) is written as JSON; every reader
-    /// goes by the encoding byte of the frame.
+    /// A code that does not fit the 16 bits of the binary encoding (such as POP's) is written as JSON; readers go by
+    /// the encoding byte of the frame.
     pub fn begin(
         out: &'a mut Vec<u8>,
         encoding: Encoding,
@@ -70,7 +71,7 @@ impl<'a> HeaderWriter<'a> {
         Self::begin_as(language::OTHER, out, encoding, code, opaque, flag, remark)
     }
 
-    /// Begins a frame at the end of `out`, in the name of an implementation `language`.
+    /// Begins a frame at the end of `out`, with the given `language`.
     pub fn begin_as(
         language: u8,
         out: &'a mut Vec<u8>,
@@ -103,7 +104,7 @@ impl<'a> HeaderWriter<'a> {
         Self { out, start, encoding, language, opaque, flag, remark, ext_start, is_too_long: false }
     }
 
-    /// Adds an extension field, of which anything may be the name.
+    /// Adds an extension field with any name.
     pub fn ext(&mut self, name: &str, value: &str) -> &mut Self {
         if self.encoding == Encoding::Binary {
             return self.binary_field(name, [value]);
@@ -130,13 +131,12 @@ impl<'a> HeaderWriter<'a> {
         self.ext_plain(name, if value { "true" } else { "false" })
     }
 
-    /// Adds a field of which JSON escapes nothing: a name of this program's own, and letters or digits. Nothing is looked for in
-    /// it.
+    /// Adds a field that JSON need not escape: a name of this program, and letters or digits. Neither is scanned.
     pub(crate) fn ext_plain(&mut self, name: &'static str, value: &str) -> &mut Self {
         self.ext_plain_list(name, [value])
     }
 
-    /// The same, with commas between several values.
+    /// Adds such a field with several values, separated by commas.
     pub(crate) fn ext_plain_list<V: AsRef<str>>(
         &mut self,
         name: &'static str,
@@ -169,7 +169,7 @@ impl<'a> HeaderWriter<'a> {
         self
     }
 
-    /// Adds fields that were written before.
+    /// Adds fields that were encoded before.
     pub(crate) fn ext_block(&mut self, block: &ExtBlock) -> &mut Self {
         match self.encoding {
             Encoding::Json => {
@@ -181,7 +181,7 @@ impl<'a> HeaderWriter<'a> {
         self
     }
 
-    /// What stands before the next field in JSON.
+    /// Returns the JSON separator before the next field.
     fn separator(&self) -> &'static [u8] {
         if self.has_ext() { b"," } else { EXT_OPENING }
     }
@@ -189,7 +189,7 @@ impl<'a> HeaderWriter<'a> {
     /// Ends the header and fills in the lengths for a body of `body_bytes`, which the caller sends next.
     ///
     /// # Errors
-    /// When header or frame do not fit their length fields. Nothing of the frame is left in the buffer then.
+    /// When header or frame exceed their length fields. The frame is then removed from the buffer.
     pub fn finish(self, body_bytes: usize) -> Result<(), FrameError> {
         match self.encoding {
             Encoding::Json => {
@@ -246,7 +246,7 @@ fn push_long_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Writes into the four bytes at `at` how many bytes follow them.
+/// Writes the number of following bytes into the four bytes at `at`.
 fn patch_length(out: &mut [u8], at: usize) {
     if let Some((length, behind)) = out.get_mut(at..).and_then(<[u8]>::split_first_chunk_mut::<4>) {
         *length = (behind.len() as u32).to_be_bytes();
@@ -268,7 +268,7 @@ fn push_json(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends `text` as the inside of a JSON string. Control characters, quote and backslash are escaped, nothing else.
+/// Appends `text` as the inside of a JSON string. Escapes only control characters, quote and backslash.
 fn push_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     while let Some(plain) = swar::find_escaped(rest) {

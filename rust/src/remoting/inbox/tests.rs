@@ -1,4 +1,4 @@
-//! Frames of all sizes through an inbox, and the memory that it keeps.
+//! Inbox tests: frames of all sizes, and the memory that is kept.
 
 use std::task::Waker;
 
@@ -19,7 +19,7 @@ fn frame(bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Reads from `bytes` until there is nothing left, or memory must be waited for; the sizes of the frames.
+/// Reads from `bytes` until it is empty or memory must be awaited; returns the sizes of the frames.
 fn feed(inbox: &mut Inbox, bytes: &mut &[u8]) -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
@@ -29,10 +29,9 @@ fn feed(inbox: &mut Inbox, bytes: &mut &[u8]) -> Vec<usize> {
             let extent = inbox.frames(&mut frames);
             assert_eq!(extent.error, None);
             sizes.extend(frames.iter().map(|frame: &Frame<'_>| frame.body.len() + 8));
-            let is_full = frames.is_full();
             drop(frames);
             inbox.handled(extent);
-            if !is_full {
+            if !extent.may_have_more {
                 break;
             }
         }
@@ -50,6 +49,31 @@ fn frames_of_all_sizes_come_out_as_they_went_in() {
 }
 
 #[test]
+fn long_headers_make_short_bursts() {
+    let mut long = frame(2_000);
+    long[4..8].copy_from_slice(&1_992_u32.to_be_bytes());
+    let bursts = |stream: &[u8]| {
+        let mut inbox = inbox(0);
+        inbox.resize(INBOX_BYTES_HOT);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(inbox.poll_read(&mut cx, &mut &*stream, READ_BYTES_MAX).is_ready());
+        let mut counts = Vec::new();
+        loop {
+            let mut frames = ArrayVec::new();
+            let extent = inbox.frames(&mut frames);
+            counts.push(frames.len());
+            drop(frames);
+            inbox.handled(extent);
+            if !extent.may_have_more {
+                break counts;
+            }
+        }
+    };
+    assert_eq!(bursts(&long.repeat(40)), [17, 17, 6]);
+    assert_eq!(bursts(&frame(2_000).repeat(100)), [64, 36], "bodies do not count");
+}
+
+#[test]
 fn a_busy_inbox_grows_to_one_size_and_an_idle_one_shrinks_again() {
     let stream: Vec<u8> = (0..100_000).flat_map(|_| frame(100)).collect();
     let mut inbox = inbox(0);
@@ -62,7 +86,7 @@ fn a_busy_inbox_grows_to_one_size_and_an_idle_one_shrinks_again() {
 }
 
 #[test]
-fn an_inbox_of_which_a_quarter_is_used_keeps_its_memory() {
+fn an_inbox_with_a_quarter_in_use_keeps_its_memory() {
     let mut inbox = inbox(0);
     feed(&mut inbox, &mut (0..100_000).flat_map(|_| frame(100)).collect::<Vec<u8>>().as_slice());
     inbox.settle();
@@ -110,7 +134,7 @@ fn large_frames_wait_for_each_other() {
     assert!(feed(&mut second, &mut rest).is_empty());
     assert_eq!(second.needs(), Needs::Room);
     assert_eq!(whole.len() - rest.len(), INBOX_BYTES_HOT, "it read no more than any connection may");
-    // Memory is scarce, so the first one gives it back as soon as its frame was handled.
+    // Memory is scarce, so the first inbox releases it as soon as its frame is handled.
     assert_eq!(feed(&mut first, &mut &whole[1 << 20..]), [3 << 20]);
     assert_eq!(feed(&mut second, &mut rest), [3 << 20]);
     assert_eq!(first.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
@@ -136,7 +160,7 @@ fn a_smaller_frame_behind_a_large_one_keeps_no_more_than_its_own_memory() {
     let next = frame(1 << 20);
     assert_eq!(feed(&mut inbox, &mut &next[..600_000]), [0_usize; 0]);
     let reserved = |inbox: &Inbox| (64 << 20) - inbox.large.pages.available_permits() * PAGE_BYTES;
-    assert_eq!(reserved(&inbox), 4 << 20, "what is kept for the next large frame");
+    assert_eq!(reserved(&inbox), 4 << 20, "kept for the next large frame");
     inbox.settle();
     inbox.settle();
     assert_eq!((reserved(&inbox), inbox.needs()), (1 << 20, Needs::LargeRest));
@@ -157,7 +181,7 @@ fn the_reservation_of_a_large_frame_is_not_held_by_a_small_one_behind_it() {
 }
 
 #[test]
-fn a_frame_that_is_given_away_takes_its_memory_with_it_and_nothing_of_the_next_one() {
+fn a_frame_handed_over_takes_its_buffer_and_nothing_of_the_next_frame() {
     let mut inbox = inbox(4 << 20);
     let mut stream = frame(3 << 20);
     stream.extend(frame(1000));
@@ -183,7 +207,7 @@ fn a_frame_that_is_given_away_takes_its_memory_with_it_and_nothing_of_the_next_o
 }
 
 #[test]
-fn a_frame_in_much_more_memory_than_it_takes_is_not_given_away() {
+fn a_frame_in_an_oversized_buffer_is_not_handed_over() {
     let mut inbox = inbox(64 << 20);
     assert_eq!(feed(&mut inbox, &mut frame(4 << 20).as_slice()), [4 << 20]);
     assert_eq!(inbox.held_bytes(), 4 << 20);
@@ -216,7 +240,7 @@ fn a_frame_that_is_skipped_leaves_no_trace_in_the_stream() {
         assert_eq!(inbox.head().map(|head| head.header), Some(b"  ".as_slice()));
         inbox.skip();
         assert_eq!((inbox.needs(), inbox.held_bytes()), (Needs::Rest, INBOX_BYTES_SPENT));
-        // However the rest is cut.
+        // Wherever the rest is split.
         let (some, last) = rest.split_at(later);
         let mut sizes = feed(&mut inbox, &mut &*some);
         sizes.extend(feed(&mut inbox, &mut &*last));
@@ -246,7 +270,7 @@ fn while_the_budget_is_spent_a_frame_that_outgrows_a_small_buffer_needs_a_reserv
 }
 
 #[test]
-fn one_byte_is_enough_to_refuse_what_can_be_no_frame() {
+fn one_byte_is_enough_to_refuse_an_impossible_frame() {
     for first in [0x16, b'G', b'P', 0x80, 0xFF, 0x01] {
         let mut inbox = inbox(0);
         let mut cx = Context::from_waker(Waker::noop());

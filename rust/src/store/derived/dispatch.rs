@@ -1,9 +1,9 @@
-//! Dispatch: the seam between the log and what is computed from it.
+//! Dispatch: the interface between the log and the derived files.
 //!
-//! Each derived part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is
-//! written and synced by maintenance; and can be cut back to a position of the log and fed again from there.
+//! Each derived part takes every record once, in log order, when it becomes visible, and keeps new data in memory.
+//! Maintenance writes and syncs it. A part can be truncated to a position of the log and replayed from there.
 //!
-//! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
+//! *Invariant*: after `write` and `sync`, everything taken before `write` began is on disk.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::store::error::StoreError;
 use super::index::key_hashes::KeyHashes;
 use super::queue::consume_queue::ConsumeQueue;
 
-/// What the derived files need to know of one record.
+/// The fields of a record that the derived files need.
 pub(crate) struct DispatchRequest {
     pub(crate) queue: Arc<ConsumeQueue>,
     pub(crate) sys_flag: i32,
     pub(crate) physical: PhysicalOffset,
     pub(crate) size: u32,
-    /// Third field of the queue entry.
+    /// The third field of the queue entry.
     pub(crate) tags_code: i64,
     pub(crate) queue_offset: QueueOffset,
     pub(crate) store_timestamp_ms: i64,
-    /// Hashes of the keys it can be looked up by.
+    /// Hashes of the record's keys.
     pub(crate) keys: KeyHashes,
-    /// What it is counted as.
+    /// The type for statistics.
     pub(crate) message_type: MessageType,
 }
 
 impl DispatchRequest {
-    /// What append would have left of a record that is read again.
+    /// Rebuilds the request of a record read from the log.
     pub(crate) fn of(record: &RecordView<'_>, queue: Arc<ConsumeQueue>) -> Self {
         Self {
             sys_flag: record.sys_flag(),
@@ -51,7 +51,7 @@ impl DispatchRequest {
         sysflag::is_queued(self.sys_flag)
     }
 
-    /// Whether it can be looked up by key: rolled back messages cannot.
+    /// Returns whether its keys are indexed. Rolled back messages are not.
     pub(crate) fn is_indexed(&self) -> bool {
         sysflag::is_indexed(self.sys_flag)
     }
@@ -61,13 +61,13 @@ impl DispatchRequest {
 pub(crate) trait Derived: Send + Sync {
     /// Takes records, in log order; under the dispatch lock, or alone in recovery.
     fn take(&self, records: &[DispatchRequest]);
-    /// Brings what is in memory to the files. Called by maintenance and by recovery.
+    /// Writes memory to the files. Called by maintenance and recovery.
     fn write(&self) -> Result<(), StoreError>;
-    /// Makes what was written durable.
+    /// Makes everything written durable.
     fn sync(&self) -> Result<(), StoreError>;
-    /// Removes files whose records are all before `log_begin`, where the log begins now; a piece of the work at a time.
-    /// `true` when there is nothing left to do. Never in recovery.
+    /// Removes files whose records are all before `log_begin`, the beginning of the log, in bounded steps. Returns
+    /// true when nothing is left to do. Never called in recovery.
     fn trim(&self, log_begin: u64) -> Result<bool, StoreError>;
-    /// A number that changes when files are lost or changed behind the store's back.
+    /// Returns a number that changes when files are lost or changed by another program.
     fn digest(&self) -> u64;
 }

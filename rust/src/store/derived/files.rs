@@ -1,4 +1,4 @@
-//! The parts computed from the log, as one list.
+//! Derived parts: queues and index as one list.
 
 use crate::store::error::StoreError;
 
@@ -8,7 +8,7 @@ use super::queue::queues::Queues;
 
 pub(crate) struct DerivedFiles {
     pub(crate) queues: Queues,
-    /// Lookup by key; absent when switched off.
+    /// The lookup by key; `None` if disabled.
     pub(crate) index: Option<Index>,
 }
 
@@ -22,7 +22,7 @@ impl DerivedFiles {
         self.each().for_each(|part| part.take(records));
     }
 
-    /// An error of the index stops nothing else: it knows how far it goes, and maintenance tells what the next write says.
+    /// Writes all parts. An error of the index stops nothing else, because the index records how far it goes.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
         let _ = self.index.as_ref().map(Derived::write);
         self.queues.write()
@@ -33,12 +33,12 @@ impl DerivedFiles {
         self.queues.sync()
     }
 
-    /// Notes, durably, what is missing. Before a checkpoint.
+    /// Durably records what the index lacks. Called before a checkpoint.
     pub(crate) fn note(&self) -> Result<(), StoreError> {
         self.index.as_ref().map_or(Ok(()), Index::note)
     }
 
-    /// Trims every part, a piece at a time; `true` when there is nothing left to do.
+    /// Trims every part in bounded steps. Returns true when nothing is left to do.
     pub(crate) fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
         self.each().try_fold(true, |is_done, part| Ok(part.trim(log_begin)? && is_done))
     }
@@ -48,7 +48,7 @@ impl DerivedFiles {
     }
 }
 
-/// What the parts' digests as one would be, with `new` in the place of the index's own.
+/// Returns the sum of the parts' digests with the index's own replaced by `new`.
 pub(crate) fn digest_with_index(digest: u64, old: u64, new: u64) -> u64 {
     digest.wrapping_sub(old).wrapping_add(new)
 }

@@ -1,7 +1,7 @@
-//! Derived files: everything that is computed from the log, can be deleted, and is rebuilt from it.
+//! Derived files: the files that are computed from the log and can be rebuilt from it.
 //!
-//! `dispatch` is what a part takes and does, `queue` and `index` are the parts there are, `files` is their list, `pace`
-//! is how much memory they make early. Nothing here is on the way of an acknowledgement.
+//! `dispatch` is the interface of a part, `queue` and `index` are the parts, `files` is their list, and `pace`
+//! determines how much memory they preallocate. No acknowledgement waits for them.
 
 mod dispatch;
 mod files;

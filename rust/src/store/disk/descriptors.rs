@@ -1,8 +1,8 @@
-//! Descriptors: a few that the store keeps for itself, however many connections and files the rest of the process has.
+//! Descriptor reserve: descriptors that the store keeps, so that other files and connections cannot exhaust them.
 //!
-//! Owns places in the process's table of descriptors, each taken by the null device. One is given up when the system says that
-//! there is no other, and is taken again, without a moment in which another thread could have it, from a file that is
-//! closed. Whoever keeps files open for convenience closes some while the reserve is short.
+//! Owns entries of the process's descriptor table, held by the null device. When the system has no free descriptor,
+//! one of the reserve is released. It is refilled from a file that is closed, in one step, so that no other thread
+//! can take the entry. Caches of open files shrink while the reserve is short.
 //!
 //! Threads: any.
 
@@ -13,29 +13,29 @@ use std::os::fd::OwnedFd;
 use nix::libc;
 use parking_lot::Mutex;
 
-/// Descriptors kept: one for each thread that opens files at a time, and for files that stay open behind them.
+/// Descriptors reserved: one for each thread that opens files, and some for files that stay open.
 const RESERVED: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct DescriptorReserve {
-    /// All of them are copies of this one; `None` where there is no null device, and no reserve.
+    /// The source of all reserved descriptors. Without a null device it is `None`, and the reserve is empty.
     null: Option<File>,
     spare: Mutex<Vec<OwnedFd>>,
 }
 
 impl DescriptorReserve {
-    /// A reserve as large as the process can have now.
+    /// Creates a reserve, as large as the process can have now.
     pub(super) fn new() -> Self {
         let reserve = Self { null: File::open("/dev/null").ok(), spare: Mutex::default() };
         reserve.fill();
         reserve
     }
 
-    /// Does what takes a descriptor, with one of the reserve where there is no other.
+    /// Runs `open`, which takes a descriptor; uses one of the reserve if no other is free.
     pub(super) fn lend<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match open() {
-                // Another thread may be faster, so that it takes several.
+                // Another thread may take the released one, so this may need several.
                 Err(error)
                     if error.raw_os_error() == Some(libc::EMFILE) && self.spare.lock().pop().is_some() => {}
                 opened => return opened,
@@ -47,7 +47,7 @@ impl DescriptorReserve {
         self.null.is_some() && self.spare.lock().len() < RESERVED
     }
 
-    /// Takes what it is short of, where the process has it.
+    /// Refills the reserve, as far as the process has descriptors.
     pub(super) fn fill(&self) {
         let Some(null) = &self.null else { return };
         let mut spare = self.spare.lock();

@@ -1,13 +1,13 @@
-//! Locks of store folders, and what becomes of them in a forked process.
+//! Locks of store folders, which forked processes drop.
 //!
-//! An open-file-description lock meets the process locks of a Java broker, and unlike them it also keeps a second store of this
-//! very process out, and does not go when somebody reads the file. But a child made by `fork` shares it: the folder would stay
-//! locked for as long as the child lives, though the process that opened the store is dead. So a child closes its copies at
-//! once; the parent's lock does not notice.
+//! An open-file-description lock conflicts with the process locks of a Java broker. Unlike them it also excludes a
+//! second store of the same process, and closing another descriptor of the file does not release it. But a child
+//! made by `fork` shares it: the folder would stay locked while the child lives, even after the process that opened
+//! the store is dead. So a child closes its copies immediately, which does not release the parent's lock.
 //!
 //! Owns the list of the locks that this process holds.
 //!
-//! Threads: any; `forget_inherited` in the only one of a process that was just forked.
+//! Threads: any; `forget_inherited` on the only thread of a process that was just forked.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct OsLock(Mutex<Option<File>>);
 impl FileLock for OsLock {}
 
 impl OsLock {
-    /// Locks the first byte of a file, `F_WRLCK` or `F_RDLCK`; `None` when another holds it.
+    /// Locks the first byte of a file, `F_WRLCK` or `F_RDLCK`; returns `None` if it is locked elsewhere.
     pub(super) fn hold(file: File, kind: libc::c_int) -> io::Result<Option<Arc<dyn FileLock>>> {
         let first_byte = libc::flock {
             l_type: kind as libc::c_short,
@@ -45,10 +45,10 @@ impl OsLock {
         })
     }
 
-    /// Locks a directory, which takes no byte; `None` when another holds it.
+    /// Locks a directory as a whole; returns `None` if it is locked elsewhere.
     pub(super) fn hold_dir(dir: File) -> io::Result<Option<Arc<dyn FileLock>>> {
         Self::locked(dir, |dir| match flock(dir, FlockOperation::NonBlockingLockExclusive) {
-            // A network's file system may lock nothing that is not open for writing, which a directory never is.
+            // A network file system may refuse to lock a file not open for writing, which a directory never is.
             Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),
@@ -60,7 +60,7 @@ impl OsLock {
         lock_it: impl FnOnce(&File) -> io::Result<bool>,
     ) -> io::Result<Option<Arc<dyn FileLock>>> {
         let lock = Arc::new(Self(Mutex::new(Some(file))));
-        // Before it is locked: no child may miss it.
+        // Before the file is locked, so that no child misses it.
         let mut held = HELD.lock();
         held.retain(|known| known.strong_count() > 0);
         held.push(Arc::downgrade(&lock));
@@ -70,9 +70,9 @@ impl OsLock {
     }
 }
 
-/// Closes what a process has of its parent's locks, right after `fork`.
+/// Closes the locks inherited from the parent, right after `fork`.
 pub(crate) fn forget_inherited() {
-    // Nothing here waits: what another thread of the parent held at that moment nobody will let go of.
+    // Does not wait: a mutex that another thread of the parent held at the fork is never released here.
     let Some(held) = HELD.try_lock() else { return };
     for lock in held.iter().filter_map(Weak::upgrade) {
         drop(lock.0.try_lock().and_then(|mut file| file.take()));

@@ -1,13 +1,13 @@
-//! Disk: the one seam to the file system.
+//! Disk: the only interface to the file system.
 //!
-//! Everything the store does to a disk goes through [`Disk`] and [`DiskFile`], so that the simulated disk
-//! (`simulated`) can stop the world before any operation. Memory mapping is part of the seam: bytes written through
-//! a region reach the disk by [`DiskFile::sync_map`], or whenever the disk likes.
+//! The store uses a disk only through [`Disk`] and [`DiskFile`], so that the simulated disk (`simulated`) can fail
+//! before any operation. Memory mapping is included: bytes written through a region reach the disk by
+//! [`DiskFile::sync_map`], or whenever the kernel writes them back.
 //!
-//! What is assumed of a disk is written down in docs/store.md. Nothing here retries: a failed sync is the caller's
-//! to remember, since the kernel may have dropped the pages and say yes the next time.
+//! docs/store.md lists the assumptions about a disk. Nothing here retries: the caller must remember a failed sync,
+//! because the kernel may have dropped the pages and reports success the next time.
 //!
-//! Threads: any; a file may be read, written and synced by several at once.
+//! Threads: any; several may read, write and sync a file concurrently.
 
 mod descriptors;
 mod file_name;
@@ -30,7 +30,7 @@ pub use os::OsDisk;
 pub(crate) use file_name::{name_of, position_of};
 #[cfg(feature = "python")]
 pub(crate) use lock::forget_inherited;
-pub(crate) use region::{Appender, MARKS_BYTES, Region, RegionReader, SpoolAppender, SpoolReader};
+pub(crate) use region::{Appender, MARKS_PAGE_BYTES, Region, RegionReader, RingAppender, RingReader};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -41,12 +41,12 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
-/// Room on a file system, in bytes.
+/// Space of a file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Space {
-    /// What this process may still take.
+    /// Space available to this process.
     pub free: u64,
-    /// What it has and may take in all; 0 where it is not known.
+    /// The space this process could have in all, including used space; 0 if unknown.
     pub total: u64,
 }
 
@@ -58,7 +58,7 @@ impl Space {
     }
 }
 
-/// What direct writes are aligned to: no disk in use wants more.
+/// Alignment of direct writes: no common disk needs more.
 pub(crate) const DIRECT_BYTES: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,53 +66,55 @@ pub enum Open {
     Read,
     /// An existing file, for reading and writing.
     Write,
-    /// For reading and writing; made, empty, where there is none.
+    /// For reading and writing; created, empty, if missing.
     Create,
-    /// An existing file, for writes that pass the page cache by: memory, position and size are multiples of
+    /// An existing file, for writes that bypass the page cache: memory, position and size are multiples of
     /// [`DIRECT_BYTES`].
     Direct,
 }
 
 pub trait Disk: Send + Sync {
-    /// Makes a directory (mode 0700) and its parents, durably, unless it is there.
+    /// Creates a directory (mode 0700) and its parents, durably, unless it exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// What is in a directory, sorted by name; nothing when there is no such directory.
+    /// Lists a directory, sorted by name; empty if it does not exist.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
     /// Opens a file; a new one has mode 0600.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file; succeeds when there is none.
+    /// Removes a file, if it exists.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Removes a directory and everything below it; succeeds when there is none.
+    /// Removes a directory and everything below it, if it exists.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<Space>;
-    /// Names the time since the machine was started: what was in the page cache of another one is not to be trusted.
+    /// Returns the id of the current boot of the machine. Bytes that were only in the page cache of another boot are
+    /// not trusted.
     fn boot(&self) -> io::Result<u128> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Whether the process can have hardly any more descriptors: files that are open for convenience should be closed.
+    /// Returns whether the process is almost out of descriptors, so that cached files should be closed.
     fn is_short_of_descriptors(&self) -> bool {
         false
     }
-    /// Takes an exclusive lock on the first byte of the file, which is made where there is none; held until it is dropped.
-    /// `None` when another holds it, be it another process, an Apache broker, or another store of this process.
+    /// Takes an exclusive lock on the first byte of the file, which is created if missing; held until it is dropped.
+    /// Returns `None` if it is locked by another process, by an Apache broker, or by another store of this
+    /// process.
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
-    /// Likewise takes a shared lock on a file that is there: it keeps an exclusive one out.
+    /// Takes a shared lock on an existing file, which excludes exclusive ones.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
-    /// Likewise takes an exclusive lock on a directory itself, for those in which a file of ours would be in the way.
+    /// Takes an exclusive lock on a directory, where a lock file would be in the way.
     fn lock_dir(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
-    /// The path without symbolic links; as it is where nothing is there.
+    /// Resolves symbolic links; returns the path unchanged if nothing exists there.
     fn resolve(&self, path: &Path) -> PathBuf {
         path.to_owned()
     }
 }
 
-/// A lock that is held, by this process alone: its forked children do not have it.
+/// A lock held by this process alone, not by its forked children.
 pub trait FileLock: Send + Sync {}
 
-/// Operations with an error that names the path.
+/// Operations whose errors name the path.
 impl dyn Disk + '_ {
     pub(crate) fn entries(&self, dir: &Path) -> Result<Vec<Entry>, StoreError> {
         self.list(dir).map_err(StoreError::io(dir, "list"))
@@ -130,7 +132,7 @@ impl dyn Disk + '_ {
         self.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
     }
 
-    /// The first `size_max` bytes of a file, fewer where it is shorter; none where there is no file.
+    /// Reads the first `size_max` bytes of a file, fewer if it is shorter, none if it does not exist.
     pub(crate) fn read_front(&self, path: &Path, size_max: usize) -> Result<Vec<u8>, StoreError> {
         let read = || -> io::Result<Vec<u8>> {
             let file = self.open(path, Open::Read)?;
@@ -145,7 +147,7 @@ impl dyn Disk + '_ {
         }
     }
 
-    /// Removes a file, and makes that durable.
+    /// Removes a file, durably.
     pub(crate) fn remove_durably(&self, path: &Path) -> Result<(), StoreError> {
         self.remove_file(path)?;
         self.sync_entries(path.parent().unwrap_or(Path::new(".")))
@@ -154,19 +156,20 @@ impl dyn Disk + '_ {
 
 pub trait DiskFile: Send + Sync {
     fn size(&self) -> io::Result<u64>;
-    /// Cuts the file, or extends it with zeros that take no space.
+    /// Truncates the file, or extends it with a hole.
     fn resize(&self, size: u64) -> io::Result<()>;
-    /// Extends the file with zeros that have their space, where the file system can promise that.
+    /// Extends the file with allocated zeros, if the file system supports that.
     fn allocate(&self, size: u64) -> io::Result<()>;
     /// Reads into `into` until it is full or the file ends; returns the bytes read.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Overwrites the range, which must lie within the file, with zeros.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
-    /// Sees that the range, which must lie within the file, reads as zeros and that they take no space; whether it had to
-    /// change anything.
+    /// Makes the range, which must lie within the file, read as zeros and take no space. Returns whether anything
+    /// changed.
     fn clear(&self, range: Range<u64>) -> io::Result<bool>;
-    /// Writes zeros over the range, which must lie within the file, so that the file system has it down as written.
+    /// Overwrites the range, which must lie within the file, with zeros, so that the file system marks its blocks as
+    /// written.
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()>;
     /// Makes contents and size durable.
     fn sync(&self) -> io::Result<()>;

@@ -1,4 +1,4 @@
-//! Disk of the operating system: Linux's files, locks and mappings.
+//! Operating system disk: files, locks and mappings of Linux.
 //!
 //! Threads: any.
 
@@ -60,7 +60,7 @@ impl Disk for OsDisk {
             let entry = entry?;
             let metadata = entry.metadata()?;
             let is_dir = metadata.is_dir();
-            // A name that is not UTF-8 is none of ours; it is passed over like any other stranger.
+            // Names of the store are UTF-8; other files are ignored.
             if let Ok(name) = entry.file_name().into_string() {
                 entries.push(Entry { name, size: if is_dir { 0 } else { metadata.len() }, is_dir });
             }
@@ -96,7 +96,7 @@ impl Disk for OsDisk {
         let room = rustix::fs::statvfs(path)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         let used = room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize);
-        // As df does: what is kept for the administrator counts neither as free nor as used.
+        // Like df: space reserved for the administrator counts neither as free nor as used.
         Ok(Space { free, total: used.saturating_add(free) })
     }
 
@@ -144,7 +144,7 @@ fn found(removed: io::Result<()>) -> io::Result<()> {
 }
 
 struct OsFile {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     file: Option<File>,
     descriptors: Arc<DescriptorReserve>,
 }
@@ -174,8 +174,8 @@ impl DiskFile for OsFile {
 
     fn allocate(&self, size: u64) -> io::Result<()> {
         match rustix::fs::fallocate(self.file()?, FallocateFlags::empty(), 0, size) {
-            // Some file systems take space by being written to alone. To miss it there later, through a mapping, would kill
-            // the process.
+            // Some file systems allocate space only on write. Running out of it later, in a write through a mapping,
+            // would kill the process.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 write_zeros(self.file()?, self.size()?..size)
             }
@@ -234,7 +234,7 @@ impl DiskFile for OsFile {
     }
 
     fn map(&self, size: usize, is_writable: bool) -> io::Result<Region> {
-        // Bytes of a mapping beyond the end of its file cannot be touched.
+        // Touching a mapping beyond the end of its file would fault.
         if self.size()? < size as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -246,7 +246,7 @@ impl DiskFile for OsFile {
     }
 }
 
-/// Whether the range reads as zeros; only what is not a hole is read.
+/// Returns whether the range reads as zeros; skips holes.
 fn is_zero(file: &File, range: &Range<u64>) -> io::Result<bool> {
     let mut page = [0; 4096];
     let mut at = range.start;

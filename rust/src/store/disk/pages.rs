@@ -1,7 +1,7 @@
-//! Pages of a mapped file: how the kernel is to bring them, and having them there before they are written.
+//! Pages of a mapped file: prefaults, and advice to the kernel on their size.
 //!
-//! Advice on a part of a mapping parts it in two, for which the kernel waits until nobody looks for the mappings of the
-//! file, as a flush does for each of its pages. So it is not given for each step, but for a window at a time.
+//! Advice on part of a mapping splits it. For that the kernel waits for all users of the file's mappings, such as a
+//! flush on each of its pages. So advice is given per window, not per step.
 //!
 //! Threads: any.
 
@@ -11,9 +11,9 @@ use std::ops::Range;
 use memmap2::{Advice, MmapRaw};
 use parking_lot::Mutex;
 
-/// Bytes that are made present in one step.
+/// Bytes prefaulted per step.
 const POPULATE_BYTES: usize = 64 << 10;
-/// Bytes after which the kernel is advised again.
+/// Bytes covered by one advice.
 const WINDOW_BYTES: usize = 16 << 20;
 
 #[derive(Default, Debug)]
@@ -23,15 +23,15 @@ pub(super) struct Pages {
 
 #[derive(Default, Debug)]
 struct Advised {
-    /// Whether the kernel brings large pages.
+    /// Whether the kernel was advised to use large pages.
     large: bool,
-    /// Where those begin that come one by one, once there are such; they end where the file does.
+    /// The start of the pages that are loaded one by one, if any; they end where the file does.
     one_by_one: Option<usize>,
 }
 
 impl Pages {
-    /// Makes the pages of `range` present and writable, so that whoever writes them takes no fault. In small steps:
-    /// each holds the lock of the address space, which a thread that allocates memory may wait for.
+    /// Prefaults the pages of `range` for writing, in small steps: each holds the lock of the address space, which
+    /// threads that allocate memory may wait for.
     pub(super) fn populate(&self, memory: &MmapRaw, range: Range<usize>) -> io::Result<()> {
         self.bring_one_by_one(memory, range.start / WINDOW_BYTES * WINDOW_BYTES)?;
         let populated = range.clone().step_by(POPULATE_BYTES).try_for_each(|at| {
@@ -43,9 +43,9 @@ impl Pages {
         populated
     }
 
-    /// Has small pages from `start` on come one by one. Otherwise a page that is missing brings as many as the device
-    /// reads ahead, 8 MiB for some, in one fault that nothing interrupts. Those before were there, and who reads them when
-    /// the kernel has dropped them wants them read ahead.
+    /// Makes the kernel load small pages from `start` on one by one. Otherwise a missing page loads as many as the
+    /// device reads ahead, up to 8 MiB, in one uninterruptible fault. Pages before `start` keep readahead, for
+    /// readers of pages that the kernel has evicted.
     fn bring_one_by_one(&self, memory: &MmapRaw, start: usize) -> io::Result<()> {
         let mut advised = self.advised.lock();
         match advised.one_by_one {
@@ -58,13 +58,13 @@ impl Pages {
         Ok(())
     }
 
-    /// Has the kernel bring pages of 2 MiB where some are missing, or small ones again. A large one comes in a sixth of
-    /// the time that small ones for its bytes take, and whoever writes one byte of it has all of it written to the disk.
-    /// Fails where the kernel has no large pages.
+    /// Makes the kernel load pages of 2 MiB where some are missing, or small ones again. A large page loads in a
+    /// sixth of the time of small ones for the same bytes, but a write to one byte makes all of it dirty. Fails if
+    /// the kernel has no large pages.
     pub(super) fn use_large(&self, memory: &MmapRaw, large: bool) -> io::Result<()> {
         let mut advised = self.advised.lock();
         memory.advise(if large { Advice::HugePage } else { Advice::NoHugePage })?;
-        // One page at a time, or what a reader wants ahead of it.
+        // Large pages one at a time, small ones with readahead for readers.
         memory.advise(if large { Advice::Random } else { Advice::Normal })?;
         *advised = Advised { large, one_by_one: None };
         Ok(())
@@ -82,7 +82,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// A mapping of a file of `len` bytes.
+    /// Maps a file of `len` bytes.
     fn mapped(name: &str, len: usize) -> (PathBuf, MmapRaw) {
         let path = std::env::temp_dir().join(format!("rmqpy-{}-{name}", std::process::id()));
         let file = File::options().create_new(true).read(true).write(true).open(&path).expect("a new file");
@@ -91,7 +91,7 @@ mod tests {
         (path, memory)
     }
 
-    /// MiB of the mapping of a file for which the kernel has this flag, two letters.
+    /// Returns the ranges, in MiB, of a file's mapping that have this flag, two letters, in the kernel.
     fn flagged(path: &Path, flag: &str) -> Vec<Range<usize>> {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process");
         let mut found = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
             pages.populate(&memory, 3 * MIB..8 * MIB).expect("pages");
             let all = Vec::from_iter(Some(0..8));
             assert_eq!((flagged(&path, "hg"), flagged(&path, "rr")), (all.clone(), all));
-            pages.use_large(&memory, false).expect("small ones");
+            pages.use_large(&memory, false).expect("small pages");
             assert_eq!((flagged(&path, "hg"), flagged(&path, "rr")), (vec![], vec![]));
         }
         std::fs::remove_file(&path).expect("the file");

@@ -1,19 +1,19 @@
-//! Mapped memory: the only unsafe file of the store.
+//! Region: mapped memory, the only unsafe file of the store.
 //!
-//! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed once,
-//! in one of three ways:
+//! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed
+//! once, in one of three ways:
 //!
 //! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves
 //!   that length forward with a release store; any number of [`RegionReader`]s and [`Slice`]s see only bytes before it. A
 //!   byte is written before it is published and never after, so a shared reference never meets a write;
-//! - **as a file** ([`Region::claim_file`]): the region is read-only, and what is written goes to the file.
+//! - **as a file** ([`Region::claim_file`]): the region is read-only, and bytes are written to the file.
 //!   [`RegionReader::reveal`] moves the length forward over bytes that are in the file;
-//! - **as a spool** ([`Region::claim_spool`]): a log that may begin anew. There is one [`SpoolReader`], which cannot be cloned
-//!   and lends bytes only as long as it is borrowed: who has it for himself knows that nobody reads. Its first page holds
-//!   marks, numbers that are accessed as atomics alone and never as bytes.
+//! - **as a write ring** ([`Region::claim_ring`]): a log that can be restarted. It has one [`RingReader`], which cannot be cloned
+//!   and lends bytes only while it is borrowed, so that exclusive access to it proves the absence of readers. The pages at its
+//!   front hold marks, numbers that are accessed only as atomics and never as bytes.
 //!
-//! Invariants: the published length only grows, but for a spool that begins anew; the mapping lives as long as anything that
-//! can see into it.
+//! Invariants: the published length only grows, except when a write ring restarts; the mapping lives as long as anything
+//! that can see into it.
 //! Threads: all, as the types allow.
 #![allow(unsafe_code)]
 
@@ -24,12 +24,12 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::pages::Pages;
 
-/// Bytes at the front of a spool that are for its marks: a page, so that what follows lies as direct writes want it.
-pub(crate) const MARKS_BYTES: usize = 4096;
+/// The marks at the front of a write ring fill whole pages, so that the bytes behind them are aligned for direct writes.
+pub(crate) const MARKS_PAGE_BYTES: usize = 4096;
 
 /// A mapping of the first `len` bytes of a file, or of plain memory.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub struct Region {
 struct Map {
     memory: MmapRaw,
     is_writable: bool,
+    /// Whether a file holds the bytes of pages that are not resident. Simulated disks map plain memory.
+    has_file: bool,
     pages: Pages,
     is_claimed: AtomicBool,
     published: AtomicUsize,
@@ -49,18 +51,19 @@ struct Map {
 impl Region {
     /// Maps the first `len` bytes of `file` for reading and writing, shared with the page cache.
     pub(crate) fn writable(file: &File, len: usize) -> io::Result<Self> {
-        Ok(Self::of(MmapOptions::new().len(len).map_raw(file)?, true))
+        Ok(Self::of(MmapOptions::new().len(len).map_raw(file)?, true, true))
     }
 
     /// Maps the first `len` bytes of `file` for reading.
     pub(crate) fn read_only(file: &File, len: usize) -> io::Result<Self> {
-        Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false))
+        Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false, true))
     }
 
-    fn of(memory: MmapRaw, is_writable: bool) -> Self {
+    fn of(memory: MmapRaw, is_writable: bool, has_file: bool) -> Self {
         let map = Map {
             memory,
             is_writable,
+            has_file,
             pages: Pages::default(),
             is_claimed: AtomicBool::new(false),
             published: AtomicUsize::new(0),
@@ -99,17 +102,17 @@ impl Region {
         Some(RegionReader { map: Arc::clone(&self.map) })
     }
 
-    /// Claims a writable region as a spool, empty.
+    /// Claims a writable region as a write ring, empty, with `marks` bytes of marks at its front.
     ///
-    /// `None` when the region was claimed before, is read-only or has no room behind the marks.
-    pub(crate) fn claim_spool(&self) -> Option<(SpoolAppender, SpoolReader)> {
-        let fits = self.len() > MARKS_BYTES && self.map.is_writable;
+    /// `None` when the region was claimed before, is read-only or has no room behind the marks, or these are not whole pages.
+    pub(crate) fn claim_ring(&self, marks: usize) -> Option<(RingAppender, RingReader)> {
+        let fits = marks.is_multiple_of(MARKS_PAGE_BYTES) && self.len() > marks && self.map.is_writable;
         if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
         }
-        self.map.published.store(MARKS_BYTES, Ordering::Release);
-        let appender = Appender { map: Arc::clone(&self.map), end: MARKS_BYTES };
-        Some((SpoolAppender { appender }, SpoolReader { map: Arc::clone(&self.map) }))
+        self.map.published.store(marks, Ordering::Release);
+        let appender = Appender { map: Arc::clone(&self.map), end: marks };
+        Some((RingAppender { appender, marks }, RingReader { map: Arc::clone(&self.map), marks }))
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -121,12 +124,23 @@ impl Region {
         self.map.memory.flush_range(range.start, range.len())
     }
 
-    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them.
+    /// Prefaults the pages of `range` for writing, so that the appender takes no page fault there.
     pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
         self.map.pages.populate(&self.map.memory, range)
     }
 
-    /// Has the kernel bring pages of 2 MiB, or small ones: see [`Pages::use_large`].
+    /// Releases the memory of `range`, of whole pages. Its bytes stay in the page cache or the file; the next access maps
+    /// them again.
+    pub(crate) fn release(&self, range: Range<usize>) -> io::Result<()> {
+        if !self.map.has_file || range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the mapping is shared with a file (`map_raw`), so that the pages, also changed ones, belong to the page
+        // cache of the file: unmapping them loses no byte, and an access at any time maps the same bytes again.
+        unsafe { self.map.memory.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) }
+    }
+
+    /// Makes the kernel use pages of 2 MiB, or small ones: see [`Pages::use_large`].
     pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
         self.map.pages.use_large(&self.map.memory, large)
     }
@@ -135,31 +149,30 @@ impl Region {
 /// Memory of the simulated disk.
 #[cfg(feature = "simulation")]
 impl Region {
-    /// A copy of `bytes` with no file behind it, read-only but for [`write_through`](Self::write_through), for the
-    /// simulated disk.
+    /// Returns a copy of `bytes` with no file behind it, read-only except for [`write_through`](Self::write_through).
     pub(crate) fn copy_of(bytes: &[u8]) -> io::Result<Self> {
         let mut memory = memmap2::MmapMut::map_anon(bytes.len())?;
         memory.copy_from_slice(bytes);
-        Ok(Self::of(memory.into(), false))
+        Ok(Self::of(memory.into(), false, false))
     }
 
-    /// Zeroed memory with no file behind it, for the simulated disk.
+    /// Returns zeroed memory with no file behind it.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
-        Ok(Self::of(memmap2::MmapMut::map_anon(len)?.into(), true))
+        Ok(Self::of(memmap2::MmapMut::map_anon(len)?.into(), true, false))
     }
 
-    /// The bytes as a device would see them at this moment. Only the simulated disk reads memory this way.
+    /// Returns the bytes as a device would see them at this moment. Only the simulated disk reads memory this way.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         let mut picture = vec![0; self.len()];
         // SAFETY: source and destination are live and `len` bytes long, and do not overlap: one is a fresh vector.
-        // Like a kernel that writes back a page in use, this may catch a write half done; the simulation wants that,
-        // and its tests stand still while they take a picture.
+        // Like a kernel that writes back a page in use, this may catch a half-done write; the simulation wants that,
+        // and its tests pause while they take a snapshot.
         unsafe { std::ptr::copy_nonoverlapping(self.map.start(), picture.as_mut_ptr(), picture.len()) };
         picture
     }
 
-    /// Puts `bytes` at `at` of a [copy](Self::copy_of), as a page cache shows in a mapping what was written to the file.
-    /// Bytes that are readable already stay as they are.
+    /// Writes `bytes` at `at` of a [copy](Self::copy_of), as a page cache shows writes to the file in a mapping.
+    /// Readable bytes are not changed.
     pub(crate) fn write_through(&self, at: usize, bytes: &[u8]) {
         let start = at.max(self.map.published.load(Ordering::Acquire));
         let Some(bytes) = start.checked_sub(at).and_then(|skipped| bytes.get(skipped..)) else { return };
@@ -172,7 +185,7 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.start().add(start), bytes.len()) };
     }
 
-    /// Puts `bytes` at the start of a region that is not claimed yet. `false` when it is, or they do not fit.
+    /// Writes `bytes` to the start of an unclaimed region. Returns `false` if it is claimed, or they do not fit.
     pub(crate) fn fill(&self, bytes: &[u8]) -> bool {
         if bytes.len() > self.len() || !self.map.is_writable || self.map.is_claimed.load(Ordering::Acquire) {
             return false;
@@ -194,13 +207,24 @@ impl Map {
             return None;
         }
         // SAFETY: the range lies below the published length, which is at most the length of the mapping. Bytes below
-        // it are not written again while the slice lives: the appender owns those above it alone, and the length only
-        // shrinks in `SpoolAppender::restart`, which has the only reader of the map for itself.
+        // it are not written again while the slice lives: the appender owns only those above it, and the length only
+        // shrinks in `RingAppender::restart`, which has exclusive access to the only reader of the map.
         Some(unsafe { slice::from_raw_parts(self.start().add(range.start), range.len()) })
+    }
+
+    /// Returns a mark of a write ring with `marks` bytes of them.
+    fn mark(&self, marks: usize, index: usize) -> Option<&AtomicU64> {
+        if index >= marks / size_of::<u64>() {
+            return None;
+        }
+        // SAFETY: the word lies in the marks at the front of the mapping, which is longer than they are and aligned to a page.
+        // They are never handed out as bytes, since appender and reader begin behind them, so that they are accessed as
+        // atomics alone; the mapping lives as long as `self`.
+        Some(unsafe { AtomicU64::from_ptr(self.start().cast::<u64>().add(index)) })
     }
 }
 
-/// The right to write the bytes of a log region that may not be read yet. There is one per region.
+/// The right to write the bytes of a log region that are not readable yet. There is one per region.
 #[derive(Debug)]
 pub(crate) struct Appender {
     map: Arc<Map>,
@@ -212,7 +236,7 @@ impl Appender {
         self.map.memory.len() - self.end
     }
 
-    /// The next `size` bytes, to be filled before they are published; `None` when they do not fit.
+    /// Returns the next `size` bytes, to be filled before they are published; `None` when they do not fit.
     pub(crate) fn append(&mut self, size: usize) -> Option<&mut [u8]> {
         if size > self.room() {
             return None;
@@ -224,71 +248,88 @@ impl Appender {
         Some(unsafe { slice::from_raw_parts_mut(self.map.start().add(at), size) })
     }
 
-    /// Lets readers see everything appended so far.
+    /// Makes everything appended so far readable.
     pub(crate) fn publish(&mut self) {
         self.map.published.store(self.end, Ordering::Release);
     }
 }
 
-/// The right to write a spool, and to begin anew in it.
+/// The right to write a write ring, and to restart it.
 #[derive(Debug)]
-pub(crate) struct SpoolAppender {
+pub(crate) struct RingAppender {
     appender: Appender,
+    /// Bytes of its marks.
+    marks: usize,
 }
 
-impl SpoolAppender {
+impl RingAppender {
     pub(crate) fn room(&self) -> usize {
         self.appender.room()
     }
 
-    /// The next `size` bytes, to be filled before they are published; `None` when they do not fit.
+    /// Returns the next `size` bytes, to be filled before they are published; `None` when they do not fit.
     pub(crate) fn append(&mut self, size: usize) -> Option<&mut [u8]> {
         self.appender.append(size)
     }
 
-    /// Lets the reader see everything appended so far.
+    /// Makes everything appended so far readable.
     pub(crate) fn publish(&mut self) {
         self.appender.publish();
     }
 
-    /// Sets a mark, after everything that was written before. A killed process leaves them in the order they were set.
-    pub(crate) fn mark(&self, index: usize, value: u64) {
-        if index >= MARKS_BYTES / size_of::<u64>() {
-            return;
-        }
-        // SAFETY: the word lies in the first page of the mapping, which is longer than that page and aligned to one. That
-        // page is never handed out as bytes, since appender and reader begin behind it, so that it is accessed as atomics
-        // alone; it lives as long as `self` has its share of the map.
-        let word = unsafe { AtomicU64::from_ptr(self.appender.map.start().cast::<u64>().add(index)) };
-        word.store(value, Ordering::Release);
+    /// Borrows what has been appended and is not readable yet.
+    pub(crate) fn unpublished(&self) -> &[u8] {
+        let map = &self.appender.map;
+        let from = map.published.load(Ordering::Relaxed);
+        // SAFETY: the range lies in the mapping, between the published length and the end of what was appended. Only this
+        // appender writes there and moves either limit, and the borrow of `self` keeps it from both while the slice lives.
+        unsafe { slice::from_raw_parts(map.start().add(from), self.appender.end - from) }
     }
 
-    /// Makes the spool empty. `false`, and nothing done, when the reader is that of another.
-    pub(crate) fn restart(&mut self, reader: &mut SpoolReader) -> bool {
+    /// Sets a mark, after all earlier writes. A killed process leaves marks in the order they were set.
+    pub(crate) fn mark(&self, index: usize, value: u64) {
+        if let Some(word) = self.appender.map.mark(self.marks, index) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Empties the write ring. Returns `false`, with nothing done, when the reader belongs to another.
+    pub(crate) fn restart(&mut self, reader: &mut RingReader) -> bool {
         let is_ours = Arc::ptr_eq(&self.appender.map, &reader.map);
         if is_ours {
-            self.appender.end = MARKS_BYTES;
-            reader.map.published.store(MARKS_BYTES, Ordering::Release);
+            self.appender.end = self.marks;
+            reader.map.published.store(self.marks, Ordering::Release);
         }
         is_ours
     }
 }
 
-/// The one reader of a spool. Positions are counted from behind the marks.
+/// The only reader of a write ring. Positions count from behind the marks.
 #[derive(Debug)]
-pub(crate) struct SpoolReader {
+pub(crate) struct RingReader {
     map: Arc<Map>,
+    /// Bytes of its marks.
+    marks: usize,
 }
 
-impl SpoolReader {
+impl RingReader {
     pub(crate) fn published(&self) -> usize {
-        self.map.published.load(Ordering::Acquire) - MARKS_BYTES
+        self.map.published.load(Ordering::Acquire) - self.marks
     }
 
     /// Borrows published bytes; `None` when part of the range is not published.
     pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
-        let end = range.end.checked_add(MARKS_BYTES)?;
-        self.map.published_bytes(&(range.start + MARKS_BYTES..end))
+        let end = range.end.checked_add(self.marks)?;
+        self.map.published_bytes(&(range.start + self.marks..end))
+    }
+
+    pub(crate) fn marks_bytes(&self) -> usize {
+        self.marks
+    }
+
+    /// Returns a mark, 0 where there is none.
+    pub(crate) fn mark(&self, index: usize) -> u64 {
+        self.map.mark(self.marks, index).map_or(0, |word| word.load(Ordering::Acquire))
     }
 }
 
@@ -302,8 +343,8 @@ impl RegionReader {
         self.map.published.load(Ordering::Acquire)
     }
 
-    /// Lets readers see everything before `end`, which has been written to the file behind the region. Does nothing for
-    /// a region that is written by its appender.
+    /// Makes everything before `end` readable, which has been written to the file behind the region. Does nothing for
+    /// a region with an appender.
     pub(crate) fn reveal(&self, end: usize) {
         if !self.map.is_writable && end <= self.map.memory.len() {
             self.map.published.fetch_max(end, Ordering::AcqRel);
@@ -315,14 +356,14 @@ impl RegionReader {
         self.map.published_bytes(&range)
     }
 
-    /// Published bytes that keep the mapping alive on their own.
+    /// Returns published bytes that keep the mapping alive.
     pub(crate) fn slice(&self, range: Range<usize>) -> Option<Slice> {
         self.map.published_bytes(&range)?;
         Some(Slice { map: Arc::clone(&self.map), range })
     }
 }
 
-/// A piece of a log region, with a share of its mapping.
+/// A range of a log region, with a share of its mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     map: Arc<Map>,
@@ -341,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_see_what_is_published_and_nothing_else() {
+    fn readers_see_only_published_bytes() {
         let region = Region::anonymous(4096).expect("memory");
         let (mut appender, reader) = region.claim_log(0).expect("first claim");
         appender.append(5).expect("room").copy_from_slice(b"hello");
@@ -372,21 +413,23 @@ mod tests {
     }
 
     #[test]
-    fn a_spool_begins_anew_when_nobody_reads_it_and_keeps_its_marks() {
-        let region = Region::anonymous(2 * MARKS_BYTES).expect("memory");
-        let (mut appender, mut reader) = region.claim_spool().expect("first claim");
-        assert!(region.claim_spool().is_none() && region.claim_log(0).is_none());
+    fn a_write_ring_restarts_without_a_reader_and_keeps_its_marks() {
+        let region = Region::anonymous(2 * MARKS_PAGE_BYTES).expect("memory");
+        let (mut appender, mut reader) = region.claim_ring(MARKS_PAGE_BYTES).expect("first claim");
+        assert!(region.claim_ring(MARKS_PAGE_BYTES).is_none() && region.claim_log(0).is_none());
         appender.append(5).expect("room").copy_from_slice(b"hello");
         appender.mark(1, u64::MAX);
-        assert!(reader.bytes(0..5).is_none());
+        assert!(reader.bytes(0..5).is_none() && reader.mark(1) == u64::MAX && reader.mark(usize::MAX) == 0);
+        assert_eq!(appender.unpublished(), b"hello");
         appender.publish();
+        assert_eq!(appender.unpublished(), b"");
         assert_eq!(reader.bytes(0..5), Some(&b"hello"[..]));
         assert!(reader.bytes(0..6).is_none() && reader.bytes(0..usize::MAX).is_none());
         assert!(appender.restart(&mut reader));
-        assert_eq!((reader.published(), appender.room()), (0, MARKS_BYTES));
+        assert_eq!((reader.published(), appender.room()), (0, MARKS_PAGE_BYTES));
         assert_eq!(region.snapshot()[8..16], [0xFF; 8]);
-        let other = Region::anonymous(2 * MARKS_BYTES).expect("memory");
-        let (_, mut other) = other.claim_spool().expect("first claim");
+        let other = Region::anonymous(2 * MARKS_PAGE_BYTES).expect("memory");
+        let (_, mut other) = other.claim_ring(MARKS_PAGE_BYTES).expect("first claim");
         assert!(!appender.restart(&mut other));
     }
 

@@ -1,6 +1,6 @@
-//! Comparison: the first byte in which two logs differ, as those of a master and its slave never should.
+//! Comparison: the first byte in which two logs differ, such as those of a master and its slave.
 //!
-//! Threads: the comparing one.
+//! Threads: the caller's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::store::error::StoreError;
 use super::StoppedStore;
 use super::walk::{Extent, LogFile, log_files};
 
-/// Bytes of either log that are compared in one go.
+/// Bytes of either log per comparison.
 const READ_BYTES: usize = 1 << 20;
 
-/// What a comparison of two logs found.
+/// The result of comparing two logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Comparison {
-    /// Begin and end of either log.
+    /// The beginning and the end of either log.
     pub extents: [Extent; 2],
-    /// What both have, and was compared.
+    /// The compared range, which both logs have.
     pub common: Range<u64>,
-    /// The first position in it whose bytes differ.
+    /// The first position in it with different bytes.
     pub difference: Option<u64>,
 }
 
 impl Comparison {
-    /// Whether both have the same bytes up to the same end.
+    /// Returns whether both logs have the same bytes up to the same end.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.difference.is_none() && self.extents[0].end == self.extents[1].end
@@ -34,7 +34,7 @@ impl Comparison {
 }
 
 impl StoppedStore {
-    /// Compares the log with another one's, from where the later one begins to where the shorter one ends.
+    /// Compares the log with another, from the later beginning to the earlier end.
     pub fn compare(&self, other: &Self) -> Result<Comparison, StoreError> {
         let extents = [self.walk(|_| Ok(()))?, other.walk(|_| Ok(()))?];
         let [one, two] = &extents;
@@ -72,7 +72,7 @@ impl<'a> LogBytes<'a> {
         Ok(Self { store, files, open: None, buffer: vec![0; READ_BYTES] })
     }
 
-    /// Bytes from `at` on, `wanted` at most and not beyond the end of their file; none where no file has them.
+    /// Reads bytes from `at` on, at most `wanted` and not beyond the end of their file; none if no file has them.
     fn read(&mut self, at: u64, wanted: usize) -> Result<&[u8], StoreError> {
         let has = |file: &LogFile| (file.base..file.limit()).contains(&at);
         if !self.open.as_ref().is_some_and(|(file, _)| has(file)) {

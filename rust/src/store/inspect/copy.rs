@@ -1,12 +1,12 @@
-//! Copy: the whole records of a store, in a store of their own.
+//! Copy: the whole records of a store in a new store.
 //!
-//! The copy has a log without gaps, from position 0 on. A record keeps every byte but its position, so its queue,
-//! its offset there, its times, keys, tag and body stay, and a group goes on where it stood, though messages before it
-//! were damaged and left out; the ids that clients make of positions change. Queues and index are made
-//! from the copied log by opening it once.
+//! The copy has a log without gaps, from position 0 on. A record keeps every byte except its position: its queue,
+//! its offset there, its times, keys, tag and body. So a group continues at its offset, even if damaged messages
+//! before it were left out. Message ids, which clients derive from positions, change. Opening the copy once builds
+//! its queues and index.
 //!
-//! Invariant: nothing of the source is written; a target that holds anything is refused.
-//! Threads: the copying one.
+//! *Invariant*: the source is never written; a target that is not empty is refused.
+//! Threads: the caller's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::message::record::{BLANK_BYTES_MIN, RecordView, encode_blank};
 use crate::store::Store;
 use crate::store::disk::{Disk, DiskFile, Open, name_of};
 use crate::store::error::StoreError;
-use crate::store::options::Options;
 use crate::store::recovery::{DeletedTopics, RecoveryProgress};
+use crate::store::settings::options::Options;
 
 use super::StoppedStore;
 use super::walk::{Found, log_files};
 
-/// Bytes that are written in one go.
+/// Bytes per write.
 const WRITE_BYTES: usize = 4 << 20;
-/// Where a record says its position.
+/// Place of the position in a record.
 const PHYSICAL_AT: usize = 28;
 
-/// What became of the records of a store.
+/// The result of copying a store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Copied {
     pub records: u64,
     pub(crate) bytes: u64,
-    /// Records of topics that were not asked for, or that were deleted.
+    /// Records of topics that were deleted or not selected.
     pub left_out: u64,
-    /// Stretches of the log that hold no whole record, and their bytes.
+    /// Ranges of the log without a whole record, and their bytes.
     pub corrupt_ranges: u64,
     pub(crate) corrupt_bytes: u64,
 }
 
 impl StoppedStore {
-    /// Copies whole records, of `topics` or of all, to a store in `options.paths`, which must be empty or not there.
-    /// The folder `config` is copied as it is.
+    /// Copies whole records, of `topics` or of all, to a store in `options.paths`, which must be empty or missing.
+    /// The folder `config` is copied unchanged.
     pub fn copy(
         &self,
         mut options: Options,
@@ -52,7 +52,7 @@ impl StoppedStore {
     ) -> Result<Copied, StoreError> {
         let (disk, root) = (&self.disk, options.paths.root.clone());
         if !disk.entries(&root)?.is_empty() {
-            let expected = "expected an empty folder, or none, to copy to".to_owned();
+            let expected = "expected the target to be missing or an empty folder".to_owned();
             return Err(StoreError::Layout { path: root, expected });
         }
         let files = log_files(&**disk, &self.paths.log)?;
@@ -111,7 +111,7 @@ impl StoppedStore {
     }
 }
 
-/// Writes records one behind the other, in files that end with a blank.
+/// Writes records without gaps, in files that end with a blank.
 struct LogWriter {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -119,7 +119,7 @@ struct LogWriter {
     /// Position of the next record.
     at: u64,
     file: Option<(Arc<dyn DiskFile>, PathBuf)>,
-    /// What is not in the file yet.
+    /// Bytes that are not in the file yet.
     unwritten: Vec<u8>,
 }
 
@@ -148,7 +148,7 @@ impl LogWriter {
         if self.unwritten.len() >= WRITE_BYTES { self.write(self.at) } else { Ok(()) }
     }
 
-    /// Writes what ends at `end` to the file that it belongs to.
+    /// Writes the buffered bytes, which end at `end`, to their file.
     fn write(&mut self, end: u64) -> Result<(), StoreError> {
         let start = end - self.unwritten.len() as u64;
         let within = start % self.segment_bytes;

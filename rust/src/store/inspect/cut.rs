@@ -1,8 +1,8 @@
-//! Cut: the end of a log is given up, as a slave does whose master never had it.
+//! Cut: removal of the end of a log, which the master of a slave never had.
 //!
-//! Invariant: nothing before the cut is changed. Queues and index are cut by the next start, which reads the log from the
-//! begin of the file that was cut.
-//! Threads: the cutting one, which holds the store exclusively.
+//! *Invariant*: nothing before the cut is changed. The next start cuts queues and index; it reads the log from the
+//! beginning of the file that was cut.
+//! Threads: one, which holds the store exclusively.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::StoppedStore;
 use super::walk::log_files;
 
 impl StoppedStore {
-    /// Gives up what the log has from `at` on, durably.
+    /// Durably removes everything from `at` on.
     ///
-    /// Running it again after a crash changes nothing that the first run would not have changed.
+    /// Can be repeated after a crash.
     pub fn cut(&self, at: u64) -> Result<(), StoreError> {
         let files = log_files(&*self.disk, &self.paths.log)?;
-        // First of all: a start in between reads what is there, and believes nothing about what is not.
+        // First, so that a start in between reads the log again and does not trust the removed part.
         let base = files.iter().rev().find(|file| file.base < at).map_or(0, |file| file.base);
         CheckpointFiles::open(Arc::clone(&self.disk), &self.paths.root)?.step_back(base)?;
         for file in files.iter().rev().filter(|file| file.limit() > at) {

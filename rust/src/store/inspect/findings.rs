@@ -1,36 +1,36 @@
-//! Findings of a verification, and how each is judged: as damage, or as what a crash explains.
+//! Findings: results of a verification, each judged as damage or as the effect of a crash.
 //!
 //! Invariant: findings in memory are bounded; the others are counted.
-//! Threads: the verification.
+//! Threads: one, that of the verification.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::walk::Extent;
 
-/// Findings that are kept; the others are counted.
+/// Maximum number of findings kept; further ones are counted.
 const FINDINGS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindingKind {
     /// A file of the log is missing, misnamed or of another size.
     Layout,
-    /// Bytes in the log that are no whole record.
+    /// Bytes in the log that are not a whole record.
     Record,
-    /// Something other than zeros behind the end of the log.
+    /// Bytes after the end of the log that are not zero.
     Tail,
-    /// Offsets of a queue that the log has no records for.
+    /// Offsets of a queue without records in the log.
     Hole,
     /// Entries of a queue: missing, wrong, or without a record.
     Unit,
     /// Entries of the index: missing, wrong, or without a record.
     Key,
-    /// The checkpoint names what is not there.
+    /// The checkpoint names a record that does not exist.
     Checkpoint,
-    /// What rmqpy noted at an orderly stop is not what is there.
+    /// The manifest of an orderly stop does not match the files.
     Manifest,
     /// Messages of a killed process that are not in the log yet.
-    Spool,
+    Ring,
 }
 
 impl fmt::Display for FindingKind {
@@ -44,27 +44,27 @@ impl fmt::Display for FindingKind {
             Self::Key => "key",
             Self::Checkpoint => "checkpoint",
             Self::Manifest => "manifest",
-            Self::Spool => "spool",
+            Self::Ring => "ring",
         })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
-    /// As a crash may leave it behind the last checkpoint, and as the next start puts it right; or worth knowing.
+    /// An effect of a crash after the last checkpoint, which the next start repairs; or information.
     Note,
     Damage,
 }
 
-/// Something that is not as it should be.
+/// A deviation from a sound store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub kind: FindingKind,
     pub severity: Severity,
     pub(crate) path: PathBuf,
-    /// Position of the log that it has to do with, if it has.
+    /// The position in the log, if the finding has one.
     pub(crate) at: Option<u64>,
-    /// What was expected or found.
+    /// Description of the deviation.
     pub text: String,
 }
 
@@ -72,24 +72,24 @@ pub struct Finding {
 pub struct Report {
     pub extent: Extent,
     pub records: u64,
-    /// Queues that have a folder.
+    /// Queues with a folder.
     pub queues: u64,
     pub keys: u64,
     /// Whether the store was not closed in order.
     pub is_aborted: bool,
-    /// The first [`FINDINGS_MAX`] findings, notes among them.
+    /// The first [`FINDINGS_MAX`] findings, including notes.
     pub findings: Vec<Finding>,
     pub damage: u64,
     pub notes: u64,
 }
 
-/// Findings so far, and how they are judged.
+/// Findings so far, and the rule to judge them.
 pub(super) struct Findings {
     pub(super) list: Vec<Finding>,
     pub(super) damage: u64,
     pub(super) notes: u64,
     pub(super) log_begin: u64,
-    /// From where on a crash may have left things unfinished; `None` after an orderly stop.
+    /// The position from which a crash may have left work unfinished; `None` after an orderly stop.
     pub(super) unsettled: Option<u64>,
 }
 
@@ -98,14 +98,14 @@ impl Findings {
         self.log_begin
     }
 
-    /// Adds what has to do with `physical`: a note where a crash explains it. [`u64::MAX`] stands for no position.
+    /// Adds a finding about `physical`: a note if a crash explains it. [`u64::MAX`] stands for no position.
     pub(super) fn add(&mut self, kind: FindingKind, path: &Path, physical: u64, text: String) {
         let is_explained = physical != u64::MAX && self.unsettled.is_some_and(|from| physical >= from);
         let severity = if is_explained { Severity::Note } else { Severity::Damage };
         self.push(kind, severity, path, Some(physical).filter(|at| *at != u64::MAX), text);
     }
 
-    /// Adds what is worth knowing.
+    /// Adds a note.
     pub(super) fn note(&mut self, kind: FindingKind, path: &Path, text: String) {
         self.push(kind, Severity::Note, path, None, text);
     }

@@ -1,11 +1,12 @@
-//! Index check: every key can be found, and every entry leads to a record that has it.
+//! Index check: comparison of the index with the keys of all records, in both directions.
 //!
-//! Entries lie in the order of the log, so both are read once, side by side. Chains are followed by making them again:
-//! what a slot would hold at each entry is what the entry must name as the one before it.
+//! Entries are in log order, so log and index are read once, side by side. Chains are checked by rebuilding the
+//! slots: each entry must name the number in its slot as the previous one.
 //!
-//! Apache's brokers before 5.4 index no tags, and a broker may have indexed nothing at first: neither is damage.
+//! Apache's brokers before 5.4 index no tags, and the index may have been enabled later than the log began:
+//! neither is damage.
 //!
-//! Threads: the verification.
+//! Threads: that of the verification.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ const CHUNK_ENTRIES: usize = 1 << 12;
 /// Slots in memory.
 const CHUNK_SLOTS: usize = 1 << 16;
 
-/// The comparison, at the entry that comes next.
+/// A comparison, at the next entry.
 pub(super) struct IndexCheck<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
@@ -33,21 +34,21 @@ pub(super) struct IndexCheck<'a> {
     /// Files still to be read, newest first.
     paths: Vec<PathBuf>,
     file: Option<File>,
-    /// Position of the first record that any entry names; `None` where there is no entry.
+    /// Position of the first record that any entry names; `None` without entries.
     begin: Option<u64>,
     /// Position of the last entry that was read.
     last: u64,
     hashes: Vec<i32>,
-    /// Records whose keys are not all in the index, and those that are older than all of it.
+    /// Records whose keys are not all in the index, and those older than the whole index.
     missing: Run,
     older: u64,
-    /// Entries that lead to no record, and to one without their key.
+    /// Entries without a record, and entries whose record lacks their key.
     stray: Run,
     foreign: Run,
     keys: u64,
 }
 
-/// How many there are, and the position that the first has to do with.
+/// A number of problems and the position of the first.
 #[derive(Default)]
 struct Run {
     count: u64,
@@ -64,12 +65,12 @@ impl Run {
 struct File {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
-    /// Entries there are, the unused first one included.
+    /// Number of entries, including the unused first one.
     count: u32,
     number: u32,
     chunk_at: u32,
     chunk: Vec<[u8; ENTRY_BYTES]>,
-    /// What each slot would hold after the entries so far.
+    /// The number that each slot would hold after the entries so far.
     heads: Vec<u32>,
     end_physical: u64,
     broken_chains: u64,
@@ -82,7 +83,7 @@ struct Entry {
 }
 
 impl<'a> IndexCheck<'a> {
-    /// A comparison with the index in `dir`, whose files look like `shape`.
+    /// Creates a comparison with the index in `dir`, whose files have `shape`.
     pub(super) fn new(
         disk: &'a dyn Disk,
         dir: &'a Path,
@@ -99,7 +100,7 @@ impl<'a> IndexCheck<'a> {
                 false => {
                     let (Shape { slots, entries }, size) = (shape, entry.size);
                     let text = format!(
-                        "{size} bytes are no file of {slots} slots (maxHashSlotNum) and {entries} entries (maxIndexNum)"
+                        "{size} bytes do not fit {slots} slots (maxHashSlotNum) and {entries} entries (maxIndexNum)"
                     );
                     findings.add(FindingKind::Key, &path, u64::MAX, text);
                 }
@@ -124,7 +125,7 @@ impl<'a> IndexCheck<'a> {
         Ok(check)
     }
 
-    /// Compares the keys of a record with the entries that lead to it.
+    /// Compares the keys of a record with the entries that point to it.
     pub(super) fn take(
         &mut self,
         record: &RecordView<'_>,
@@ -141,7 +142,7 @@ impl<'a> IndexCheck<'a> {
         while let Some(entry) = self.peek(findings)?.filter(|entry| entry.physical == physical) {
             self.pass(findings);
             match self.hashes.iter().position(|hash| *hash == entry.hash) {
-                // As bits: a key may be given twice, and a crash may index the last record once more.
+                // As bits: a key may occur twice, and a crash may have indexed the last record twice.
                 Some(at) => found |= 1 << at.min(63),
                 None => self.foreign.add(physical),
             }
@@ -150,7 +151,7 @@ impl<'a> IndexCheck<'a> {
             .map(|tag| tag::tag_key_hash(record.topic(), tag));
         let is_missing = |(at, hash): (usize, &i32)| found & 1 << at.min(63) == 0 && Some(*hash) != tag;
         let first_at = |hash: &i32| self.hashes.iter().position(|other| other == hash).unwrap_or(0);
-        // Whether inner batches are indexed differs from broker to broker.
+        // Brokers differ in whether they index inner batches.
         let is_batch = record.sys_flag() & sysflag::INNER_BATCH != 0;
         if !is_batch && self.hashes.iter().map(|hash| (first_at(hash), hash)).any(is_missing) {
             if self.begin.is_none_or(|begin| physical < begin) {
@@ -162,26 +163,26 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
-    /// Passes the entries of positions before `physical`, which are expired or wrong.
+    /// Skips the entries before `physical`, which are expired or wrong.
     fn skip_to(&mut self, physical: u64, findings: &mut Findings) -> Result<(), StoreError> {
         while let Some(entry) = self.peek(findings)?.filter(|entry| entry.physical < physical) {
             self.pass(findings);
             if entry.physical >= findings.log_begin() {
-                // What is not on the disk yet reads as zeros: judged by what it follows.
+                // An entry not yet on disk reads as zeros, so the one before it decides.
                 self.stray.add(entry.physical.max(self.last));
             }
         }
         Ok(())
     }
 
-    /// Reads what is left, and tells what is missing. Returns how many entries there are.
+    /// Reads the rest and reports the problems. Returns the number of entries.
     pub(super) fn finish(mut self, findings: &mut Findings) -> Result<u64, StoreError> {
         self.skip_to(u64::MAX, findings)?;
         let dir = self.dir;
         for (run, what) in [
-            (&self.missing, "records cannot be found by all their keys"),
-            (&self.stray, "entries lead to where no record is"),
-            (&self.foreign, "entries lead to a record without their key"),
+            (&self.missing, "records are not indexed under all their keys"),
+            (&self.stray, "entries point to positions without a record"),
+            (&self.foreign, "entries point to a record without their key"),
         ] {
             if run.count > 0 {
                 let text = format!("{} {what}, the first at {}", run.count, run.first);
@@ -189,18 +190,16 @@ impl<'a> IndexCheck<'a> {
             }
         }
         if self.older > 0 {
-            let since =
-                self.begin.map_or("there is none".to_owned(), |begin| format!("it begins at {begin}"));
-            let text = format!(
-                "{} records cannot be found by key, because {since}; index-rebuild makes it anew",
-                self.older
-            );
+            let since = self
+                .begin
+                .map_or("the index is empty".to_owned(), |begin| format!("the index begins at {begin}"));
+            let text = format!("{} records are not indexed, because {since}; run index-rebuild", self.older);
             findings.note(FindingKind::Key, dir, text);
         }
         Ok(self.keys)
     }
 
-    /// The next entry; `None` behind the last.
+    /// Returns the next entry; `None` after the last.
     fn peek(&mut self, findings: &mut Findings) -> Result<Option<Entry>, StoreError> {
         loop {
             if let Some(file) = &mut self.file {
@@ -212,7 +211,7 @@ impl<'a> IndexCheck<'a> {
                             FindingKind::Key,
                             &file.path,
                             u64::MAX,
-                            format!("it cannot be read: {error}"),
+                            format!("cannot be read: {error}"),
                         );
                     }
                 }
@@ -226,7 +225,7 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// Goes on to the entry behind the next one.
+    /// Skips the next entry.
     fn pass(&mut self, findings: &mut Findings) {
         let Some(file) = &mut self.file else { return };
         let Ok(Some(entry)) = file.entry(self.shape) else { return };
@@ -252,7 +251,7 @@ impl File {
         Ok(Self {
             path,
             file,
-            // A header that makes no sense is told by the entries that it hides.
+            // If the header is wrong, the entries after its count are reported as missing.
             count: count.clamp(1, shape.entries as u32),
             number: 1,
             chunk_at: 0,
@@ -293,24 +292,26 @@ impl File {
         self.number += 1;
     }
 
-    /// Compares slots and header with the entries, behind the last of them.
+    /// Compares slots and header with the entries, after the last of them.
     fn finish(&mut self, findings: &mut Findings) {
         let last = self.end_physical;
         match self.lost_slots() {
             Ok(lost) => self.broken_chains += lost,
             Err(error) => {
-                findings.add(FindingKind::Key, &self.path, last, format!("it cannot be read: {error}"))
+                findings.add(FindingKind::Key, &self.path, last, format!("cannot be read: {error}"))
             }
         }
         if self.broken_chains > 0 {
-            let text =
-                format!("{} chains of entries are broken: keys in them are not found", self.broken_chains);
+            let text = format!(
+                "{} chains of entries are broken: lookups miss some of their keys",
+                self.broken_chains
+            );
             findings.add(FindingKind::Key, &self.path, last, text);
         }
         self.broken_chains = 0;
     }
 
-    /// Slots that do not name the newest entry of their chain.
+    /// Counts the slots that do not name the newest entry of their chain.
     fn lost_slots(&self) -> io::Result<u64> {
         let (mut lost, mut at) = (0, HEADER_BYTES);
         let mut bytes = vec![[0; SLOT_BYTES]; CHUNK_SLOTS];
@@ -319,7 +320,7 @@ impl File {
             self.file.read_at(slots.as_flattened_mut(), at as u64)?;
             for (slot, head) in slots.iter().zip(heads) {
                 let slot = u32::from_be_bytes(*slot);
-                // A slot that names an entry which is not there is empty; a crash leaves such.
+                // A slot that names an entry beyond the count is empty; a crash may leave such slots.
                 let slot = if slot < self.count { slot } else { 0 };
                 lost += u64::from(slot != *head);
             }

@@ -1,10 +1,10 @@
-//! Inspection of a store that no broker has open: verified, counted, read, compared, copied, and its index made anew.
+//! Inspection: verification, counts, comparison and copies of a stopped store, and repair of its log and index.
 //!
-//! Works on the folders of Apache's broker and of ours. An inspection holds the store's lock, shared, so that no broker starts
-//! meanwhile and one that runs is told from one that does not; it opens files for reading and nothing else. What writes
-//! says so: `copy` to another folder, `rebuild_index` to the index, `drain` and `cut` to the log.
+//! Works on the folders of Apache's broker and of rmqpy. An inspection takes a shared lock on the store: it
+//! fails while a broker runs, and no broker can start meanwhile. It opens files for reading only, except for `copy`,
+//! which writes another folder, `rebuild_index`, which writes the index, and `drain` and `cut`, which write the log.
 //!
-//! Reads the files as they are. What the next start would mend by itself after a crash is a note, what it would not is
+//! Reads the files unchanged. A deviation that the next start would repair after a crash is a note, any other is
 //! damage: see [`Severity`].
 //!
 //! Threads: one per [`StoppedStore`]; [`WalkProgress`] may be read from any.
@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 use crate::store::disk::{Disk, Entry, FileLock};
 use crate::store::error::StoreError;
-use crate::store::events::Event;
-use crate::store::paths::StorePaths;
-use crate::store::recovery::{CheckpointFiles, drain, spooled_bytes};
+use crate::store::recovery::{CheckpointFiles, drain, undrained_bytes};
+use crate::store::reports::events::Event;
+use crate::store::settings::paths::StorePaths;
 
 pub use crate::store::derived::Shape;
 pub use compare::Comparison;
@@ -38,7 +38,7 @@ pub(crate) use findings::Finding;
 pub(crate) use stats::TopicStats;
 pub(crate) use walk::{Extent, Found, WalkProgress};
 
-/// A store that no broker has open, and that none can open while this exists.
+/// A store that no broker has open, and none can open while this exists.
 pub struct StoppedStore {
     disk: Arc<dyn Disk>,
     paths: StorePaths,
@@ -48,8 +48,8 @@ pub struct StoppedStore {
 }
 
 impl StoppedStore {
-    /// Holds a store for reading, as others may, too. Fails when a broker has it open, and when there is no
-    /// store.
+    /// Locks a store for reading, together with other readers. Fails if a broker has it open, or if it does not
+    /// exist.
     pub fn hold(paths: StorePaths, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
         let mut store = Self::find(paths, disk)?;
         let path = store.paths.root.join("lock");
@@ -61,7 +61,7 @@ impl StoppedStore {
         Ok(store)
     }
 
-    /// Holds a store for writing, alone.
+    /// Locks a store for writing, exclusively.
     pub fn hold_exclusively(paths: StorePaths, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
         let mut store = Self::find(paths, disk)?;
         let path = store.paths.root.join("lock");
@@ -73,7 +73,7 @@ impl StoppedStore {
         if !paths.has_log(&*disk)? {
             let is_below = paths.log.parent() == Some(&paths.root);
             let expected = match is_below {
-                true => "expected a store: a folder with a folder commitlog in it".to_owned(),
+                true => "expected a store: a folder that contains commitlog".to_owned(),
                 false => format!("expected a store with its commit log in {}", paths.log.display()),
             };
             return Err(StoreError::Layout { path: paths.root, expected });
@@ -81,23 +81,23 @@ impl StoppedStore {
         Ok(Self { disk, paths, progress: WalkProgress::default(), lock: None })
     }
 
-    /// How far the work is that another thread does.
+    /// Progress of the work, for other threads.
     pub(crate) fn progress(&self) -> &WalkProgress {
         &self.progress
     }
 
-    /// Lets brokers open the store again.
+    /// Releases the store, so that brokers can open it.
     pub fn release(self) {
         drop(self.lock);
     }
 
-    /// Bytes of records in the spool, which may not be in the log yet; 0 after an orderly stop.
-    pub fn spooled_bytes(&self) -> Result<u64, StoreError> {
-        spooled_bytes(&*self.disk, &self.paths)
+    /// Returns the bytes of records in the write ring, which may not be in the log yet; 0 after an orderly stop.
+    pub fn undrained_bytes(&self) -> Result<u64, StoreError> {
+        undrained_bytes(&*self.disk, &self.paths)
     }
 
-    /// Brings what a killed process has left in the spool into the log, as the next start would; tells what came of it, if
-    /// there was something. For one that holds the store exclusively.
+    /// Moves the write ring of a killed process into the log, as the next start would. Returns the outcome, if a write ring
+    /// was left. The store must be locked exclusively.
     pub fn drain(&self) -> Result<Option<Event>, StoreError> {
         let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.paths.root)?;
         drain(&self.disk, &self.paths, u64::from(u32::MAX), &checkpoint_files)
@@ -111,7 +111,7 @@ impl StoppedStore {
         self.walk_while(0, |found| visit(found).map(|()| true))
     }
 
-    /// Calls `visit` with what lies at `from` and behind it, while it says to go on.
+    /// Calls `visit` with each item from `from` on, while it returns `true`.
     pub(crate) fn walk_while(
         &self,
         from: u64,
@@ -126,7 +126,7 @@ impl StoppedStore {
         })
     }
 
-    /// What is in a folder below the root; nothing where there is none.
+    /// Lists a folder below the root; empty if there is none.
     fn list(&self, dir: impl AsRef<Path>) -> Result<Vec<Entry>, StoreError> {
         let dir = self.paths.root.join(dir);
         self.disk.entries(&dir)

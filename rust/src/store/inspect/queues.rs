@@ -1,9 +1,9 @@
-//! Queue check: every record has its unit in its ConsumeQueue, and every unit its record.
+//! Queue check: comparison of every record with its unit in its ConsumeQueue, in both directions.
 //!
-//! Owns what is known of each queue while the log goes by: the next offset, and a few units around it. A queue's offsets
-//! follow each other in the log, so its files are read once, in order, a chunk at a time.
+//! Owns the state of each queue while the log is read: the next offset, and a few units around it. The offsets of a
+//! queue increase by one along the log, so its files are read once, in order, a chunk at a time.
 //!
-//! Threads: the verification.
+//! Threads: that of the verification.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,17 +25,17 @@ use super::findings::{FindingKind, Findings};
 const CHUNK_UNITS: usize = 256;
 /// Topics whose queues hold units of records of other topics.
 const LIGHT_PREFIX: &str = "%LMQ%";
-/// At and below it the third field of a unit is a place in a file beside the queue.
+/// The maximum of third fields that are positions in an extension file.
 const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
 
-/// The queues that the log has met so far.
+/// The queues with records in the log so far.
 pub(super) struct QueueCheck<'a> {
     disk: &'a dyn Disk,
     root: PathBuf,
     topics: HashMap<Vec<u8>, BTreeMap<u32, Queue>>,
 }
 
-/// A queue of which the log has records.
+/// A queue with records in the log.
 struct Queue {
     units: Units,
     /// The offset of the first record, and the one after the last.
@@ -46,7 +46,7 @@ struct Queue {
     wrong: Run,
 }
 
-/// Units that are not as they should be: how many, and the first.
+/// A number of wrong units, and the first one.
 #[derive(Default)]
 struct Run {
     count: u64,
@@ -67,7 +67,7 @@ impl Run {
 }
 
 impl<'a> QueueCheck<'a> {
-    /// A comparison with the queues below `root`.
+    /// Creates a comparison with the queues below `root`.
     pub(super) fn new(disk: &'a dyn Disk, root: PathBuf) -> Self {
         Self { disk, root, topics: HashMap::new() }
     }
@@ -89,7 +89,7 @@ impl<'a> QueueCheck<'a> {
             let text = format!("the log has no records for the offsets {} to {}", range.start, range.end - 1);
             findings.add(FindingKind::Hole, &queue.units.dir, physical, text);
         } else if offset < queue.next {
-            // The topic was deleted and made again: what was before is not part of the queue.
+            // The topic was deleted and created again: earlier records are not part of the queue.
             (queue.missing, queue.wrong, queue.records) = (Run::default(), Run::default(), 0);
             queue.first = offset;
         }
@@ -98,14 +98,13 @@ impl<'a> QueueCheck<'a> {
         let tags_code = tag::tags_code(record.properties());
         match queue.units.at(disk, offset) {
             Ok(None) => queue.missing.add(offset, physical, String::new),
-            Err(error) => queue.wrong.add(offset, physical, || format!("it cannot be read: {error}")),
+            Err(error) => queue.wrong.add(offset, physical, || format!("cannot be read: {error}")),
             Ok(Some(unit)) if unit.physical != physical || unit.size as usize != record.total_size() => {
-                let found = || format!("it points at {} bytes at {}", unit.size, unit.physical);
+                let found = || format!("points to {} bytes at {}", unit.size, unit.physical);
                 queue.wrong.add(offset, physical, found);
             }
             Ok(Some(unit)) if unit.tags_code != tags_code && has_tags(record.topic(), &unit) => {
-                let found =
-                    || format!("its tag's hash is {}, that of the record {tags_code}", unit.tags_code);
+                let found = || format!("tag hash {} differs from {tags_code} of the record", unit.tags_code);
                 queue.wrong.add(offset, physical, found);
             }
             Ok(Some(_)) => {}
@@ -127,8 +126,8 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// Tells what the log has gone by without saying, and compares the ends of the queues with that of the log.
-    /// Returns how many queues there are.
+    /// Reports the problems found, and compares the ends of the queues with that of the log. Returns the number of
+    /// queues.
     pub(super) fn finish(
         mut self,
         log: Range<u64>,
@@ -146,7 +145,7 @@ impl<'a> QueueCheck<'a> {
                     let before = units.surplus(self.disk, units.first()..first, &log, findings);
                     before.and_then(|()| units.surplus(self.disk, next..u64::MAX, &log, findings))
                 }
-                // Copies of other topics' units; and what the log no longer has is expired.
+                // Light queues hold units of other topics; records no longer in the log have expired.
                 None if name.starts_with(LIGHT_PREFIX) => Ok(()),
                 None => {
                     let mut units = Units::list(self.disk, self.root.join(&name).join(id.to_string()))?;
@@ -155,7 +154,7 @@ impl<'a> QueueCheck<'a> {
             };
             if let Err(error) = units {
                 let dir = self.root.join(&name).join(id.to_string());
-                findings.add(FindingKind::Unit, &dir, log.start, format!("it cannot be read: {error}"));
+                findings.add(FindingKind::Unit, &dir, log.start, format!("cannot be read: {error}"));
             }
         }
         for (topic, queues) in self.topics {
@@ -163,7 +162,7 @@ impl<'a> QueueCheck<'a> {
             for queue in queues.into_values() {
                 if topics.is_some_and(|topics| !topics.contains(&*name)) {
                     let text =
-                        format!("of a topic that was deleted, the log still has {} records", queue.records);
+                        format!("the topic was deleted; the log still has {} records of it", queue.records);
                     findings.note(FindingKind::Unit, &queue.units.dir, text);
                 } else {
                     queue.add_to(findings);
@@ -173,7 +172,7 @@ impl<'a> QueueCheck<'a> {
         Ok(count)
     }
 
-    /// Topic and id of every queue that has a folder.
+    /// Returns topic and id of every queue that has a folder.
     fn on_disk(&self) -> Result<Vec<(String, u32)>, StoreError> {
         let mut queues = Vec::new();
         for topic in self.disk.entries(&self.root)?.into_iter().filter(|entry| entry.is_dir) {
@@ -222,12 +221,12 @@ impl Units {
         Ok(Self { dir, files, chunk_at: 0, chunk: Vec::new() })
     }
 
-    /// Offset of the first unit there could be.
+    /// Returns the offset of the first unit that the files can hold.
     fn first(&self) -> u64 {
         self.files.first().map_or(0, |(base, _)| base / UNIT_BYTES as u64)
     }
 
-    /// The unit at `offset`; `None` where none was written.
+    /// Returns the unit at `offset`; `None` if none was written.
     fn at(&mut self, disk: &dyn Disk, offset: u64) -> io::Result<Option<Unit>> {
         let in_chunk = |units: &Self| {
             units.chunk.get(usize::try_from(offset.checked_sub(units.chunk_at)?).ok()?).copied()
@@ -257,7 +256,7 @@ impl Units {
         Ok(())
     }
 
-    /// Tells of units at `offsets`, which have no record: there should be none that point into the log or behind it.
+    /// Reports units at `offsets` without a record: none should point into the log or beyond it.
     fn surplus(
         &mut self,
         disk: &dyn Disk,
@@ -269,7 +268,7 @@ impl Units {
         for offset in offsets {
             let Some(unit) = self.at(disk, offset)? else { break };
             if unit != Unit::FILLER && unit.physical >= log.start {
-                surplus.add(offset, unit.physical, || format!("it points at {}", unit.physical));
+                surplus.add(offset, unit.physical, || format!("points to {}", unit.physical));
             }
         }
         if let Some(First { offset, physical, found }) = surplus.first {

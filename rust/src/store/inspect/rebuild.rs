@@ -1,9 +1,9 @@
-//! Index rebuild: made anew from the log.
+//! Index rebuild: replacement of a stopped store's index, built from the log.
 //!
-//! The new files are complete and durable in a folder of their own before the old ones go. After a crash in between the next
-//! start finds noted that the index is not to be believed, and makes it anew.
+//! The new files are complete and durable in a separate folder before the old ones are removed. A note marks the
+//! index as invalid in between, so that the next start after a crash rebuilds it.
 //!
-//! Threads: the rebuilding one.
+//! Threads: the caller's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 use crate::clock::SharedClock;
 use crate::store::derived::{Derived, EVERYTHING, Index, IndexedNote, Key, digest_with_index};
 use crate::store::error::StoreError;
-use crate::store::events::Events;
 use crate::store::recovery::{CheckpointFiles, CleanStop};
+use crate::store::reports::events::Events;
 
 use super::walk::Found;
 use super::{Shape, StoppedStore};
 
-/// Keys between two writes, which bounds the memory that they take.
+/// Keys between two writes, which bounds the memory.
 const KEYS_BETWEEN_WRITES: usize = 1 << 16;
 
 impl StoppedStore {
-    /// Replaces the index by one that has every key of the log. Returns how many records it leads to.
+    /// Replaces the index with a complete one. Returns the number of indexed records.
     ///
-    /// The store must be held [exclusively](Self::hold_exclusively).
+    /// The store must be locked [exclusively](Self::hold_exclusively).
     pub fn rebuild_index(&self, shape: Shape, clock: &SharedClock) -> Result<u64, StoreError> {
         let (disk, root, dir) = (&self.disk, &self.paths.root, self.paths.index.clone());
         let scratch = self.paths.index_scratch();
@@ -56,7 +56,7 @@ impl StoppedStore {
         old.load();
         let old_digest = old.digest();
         drop(old);
-        // Only a store that was open has a place for it.
+        // Only a store opened by rmqpy has a folder for the note.
         let note = self.list("")?.iter().any(|entry| entry.name == "rmqpy");
         let note = note.then(|| IndexedNote::of(disk, root));
         note.as_ref().map_or(Ok(()), |note| note.save(0))?;
@@ -71,13 +71,13 @@ impl StoppedStore {
         }
         disk.sync_entries(&dir)?;
         disk.remove_dir(&scratch).map_err(StoreError::io(&scratch, "remove"))?;
-        self.vouch_for_index(old_digest, digest)?;
+        self.update_manifest(old_digest, digest)?;
         note.map_or(Ok(()), |note| note.save(EVERYTHING))?;
         Ok(records)
     }
 
-    /// Lets a manifest that matched the old index match the new one. One that did not goes on not to.
-    fn vouch_for_index(&self, old: u64, new: u64) -> Result<(), StoreError> {
+    /// Updates a manifest that matched the old index, and leaves any other unchanged.
+    fn update_manifest(&self, old: u64, new: u64) -> Result<(), StoreError> {
         if !self.list("rmqpy")?.iter().any(|entry| entry.name == "manifest") {
             return Ok(());
         }

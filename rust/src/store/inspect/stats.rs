@@ -1,4 +1,4 @@
-//! Statistics of a stopped store: what its log holds, topic by topic.
+//! Statistics: record counts of a stopped store by topic.
 //!
 //! Threads: any.
 
@@ -17,14 +17,14 @@ pub struct TopicStats {
     pub queues: BTreeSet<u32>,
     pub records: u64,
     pub(crate) bytes: u64,
-    /// Bytes of their bodies, as stored.
+    /// Bytes of the bodies, as stored.
     pub body_bytes: u64,
-    /// Store time of the oldest and of the newest, in milliseconds.
+    /// Store times of the oldest and the newest record, in milliseconds.
     pub stored_ms: (i64, i64),
 }
 
 impl StoppedStore {
-    /// Counts the records of every topic. Also says where the log begins and ends.
+    /// Counts the records of every topic. Also returns the beginning and the end of the log.
     pub fn stats(&self) -> Result<(Extent, BTreeMap<String, TopicStats>), StoreError> {
         let mut topics: HashMap<Vec<u8>, TopicStats> = HashMap::new();
         let extent = self.walk(|found| {

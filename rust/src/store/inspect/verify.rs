@@ -1,10 +1,10 @@
-//! Verification: the whole store against its log.
+//! Verification: comparison of the whole store with its log.
 //!
-//! One walk along the log feeds all comparisons: what is no whole record, what the queues and the index have of each
-//! record, which record the checkpoint names. The rest is told at the end.
+//! One walk along the log feeds all checks: corrupt ranges, the queue and index entries of each record, and the
+//! record that the checkpoint names. The other findings are reported at the end.
 //!
-//! Invariants: memory is bounded by the number of queues; nothing is written.
-//! Threads: the verification.
+//! *Invariant*: memory is bounded by the number of queues; nothing is written.
+//! Threads: the caller's.
 
 use hashbrown::HashSet;
 
@@ -20,7 +20,8 @@ use super::{Shape, StoppedStore};
 impl StoppedStore {
     /// Compares everything with the log.
     ///
-    /// `topics` are the topics that exist: records of others are left over from deleted ones. `None` takes all to exist.
+    /// `topics` are the existing topics: records of others are left over from deleted ones. With `None` all topics
+    /// exist.
     pub fn verify(&self, topics: Option<&HashSet<String>>, shape: Shape) -> Result<Report, StoreError> {
         let checkpoint =
             Checkpoint::decode(&self.disk.read_front(&self.paths.root.join("checkpoint"), CHECKPOINT_BYTES)?);
@@ -31,18 +32,19 @@ impl StoppedStore {
         let unsettled = is_aborted.then_some(named);
         let mut findings = Findings { list: Vec::new(), damage: 0, notes: 0, log_begin: begin, unsettled };
         self.check_layout(&mut findings)?;
-        let spooled = self.spooled_bytes()?;
-        if spooled > 0 {
+        let undrained = self.undrained_bytes()?;
+        if undrained > 0 {
             let text = format!(
-                "{spooled} bytes of records that a killed process left may not be in the log yet; the next start, or \
-                 `rmqpy store drain`, brings them there, and another broker would not see them"
+                "{undrained} bytes of records that a killed process left may not be in the log yet; the next start, or \
+                 `rmqpy store drain`, moves them into it; another broker does not see them"
             );
-            findings.note(FindingKind::Spool, &self.paths.spool(), text);
+            findings.note(FindingKind::Ring, &self.paths.write_ring(), text);
         }
-        let aside = self.paths.spool_aside();
+        let aside = self.paths.ring_aside();
         if !self.disk.entries(&aside)?.is_empty() {
-            let text = "messages of an earlier spool that did not continue the log are kept here".to_owned();
-            findings.note(FindingKind::Spool, &aside, text);
+            let text = "this folder keeps messages of an earlier write ring that did not continue the log"
+                .to_owned();
+            findings.note(FindingKind::Ring, &aside, text);
         }
 
         let deleted = DeletedTopics::load(&self.disk, &self.paths.root, begin)?;
@@ -72,7 +74,7 @@ impl StoppedStore {
         })?;
         if let Some(range) = &extent.tail {
             let text = format!(
-                "{} bytes behind the end of the log are not zero: {}",
+                "{} bytes after the end of the log are not zero: {}",
                 range.end - range.at,
                 range.reason
             );
@@ -81,7 +83,7 @@ impl StoppedStore {
         let queues = queues.finish(extent.begin..extent.end, topics, &mut findings)?;
         let keys = index.finish(&mut findings)?;
         if named != 0 && named >= begin && !is_named_there {
-            let text = format!("it names a record at {named}, where none begins");
+            let text = format!("names a record at {named}, where no record begins");
             findings.add(FindingKind::Checkpoint, &self.paths.root.join("checkpoint"), u64::MAX, text);
         }
         if !is_aborted {
@@ -92,7 +94,7 @@ impl StoppedStore {
         Ok(Report { extent, records, queues, keys, is_aborted, findings: list, damage, notes })
     }
 
-    /// Whether the files of the log are neighbours of one size.
+    /// Checks that the files of the log are adjacent and of one size.
     fn check_layout(&self, findings: &mut Findings) -> Result<(), StoreError> {
         let files = log_files(&*self.disk, &self.paths.log)?;
         let size = files.first().map_or(0, |file| file.size);
@@ -100,7 +102,7 @@ impl StoppedStore {
             let before = index.checked_sub(1).and_then(|before| files.get(before));
             if let Some(before) = before.filter(|before| before.base + size != file.base) {
                 let text = format!(
-                    "it does not follow {}, which ends at {}",
+                    "does not follow {}, which ends at {}",
                     before.path.display(),
                     before.base + size
                 );
@@ -110,14 +112,14 @@ impl StoppedStore {
                 // A crash may leave the newest file without its size.
                 let is_newest = index + 1 == files.len();
                 let at = if is_newest { file.base } else { u64::MAX };
-                let text = format!("it has {} bytes, the first file has {size}", file.size);
+                let text = format!("has {} bytes, but the first file has {size}", file.size);
                 findings.add(FindingKind::Layout, &file.path, at, text);
             }
         }
         Ok(())
     }
 
-    /// Whether the log ends as rmqpy left it, if it was the last to stop.
+    /// Checks that the log ends where rmqpy left it, if rmqpy stopped last.
     fn check_manifest(
         &self,
         checkpoint: &Checkpoint,
@@ -133,20 +135,20 @@ impl StoppedStore {
                     FindingKind::Manifest,
                     &path,
                     u64::MAX,
-                    "it is no mark, or its CRC does not match".to_owned(),
+                    "not a valid manifest, or its CRC does not match".to_owned(),
                 );
             }
             return Ok(());
         };
-        // A manifest of another checkpoint says that Apache's broker has had the folder since.
+        // A manifest of another checkpoint means that Apache's broker has used the folder since.
         let Some(stop) = manifest.clean_stop.filter(|_| manifest.checkpoint == *checkpoint) else {
             return Ok(());
         };
         if stop.log_end != extent.end {
-            let text = format!("the log ended at {}, and now at {}", stop.log_end, extent.end);
+            let text = format!("the log ended at {} and now ends at {}", stop.log_end, extent.end);
             findings.add(FindingKind::Manifest, &path, u64::MAX, text);
         } else if last.is_some_and(|last| last != (stop.last_record, stop.last_record_crc)) {
-            let text = "the last record is not the one that was there".to_owned();
+            let text = "the last record has changed".to_owned();
             findings.add(FindingKind::Manifest, &path, u64::MAX, text);
         }
         Ok(())
@@ -154,6 +156,6 @@ impl StoppedStore {
 }
 
 fn add_corrupt_range(range: &CorruptRange, findings: &mut Findings) {
-    let text = format!("{} bytes are no record: {}", range.end - range.at, range.reason);
+    let text = format!("{} bytes are not a record: {}", range.end - range.at, range.reason);
     findings.add(FindingKind::Record, &range.path, range.at, text);
 }

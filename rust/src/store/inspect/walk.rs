@@ -1,11 +1,11 @@
-//! Log walk: the log of a stopped store, as it lies on the disk.
+//! Log walk: the records of a stopped store's log, read from disk.
 //!
-//! Reads file by file through one buffer and not through a mapping: a disk that cannot give its bytes back answers
-//! with an error here, where a mapping would end the process. What is no whole record is a corrupt range, and the walk
-//! goes on behind it with the next bytes that are one, wherever they begin.
+//! Reads file by file through one buffer, not through a mapping: a failing disk returns an error here, where a
+//! mapping would kill the process. Bytes that are not a whole record form a corrupt range, and the walk continues at
+//! the next whole record, wherever it begins.
 //!
-//! Invariants: nothing is written; every byte of every file is in a record, a blank or a corrupt range.
-//! Threads: the inspecting one; `WalkProgress` may be read from any.
+//! *Invariant*: nothing is written; every byte of every file is in a record, a blank or a corrupt range.
+//! Threads: the caller's; `WalkProgress` may be read from any.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::store::disk::{Disk, DiskFile, Open, position_of};
 use crate::store::error::StoreError;
 use crate::store::log::is_whole;
 
-/// Bytes read in one go.
+/// Bytes per read.
 const READ_BYTES: u64 = 4 << 20;
-/// What is read around a place that cannot be.
+/// Bytes per read near an unreadable place.
 const PAGE_BYTES: u64 = 4096;
-/// A record that says it is larger is none: no broker takes a frame of that size.
+/// The maximum size of a record; no broker accepts a larger frame.
 const RECORD_BYTES_MAX: u64 = 32 << 20;
 /// Size and magic of a record or a blank.
 const HEAD_BYTES: usize = 8;
 
-/// How far a walk is, for another thread to read.
+/// Progress of a walk, for other threads.
 #[derive(Default, Debug)]
 pub(crate) struct WalkProgress {
     done: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct WalkProgress {
 }
 
 impl WalkProgress {
-    /// Bytes of the log that were read, and bytes to read in all.
+    /// Returns the bytes of the log read so far, and bytes to read in all.
     pub(crate) fn now(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
@@ -55,7 +55,7 @@ impl LogFile {
     }
 }
 
-/// The files of the log in `dir`, oldest first, whatever their sizes.
+/// Lists the files of the log in `dir`, oldest first, whatever their sizes.
 pub(super) fn log_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogFile>, StoreError> {
     let entries = disk.entries(dir)?;
     let files = entries.into_iter().filter(|entry| !entry.is_dir).filter_map(|entry| {
@@ -65,37 +65,37 @@ pub(super) fn log_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogFile>, Sto
     Ok(files.collect())
 }
 
-/// A stretch of the log that holds no whole record.
+/// A range of the log without a whole record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorruptRange {
     pub(crate) path: PathBuf,
     pub(crate) at: u64,
     pub(crate) end: u64,
-    /// What is wrong with its first bytes.
+    /// The error of its first bytes.
     pub(crate) reason: String,
-    /// Whether it is nothing but zeros.
+    /// Whether all its bytes are zero.
     pub(crate) is_zero: bool,
 }
 
 pub(crate) enum Found<'a> {
     /// A whole record, at the position it names.
     Record(&'a RecordView<'a>),
-    /// A corrupt range, with records behind it.
+    /// A corrupt range that is followed by records.
     Corrupt(CorruptRange),
 }
 
-/// Where a log begins and ends.
+/// The beginning and the end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extent {
     pub begin: u64,
     /// Position after the last whole record, where the next one would go.
     pub end: u64,
-    /// What follows the end and should not: something other than zeros.
+    /// Bytes after the end that are not zero.
     pub tail: Option<CorruptRange>,
 }
 
-/// Calls `visit` with what `files` hold from `from` on, in the order of the log, while it says to go on. Where no record
-/// begins at `from` the walk begins with its file.
+/// Calls `visit` with each item of `files` from `from` on, in log order, until it returns false. If no record begins
+/// at `from`, the walk begins with its file.
 pub(super) fn walk(
     disk: &dyn Disk,
     files: &[LogFile],
@@ -107,7 +107,7 @@ pub(super) fn walk(
     progress.total.store(files.iter().map(|file| file.size).sum(), Ordering::Relaxed);
     let begin = files.first().map_or(0, |file| file.base);
     let mut extent = Extent { begin, end: begin, tail: None };
-    // Corrupt ranges with nothing behind them yet: the end of the log, or damage, as what follows decides.
+    // Corrupt ranges at the end so far: damage if a record follows, else the end of the log.
     let mut pending: Vec<CorruptRange> = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let mut buffer = ScanBuffer::open(disk, file)?;
@@ -150,26 +150,26 @@ enum Probe<'a> {
     Neither(String),
 }
 
-/// What stands at `at`.
+/// Identifies the bytes at `at`.
 fn probe<'a>(buffer: &'a mut ScanBuffer, at: u64) -> Probe<'a> {
     let rest = buffer.limit - at;
     let front = match buffer.front(at) {
         Ok(front) => front,
-        Err(error) => return Probe::Neither(format!("it cannot be read: {error}")),
+        Err(error) => return Probe::Neither(format!("cannot be read: {error}")),
     };
     match scan(front) {
         Scanned::Record(record) if is_whole(&record, at) => Probe::Record(record),
         Scanned::Record(record) => Probe::Neither(blemish(&record, at)),
         Scanned::Blank { size } if u64::from(size) == rest => Probe::Blank,
         Scanned::Blank { size } => {
-            Probe::Neither(format!("a blank of {size} bytes, {rest} from the file's end"))
+            Probe::Neither(format!("a blank of {size} bytes, but the file ends in {rest}"))
         }
         Scanned::End => Probe::Neither("zeros".to_owned()),
         Scanned::Broken(error) => Probe::Neither(error.to_string()),
     }
 }
 
-/// Why a record whose lengths agree is not whole.
+/// Explains why a record with matching lengths is not whole.
 fn blemish(record: &RecordView<'_>, at: u64) -> String {
     let name = format!(
         "{}/{} at offset {}",
@@ -178,7 +178,7 @@ fn blemish(record: &RecordView<'_>, at: u64) -> String {
         record.queue_offset()
     );
     if record.physical_offset().0 != at {
-        return format!("a record, {name}, that says it is at {}", record.physical_offset());
+        return format!("a record, {name}, of position {}", record.physical_offset());
     }
     if !record.body_crc_matches() {
         return format!("the body of {name} does not match its CRC");
@@ -189,7 +189,7 @@ fn blemish(record: &RecordView<'_>, at: u64) -> String {
     }
 }
 
-/// One file, seen through a buffer.
+/// A file, read through a buffer.
 struct ScanBuffer {
     file: Arc<dyn DiskFile>,
     base: u64,
@@ -205,19 +205,19 @@ impl ScanBuffer {
         Ok(Self { file: opened, base: file.base, limit: file.limit(), start: file.base, bytes: Vec::new() })
     }
 
-    /// The bytes from `at` on, at least as many as the record there says it has.
+    /// Returns the bytes from `at` on, at least as many as the size in the record there.
     fn front(&mut self, at: u64) -> io::Result<&[u8]> {
         let head = self.hold(at, HEAD_BYTES as u64)?;
         let size = head.first_chunk().map_or(0, |size| u32::from_be_bytes(*size));
         self.hold(at, u64::from(size).min(RECORD_BYTES_MAX))
     }
 
-    /// The bytes from `at` on, at least `size` unless the file ends before, or a page before them cannot be read.
+    /// Returns the bytes from `at` on, at least `size` unless the file ends before or a later page cannot be read.
     fn hold(&mut self, at: u64, size: u64) -> io::Result<&[u8]> {
         let wanted = at.saturating_add(size).min(self.limit);
         if at < self.start || wanted > self.start + self.bytes.len() as u64 {
             self.read(at, size.max(READ_BYTES)).or_else(|_| {
-                // Some of it is bad: up to the next page is little enough to tell what.
+                // Part of it is unreadable: the rest of the page is enough to identify the bytes.
                 self.read(at, PAGE_BYTES - at % PAGE_BYTES)
             })?;
         }
@@ -232,7 +232,8 @@ impl ScanBuffer {
         Ok(())
     }
 
-    /// Where behind `at` the next whole record or blank begins, or the file ends; and whether all before it is zero.
+    /// Finds the next whole record or blank after `at`, or the end of the file. Also returns whether all bytes
+    /// before it are zero.
     fn next_whole(&mut self, at: u64) -> (u64, bool) {
         let limit = self.limit;
         let mut is_zero = self.hold(at, 1).is_ok_and(|bytes| bytes.first() == Some(&0));
@@ -244,12 +245,12 @@ impl ScanBuffer {
                 continue;
             };
             if bytes.is_empty() {
-                // The file has become shorter meanwhile.
+                // The file was truncated during the walk.
                 break;
             }
             let Some(hit) = magic_in(bytes) else {
                 is_zero &= bytes.iter().all(|byte| *byte == 0);
-                // The last bytes may be the begin of a head, unless the file ends with them.
+                // The last bytes may be the start of a head, unless the file ends with them.
                 let is_last = search + bytes.len() as u64 >= limit;
                 let passed = if is_last { bytes.len() } else { bytes.len() - (HEAD_BYTES - 1) };
                 search += passed as u64;
@@ -267,7 +268,7 @@ impl ScanBuffer {
     }
 }
 
-/// Where the first head with the magic of a record or a blank begins.
+/// Finds the first head with the magic of a record or a blank.
 fn magic_in(bytes: &[u8]) -> Option<usize> {
     let is_magic = |at: usize| {
         let magic =

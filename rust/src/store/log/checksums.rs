@@ -1,12 +1,13 @@
-//! Checksums of the log, block by block, for the CRC of a record covers its body alone.
+//! Checksums: detection of damaged blocks of the log before they are served. The CRC of a record covers only its
+//! body.
 //!
-//! Owns `rmqpy/checksums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
-//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint, at the latest. A block of an
-//! earlier run is compared with its entry before anything of it is served for the first time; what does not match is
-//! reported once and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
+//! Owns `rmqpy/checksums/`: one file per log file, of the same name, with 8 bytes per 4 KiB block: the CRC-32 of the
+//! block, and the CRC-32 of that and the block's position. Entries are written at each checkpoint at the latest. A
+//! block of an earlier run is verified before its first read; a damaged block is reported once and never served. An
+//! entry whose own CRC is wrong is ignored, so losing these files does no harm.
 //!
-//! Invariants: an entry is written when its whole block is durable, after which neither changes; an answer about a block
-//! stays the same until the store is closed.
+//! *Invariant*: an entry is written when its whole block is durable, after which neither changes; the result for a
+//! block stays the same until the store is closed.
 //! Threads: `is_sound` from any; `write`, `remove` from maintenance, or recovery.
 
 use std::collections::{HashMap, VecDeque};
@@ -20,48 +21,50 @@ use parking_lot::Mutex;
 
 use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
 use crate::store::error::StoreError;
-use crate::store::events::{Event, Events};
+use crate::store::reports::events::{Event, Events};
 
 use super::segment::Segment;
 use super::segments::Segments;
 
-/// Bytes of a block: a page, which is also what a disk loses at least.
+/// The size of a block: a page, the least that a disk loses.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const ENTRY_BYTES: usize = 8;
-/// Checksums that wait for their entries, at most: those of 1 GiB. Others are computed from the file.
+/// Maximum number of checksums noted before their entries are written: those of 1 GiB. Others are computed from the
+/// file.
 const NOTED_MAX: usize = 1 << 18;
-/// So many are not left waiting for the next checkpoint.
+/// The number of noted checksums that are written without waiting for the next checkpoint.
 const NOTED_MANY: usize = NOTED_MAX / 8;
-/// Entries written in one piece.
+/// Entries per write.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
 pub(crate) struct Checksums {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     events: Arc<Events>,
-    /// Blocks from here on were written or read whole in this run.
+    /// The position from which blocks were written, or read whole, in this run.
     known_from: u64,
-    /// What is known about earlier ones, by the begin of their file; found out when a first read comes by.
+    /// Results for earlier blocks, by the beginning of their file; loaded at the first read.
     files: HashMap<u64, OnceLock<Option<Checked>>>,
-    /// Where the next entry goes.
+    /// The end of the blocks with entries.
     written: Mutex<u64>,
-    /// Checksums of blocks that were told when they were written, for they may be in no memory when their entries are.
+    /// Checksums noted when the blocks were written, because their bytes may have left memory when the entries are
+    /// written.
     noted: Mutex<VecDeque<(u64, u32)>>,
     damaged: AtomicU64,
 }
 
-/// What is known about the blocks of a file.
+/// Results for the blocks of a file.
 struct Checked {
     entries: Arc<dyn DiskFile>,
-    /// Two bits a block: looked at, and damaged.
+    /// Two bits per block: verified, and damaged.
     bits: Box<[AtomicU64]>,
 }
 
 const BLOCKS_PER_WORD: u64 = 32;
 
 impl Checksums {
-    /// The checksums of `segments`, of which everything from `known_from` on is read by recovery, or still to be written.
-    /// `are_ours`: no other broker has written to the log since.
+    /// Loads the checksums of `segments`. Everything from `known_from` on is read by recovery, or still to be
+    /// written. `are_ours` means that no other broker has written to the log since.
     pub(crate) fn load(
         disk: &Arc<dyn Disk>,
         root: &Path,
@@ -72,7 +75,7 @@ impl Checksums {
     ) -> Result<Self, StoreError> {
         let dir = root.join("rmqpy").join("checksums");
         if !are_ours && !disk.entries(&dir)?.is_empty() {
-            // Durably, or they would be believed again when a manifest of ours is there.
+            // Durably: a later manifest of rmqpy would make them look valid again.
             let own = root.join("rmqpy");
             disk.remove_dir(&dir).map_err(StoreError::io(&dir, "remove"))?;
             disk.sync_entries(&own)?;
@@ -102,7 +105,7 @@ impl Checksums {
         })
     }
 
-    /// The log ends at `end` now: what is known of blocks behind it is about bytes that are gone.
+    /// Forgets the blocks after `end`, the new end of the log.
     pub(crate) fn cut(&mut self, segments: &Segments, end: u64) {
         let end = block_begin(segments, end);
         self.known_from = self.known_from.min(end);
@@ -110,12 +113,12 @@ impl Checksums {
         *written = (*written).min(end);
     }
 
-    /// A log in which nothing was written begins at `at` now: the first entry is for the block there.
+    /// Starts with the block at `at`, the beginning of an empty log.
     pub(crate) fn begin_at(&self, at: u64) {
         *self.written.lock() = at;
     }
 
-    /// Whether nothing is known against the bytes of `range`, which lie in `segment`.
+    /// Returns whether no block of `range`, which lies in `segment`, was found damaged.
     pub(crate) fn is_sound(&self, segment: &Segment, range: Range<u64>) -> bool {
         if range.start >= self.known_from {
             return true;
@@ -153,14 +156,13 @@ impl Checksums {
         is_sound
     }
 
-    /// Blocks that were found damaged in this run.
+    /// Returns the number of blocks found damaged in this run.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Keeps the checksum of the whole block at `at` until its entry is written. Blocks come in the order of the log.
-    pub(crate) fn note(&self, at: u64, block: &[u8]) {
-        let crc = crc32fast::hash(block);
+    /// Keeps the CRC-32 of the whole block at `at` until its entry is written. Blocks come in log order.
+    pub(crate) fn note(&self, at: u64, crc: u32) {
         let mut noted = self.noted.lock();
         if noted.len() >= NOTED_MAX {
             noted.pop_front();
@@ -168,7 +170,7 @@ impl Checksums {
         noted.push_back((at, crc));
     }
 
-    /// Whether their entries should be written before long.
+    /// Returns whether the noted checksums should be written soon.
     pub(crate) fn has_many_noted(&self) -> bool {
         self.noted.lock().len() >= NOTED_MANY
     }
@@ -181,7 +183,7 @@ impl Checksums {
         noted.pop_front_if(|(found, _)| *found == at).map(|(_, crc)| crc)
     }
 
-    /// Notes the checksums of all whole blocks before `durable`, durably.
+    /// Durably writes the entries of all whole blocks before `durable`.
     pub(crate) fn write(&self, segments: &Segments, durable: u64) -> Result<(), StoreError> {
         let mut written = self.written.lock();
         while let Some(segment) = segments.find(*written) {
@@ -220,19 +222,19 @@ impl Checksums {
         }
     }
 
-    /// Forgets the file of the log that began at `base`.
+    /// Removes the entries of the log file that began at `base`.
     pub(crate) fn remove(&self, base: u64) -> Result<(), StoreError> {
         let path = self.dir.join(name_of(base));
         self.disk.remove_file(&path)
     }
 }
 
-/// Begin of the block that `at` lies in. Blocks are counted from the begin of each file.
+/// Returns the start of the block that holds `at`. Blocks count from the beginning of each file.
 fn block_begin(segments: &Segments, at: u64) -> u64 {
     segments.find(at).map_or(at, |segment| at - (at - segment.base()) % BLOCK_BYTES)
 }
 
-/// CRC-32 of the whole block at `at`; the last one of a file may be shorter.
+/// Returns the CRC-32 of the whole block at `at`. The last block of a file may be shorter.
 fn crc_of(segment: &Segment, at: u64) -> u32 {
     const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     let size = BLOCK_BYTES.min(segment.limit().saturating_sub(at)) as usize;
@@ -240,7 +242,7 @@ fn crc_of(segment: &Segment, at: u64) -> u32 {
     let (bytes, _) = bytes.split_at(size.min(bytes.len()));
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(bytes);
-    // With a write buffer what follows the blank of a full file cannot be read before the next start; it is zeros.
+    // With a write buffer, bytes after the blank of a full file are unreadable until the next start; they are zeros.
     hasher.update(ZEROS.get(..size - bytes.len()).unwrap_or_default());
     hasher.finalize()
 }
@@ -253,7 +255,7 @@ fn entry_of(crc: u32, at: u64) -> [u8; ENTRY_BYTES] {
     entry
 }
 
-/// What an entry says, if it is one.
+/// Returns the CRC of an entry, if the entry is valid.
 fn read_entry(file: &dyn DiskFile, block: u64, at: u64) -> Option<u32> {
     let mut entry = [0; ENTRY_BYTES];
     let read: io::Result<usize> = file.read_at(&mut entry, block * ENTRY_BYTES as u64);

@@ -1,13 +1,13 @@
-//! CommitLog: append under the put lock.
+//! CommitLog: appends under the put lock.
 //!
-//! Owns the end of the log: the holder of the put lock decides the position, the queue offset and the store time of a
-//! message, encodes it in place and publishes it. A burst takes the lock once. Everything was validated and sized
-//! before; inside there is no system call, no allocation and no waiting. What the derived files need to know of
-//! each record goes into a ring beside it, so that nothing is parsed twice.
+//! Owns the end of the log: the holder of the put lock assigns the position, the queue offset and the store time of
+//! a message, encodes it in place and publishes it. A burst takes the lock once. Messages are validated and sized
+//! before the lock; under it nothing blocks, allocates or enters the kernel. The fields that the derived files need
+//! go into a ring, so that no record is parsed again.
 //!
-//! Invariants: positions and every queue's offsets only grow, and so do store times unless the clock is set back further
-//! than they may run ahead of it; a record never spans two files; the ring holds exactly the records between *visible*
-//! and *published*, in log order.
+//! *Invariant*: positions and the offsets of every queue only grow, and so do store times unless the clock is set
+//! back by more than their maximum lead. A record never spans two files. The ring holds exactly the records between
+//! *visible* and *published*, in log order.
 //! Threads: `append` from any connection; `take_ring` from the thread that advances *visible*.
 
 use std::sync::atomic::Ordering;
@@ -21,26 +21,27 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::DispatchRequest;
 use crate::store::disk::Appender;
 use crate::store::error::PutError;
-use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
+use crate::store::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
+use super::conditions::{Condition, Conditions, Snapshot};
 use super::put::{Put, Stored, next_group, store_time};
+use super::ring::RingWriter;
 use super::segment::Segment;
 use super::segments::{Active, Segments};
-use super::spool::SpoolWriter;
 use super::write_path::{BLANK_BYTES_MIN, Blank, Unwritten, WriteBuffer, WritePath, blank_head};
 
-/// Records that may be published and not yet visible. A burst beyond waits for the flush.
+/// Maximum number of published records that are not visible yet. A burst beyond it waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
-/// How long an append waits for room before it asks again.
+/// The time that an append waits for room before it asks again.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
-/// Why an append cannot go on now.
+/// The reason why an append has to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// The next file is not there yet.
+    /// The next file does not exist yet.
     File,
-    /// Too much waits for its flush.
+    /// Too many bytes or records wait for the flush.
     Flush,
 }
 
@@ -54,38 +55,26 @@ pub(crate) struct CommitLog {
     next: Mutex<Option<Active>>,
     room: Condvar,
     waiting: Mutex<()>,
-    /// Whether an append waits for the next file.
-    wants_next: AtomicBool,
+    conditions: Conditions,
     published: AtomicU64,
-    is_closed: AtomicBool,
-    is_full: AtomicBool,
-    /// The next file cannot be made: the disk has no room for it.
-    lacks_space: AtomicBool,
-    /// An append has waited in vain: until there is room no other waits, for a sender that is told at once can go
-    /// elsewhere, and a thread that waits serves no other.
-    is_stalled: AtomicBool,
-    /// By how much store times went back last, until somebody asks; else 0.
+    /// The size of the last step back of store times until it is taken; otherwise 0.
     set_back_ms: AtomicU64,
-    /// An append has gone without a flush that would have made room.
-    lacks_flush: AtomicBool,
     failure: OnceLock<String>,
-    /// The log is a copy of another: it takes records of that one, and no messages.
-    is_replica: AtomicBool,
-    /// Bytes of joined records at most.
+    /// The maximum size of joined records.
     group_bytes_max: u64,
 }
 
 struct Writer {
     segment: Arc<Segment>,
     write_path: Box<dyn WritePath>,
-    /// *Reserved*: where the next record goes.
+    /// *Reserved*: the position of the next record.
     end: u64,
     store_timestamp_ms: i64,
     ring: Vec<DispatchRequest>,
 }
 
 impl CommitLog {
-    /// A log that goes on at `end`, in `segment`.
+    /// Continues a log at `end`, in `segment`.
     pub(crate) fn new(
         segments: Segments,
         checksums: Checksums,
@@ -94,16 +83,16 @@ impl CommitLog {
         store_timestamp_ms: i64,
     ) -> Self {
         let end = segment.published();
-        let write_path: Box<dyn WritePath> = match (appender, segments.spool()) {
+        let write_path: Box<dyn WritePath> = match (appender, segments.write_ring()) {
             (Some(appender), _) => Box::new(appender),
-            (None, Some(spool)) => {
+            (None, Some(ring)) => {
                 let base = segment.base();
-                let block = SpoolWriter::block_begin(base, end);
-                Box::new(SpoolWriter::new(Arc::clone(spool), base, end, segment.bytes_from(block)))
+                let block = RingWriter::block_begin(base, end);
+                Box::new(RingWriter::new(Arc::clone(ring), base, end, segment.bytes_from(block)))
             }
             (None, None) => Box::new(WriteBuffer::new(end)),
         };
-        let group_bytes_max = segments.spool().map_or(u64::MAX, |spool| spool.group_bytes());
+        let group_bytes_max = segments.write_ring().map_or(u64::MAX, |ring| ring.group_bytes());
         let writer = Writer {
             segment,
             write_path,
@@ -119,16 +108,10 @@ impl CommitLog {
             next: Mutex::new(None),
             room: Condvar::new(),
             waiting: Mutex::new(()),
-            wants_next: AtomicBool::new(false),
+            conditions: Conditions::new(),
             published: AtomicU64::new(end),
-            is_closed: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
-            lacks_space: AtomicBool::new(false),
-            is_stalled: AtomicBool::new(false),
             set_back_ms: AtomicU64::new(0),
-            lacks_flush: AtomicBool::new(false),
             failure: OnceLock::new(),
-            is_replica: AtomicBool::new(false),
             group_bytes_max,
         }
     }
@@ -137,7 +120,7 @@ impl CommitLog {
         &self.segments
     }
 
-    /// The time that records are stored with.
+    /// Returns the clock of store times.
     pub(crate) fn clock(&self) -> &SharedClock {
         &self.clock
     }
@@ -150,48 +133,49 @@ impl CommitLog {
         PhysicalOffset(self.published.load(Ordering::Acquire))
     }
 
-    /// The newest store time; none of the log is later.
+    /// Returns the newest store time. No record has a later one.
     pub(crate) fn store_timestamp_ms(&self) -> i64 {
         self.writer.lock().store_timestamp_ms
     }
 
-    /// Why writes are refused; `None` while they are accepted.
+    /// Returns the reason why writes are refused; `None` while they are accepted.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// Refuses writes from now on. The first reason stays. `true` for the call that did it.
+    /// Refuses writes from now on. The first reason is kept. Returns true for the first call.
     pub(crate) fn latch(&self, reason: String) -> bool {
-        // Under the put lock: when this returns no append is under way, and none will begin.
+        // Under the put lock, so that no append is in progress when this returns, and none begins later.
         let _writer = self.writer.lock();
         self.failure.set(reason).is_ok()
     }
 
-    /// Whether messages are refused for lack of space: all, or those that do not fit into the file that is there.
+    /// Returns whether messages are refused for lack of space: all, or those that do not fit into the active file.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire) || self.lacks_space.load(Ordering::Acquire)
+        let conditions = self.conditions.load();
+        conditions.has(Condition::Full) || conditions.has(Condition::LacksSpace)
     }
 
-    /// Refuses messages while the disk is full, and takes them again. Returns whether it was so before.
+    /// Sets whether messages are refused because the disk is full. Returns the previous value.
     pub(crate) fn set_full(&self, is_full: bool) -> bool {
-        self.is_full.swap(is_full, Ordering::AcqRel)
+        self.conditions.set(Condition::Full, is_full)
     }
 
-    /// By how much store times went back with the clock since the last call, in milliseconds.
+    /// Takes the size of the last step back of store times, in milliseconds.
     pub(crate) fn take_set_back(&self) -> Option<u64> {
         Some(self.set_back_ms.swap(0, Ordering::Relaxed)).filter(|by_ms| *by_ms > 0)
     }
 
-    /// Takes no more messages. When this returns no append is under way.
+    /// Closes the log for messages. When this returns, no append is in progress.
     pub(crate) fn close(&self) {
         let _writer = self.writer.lock();
-        self.is_closed.store(true, Ordering::Release);
+        self.conditions.set(Condition::Closed, true);
     }
 
-    /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together. Returns how many
-    /// were decided about: the others found no room.
+    /// Appends `puts` in order and sets the outcome of each. Joined puts succeed or fail together. Returns the
+    /// number of decided puts; the others found no room.
     ///
-    /// `make_room` is called, with no lock held, when there is none, and told why; `false` ends the append.
+    /// Without room, calls `make_room` with the reason and without a lock held; false ends the append.
     pub(crate) fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut(NoRoom) -> bool) -> usize {
         let mut done = 0;
         while done < puts.len() {
@@ -200,9 +184,11 @@ impl CommitLog {
             done += count;
             let Some(missing) = missing else { break };
             let has_waited_long_enough = !make_room(missing);
-            if has_waited_long_enough || self.is_stalled.load(Ordering::Relaxed) {
-                self.is_stalled.store(true, Ordering::Relaxed);
-                self.lacks_flush.fetch_or(missing == NoRoom::Flush, Ordering::AcqRel);
+            if has_waited_long_enough || self.conditions.has(Condition::Stalled) {
+                self.conditions.set(Condition::Stalled, true);
+                if missing == NoRoom::Flush {
+                    self.conditions.set(Condition::LacksFlush, true);
+                }
                 let (_, rest) = puts.split_at_mut(done);
                 rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
                 break;
@@ -211,7 +197,7 @@ impl CommitLog {
         done
     }
 
-    /// Waits a moment for [`room_was_made`](Self::room_was_made); returns how long at most.
+    /// Waits briefly for [`room_was_made`](Self::room_was_made); returns the time to charge to the append.
     pub(crate) fn wait_for_room(&self) -> Duration {
         let mut waiting = self.waiting.lock();
         self.room.wait_for(&mut waiting, WAIT_STEP);
@@ -220,14 +206,14 @@ impl CommitLog {
 
     /// Wakes appends that wait for a file or for room in the ring.
     pub(crate) fn room_was_made(&self) {
-        self.is_stalled.store(false, Ordering::Relaxed);
+        self.conditions.set(Condition::Stalled, false);
         let _waiting = self.waiting.lock();
         self.room.notify_all();
     }
 
-    /// Whether appends have gone without a flush since the last call.
+    /// Returns whether an append gave up waiting for a flush since the last call.
     pub(crate) fn take_lacked_flush(&self) -> bool {
-        self.lacks_flush.load(Ordering::Acquire) && self.lacks_flush.swap(false, Ordering::AcqRel)
+        self.conditions.set(Condition::LacksFlush, false)
     }
 
     fn append_while_there_is_room(&self, puts: &mut [Put<'_>]) -> (usize, Option<NoRoom>) {
@@ -245,7 +231,7 @@ impl CommitLog {
                 Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
                 Ok(()) => match self.find_room(&mut writer, group.len(), size) {
                     None => group.iter_mut().for_each(|put| writer.place(put)),
-                    Some(NoRoom::File) if self.lacks_space.load(Ordering::Acquire) => {
+                    Some(NoRoom::File) if self.conditions.has(Condition::LacksSpace) => {
                         group.iter_mut().for_each(|put| put.outcome = Err(PutError::DiskFull));
                     }
                     found => {
@@ -260,7 +246,7 @@ impl CommitLog {
         (done, missing)
     }
 
-    /// Goes on in the next file where so many records do not fit; what they lack then.
+    /// Continues in the next file if the records do not fit the active one. Returns what they still lack.
     fn find_room(&self, writer: &mut MutexGuard<'_, Writer>, count: usize, size: u64) -> Option<NoRoom> {
         if writer.ring.len() + count > writer.ring.capacity() {
             return Some(NoRoom::Flush);
@@ -271,17 +257,16 @@ impl CommitLog {
         if writer.write_path.has_room(size as usize) { None } else { Some(NoRoom::Flush) }
     }
 
-    /// The largest record, or group of records that belong together.
+    /// Returns the size of the largest record, or of the largest group of joined records.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.group_bytes_max.min(self.segments.size().saturating_sub(BLANK_BYTES_MIN as u64))
     }
 
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
-        self.check_open()?;
-        if self.is_replica.load(Ordering::Acquire) {
+        if self.check_open()?.has(Condition::Replica) {
             return Err(PutError::Replica);
         }
-        // Java would blank a whole file for such a record, store nothing and say that all is well.
+        // Apache's broker blanks a whole file for such a record, stores nothing and reports success.
         if size > self.record_bytes_max() {
             return Err(PutError::TooLarge);
         }
@@ -291,12 +276,13 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether anything is taken now.
-    fn check_open(&self) -> Result<(), PutError> {
-        if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
+    /// Checks that the log accepts messages now.
+    fn check_open(&self) -> Result<Snapshot, PutError> {
+        let conditions = self.conditions.load();
+        if conditions.has(Condition::Closed) || self.failure.get().is_some() {
             return Err(PutError::ReadOnly);
         }
-        if self.is_full.load(Ordering::Acquire) { Err(PutError::DiskFull) } else { Ok(()) }
+        if conditions.has(Condition::Full) { Err(PutError::DiskFull) } else { Ok(conditions) }
     }
 
     fn publish(&self, writer: &mut MutexGuard<'_, Writer>) {
@@ -304,10 +290,11 @@ impl CommitLog {
         self.published.store(writer.end, Ordering::Release);
     }
 
-    /// Fills the file with a blank and goes on in the next one; `false`, and nothing done, when that is not ready.
+    /// Ends the file with a blank and continues in the next one. Returns false, with nothing done, if that is not
+    /// ready.
     fn roll(&self, writer: &mut MutexGuard<'_, Writer>) -> bool {
         let Some((segment, appender)) = self.next.lock().take() else {
-            self.wants_next.store(true, Ordering::Release);
+            self.conditions.set(Condition::WantsNext, true);
             return false;
         };
         let size = writer.file_room() as usize;
@@ -315,10 +302,10 @@ impl CommitLog {
         true
     }
 
-    /// Hands over the records that are not visible yet, in log order, those of their bytes that are in no file yet, and
-    /// the position they reach.
+    /// Moves out the records that are not visible yet, in log order, and their bytes that are in no file yet.
+    /// Returns the position that they reach.
     ///
-    /// Both must be empty; their memory becomes the ring's and the write path's.
+    /// Both arguments must be empty; their memory becomes the ring's and the write path's.
     pub(crate) fn take_ring(
         &self,
         into: &mut Vec<DispatchRequest>,
@@ -338,48 +325,48 @@ impl CommitLog {
         work()
     }
 
-    /// Whether the file after the active one has to be made: it is waited for, or half of the active one is used.
+    /// Returns whether the next file must be created: an append waits for it, or half of the active file is used.
     pub(crate) fn needs_next(&self) -> bool {
-        // Let go of before the put lock is taken, under which an append takes it.
+        // Released before the put lock is taken, because an append takes it under that lock.
         let has_next = self.next.lock().is_some();
         let is_due = || {
             let writer = self.writer.lock();
             writer.file_room() <= writer.segment.size() as u64 / 2
         };
-        !has_next && (self.wants_next.load(Ordering::Acquire) || is_due())
+        !has_next && (self.conditions.has(Condition::WantsNext) || is_due())
     }
 
-    /// Puts the file after the active one in place.
+    /// Sets the next file.
     pub(crate) fn set_next(&self, next: Active) {
         *self.next.lock() = Some(next);
-        self.wants_next.store(false, Ordering::Release);
-        self.lacks_space.store(false, Ordering::Release);
+        self.conditions.set(Condition::WantsNext, false);
+        self.conditions.set(Condition::LacksSpace, false);
         self.room_was_made();
     }
 
-    /// Refuses what does not fit into the active file until the next one is in place: there is no room for it on the disk.
-    /// `true` for the call that began it.
+    /// Refuses messages that do not fit into the active file until the next one exists, for which the disk lacks
+    /// space. Returns true for the first call.
     pub(crate) fn set_lacking_space(&self) -> bool {
-        let has_begun = !self.lacks_space.swap(true, Ordering::AcqRel);
+        let has_begun = !self.conditions.set(Condition::LacksSpace, true);
         if has_begun {
             self.room_was_made();
         }
         has_begun
     }
 
-    /// Gives the right to write the early file back, as at an orderly stop.
+    /// Drops the next file at an orderly stop.
     pub(crate) fn drop_next(&self) {
         self.next.lock().take();
     }
 }
 
 impl Writer {
-    /// Bytes that still fit into the file.
+    /// Returns the bytes that still fit into the file.
     fn file_room(&self) -> u64 {
         self.segment.limit() - self.end
     }
 
-    /// Ends the file with a blank and goes on in the next one.
+    /// Ends the file with a blank and continues in the next one.
     fn enter(&mut self, blank: Blank<'_>, next: Arc<Segment>, appender: Option<Appender>) {
         self.write_path.enter(blank, next.base(), appender);
         self.end = next.base();
@@ -393,7 +380,7 @@ impl Writer {
         let physical = PhysicalOffset(self.end);
         let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
         let Some(into) = self.write_path.append(size) else {
-            // The caller saw that there is room for the whole group.
+            // The caller checked the room of the whole group.
             debug_assert!(false, "no room for a record that was measured");
             put.outcome = Err(PutError::Busy);
             return;

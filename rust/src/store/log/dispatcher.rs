@@ -1,14 +1,14 @@
-//! Dispatcher: records go from appended to visible.
+//! Dispatcher: the step of records from appended to visible.
 //!
-//! Owns the position *visible*, which consumers may see: in async mode it follows *published* and is advanced by the
-//! appending thread itself; in sync mode it follows *durable* and is advanced by the flush thread. The thread that advances
-//! it drains the log's ring into the derived files, and then tells the waiters of a queue.
+//! Owns the position *visible*, the end of what consumers may read. In async mode it follows *published*, and the
+//! appending thread advances it; in sync mode it follows *durable*, and the flush thread does. That thread drains
+//! the log's ring into the derived files and then notifies the waiters of each queue.
 //!
-//! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
+//! *Invariant*: a record is in its queue before `visible` passes it; records arrive in log order.
 //! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, Derived, DerivedFiles, DispatchRequest};
@@ -24,42 +24,44 @@ use super::write_path::Unwritten;
 pub(crate) struct LastRecord {
     pub(crate) physical: u64,
     pub(crate) store_timestamp_ms: i64,
-    /// What it adds to the digest of the queues: nothing if it is in none.
+    /// What it adds to the digest of the queues: 0 if it is in none.
     pub(crate) weight: u64,
 }
 
-/// Listener for new messages. Called from the thread that made them visible, with the dispatch lock held:
+/// Listener for new messages. Called on the thread that made them visible, with the dispatch lock held:
 /// an implementation may read from the store, must not append to it, and must not block.
 pub trait Arrivals: Send + Sync {
     /// A message is visible in a queue that has waiters; `max` is the offset after it.
-    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
+    fn arrived(&self, queue: &Arc<ConsumeQueue>, max: QueueOffset, tags_code: i64);
     /// Everything before `position` is on disk.
     fn durable(&self, position: PhysicalOffset);
-    /// Enough copies of the log reach up to `position`: see [`Store::confirm`](crate::store::Store::confirm). No lock is held.
+    /// Enough replicas have the log up to `position`: see [`Store::confirm`](crate::store::Store::confirm). Called
+    /// without locks.
     fn confirmed(&self, _position: PhysicalOffset) {}
-    /// There may be room again for appends that found none: see [`Store::try_append`](crate::store::Store::try_append).
+    /// Rejected appends may find room now: see [`Store::try_append`](crate::store::Store::try_append).
     fn room_was_made(&self) {}
-    /// Which messages wait for their time or a decision. Maintenance asks, and must not be blocked.
+    /// Returns the pending delayed, timed and half messages. Maintenance calls this, and it must not block.
     fn waits(&self) -> Waits {
         Waits::Nothing
     }
-    /// The store has stopped taking writes: nothing that still waits for the disk will get there.
+    /// The store refuses writes from now on: replies that wait for the disk will never be released.
     fn latched(&self);
 }
 
 /// Moves records from the log's ring into the derived files.
 pub(crate) struct Dispatcher {
     derived: DerivedFiles,
-    arrivals: OnceLock<Arc<dyn Arrivals>>,
+    /// Weak, because the listener owns the store.
+    arrivals: OnceLock<Weak<dyn Arrivals>>,
     moving: Mutex<Moving>,
     visible: AtomicU64,
     growth: Growth,
 }
 
 struct Moving {
-    /// Memory that changes places with the log's ring.
+    /// Swapped with the log's ring.
     ring: Vec<DispatchRequest>,
-    /// Memory that changes places with the log's write buffer.
+    /// Swapped with the log's write buffer.
     unwritten: Unwritten,
     /// The newest record that is visible.
     last: Option<LastRecord>,
@@ -76,13 +78,14 @@ impl Dispatcher {
         }
     }
 
-    /// Sets the listener for arrivals. Only the first call counts.
-    pub(crate) fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
+    /// Sets the listener. Only the first call counts.
+    pub(crate) fn set_arrivals(&self, arrivals: Weak<dyn Arrivals>) {
         let _ = self.arrivals.set(arrivals);
     }
 
-    pub(crate) fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
-        self.arrivals.get()
+    /// Returns the listener, if it still exists.
+    pub(crate) fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+        self.arrivals.get()?.upgrade()
     }
 
     pub(crate) fn growth(&self) -> &Growth {
@@ -93,20 +96,20 @@ impl Dispatcher {
         &self.derived
     }
 
-    /// Position that consumers may see.
+    /// Returns the position up to which consumers may read.
     pub(crate) fn visible(&self) -> PhysicalOffset {
         PhysicalOffset(self.visible.load(Ordering::Acquire))
     }
 
-    /// The newest visible record, and the digest of the queues at that moment without it.
+    /// Returns the newest visible record, and the digest of the queues without it.
     pub(crate) fn last(&self) -> (Option<LastRecord>, u64) {
         let moving = self.moving.lock();
         let weight = moving.last.map_or(0, |last| last.weight);
         (moving.last, self.derived.queues.digest().wrapping_sub(weight))
     }
 
-    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched, and returns them. `note` is
-    /// told the end of the log at that moment, before they go.
+    /// Removes a topic's queues from the table and returns them, while nothing is appended or dispatched. Before
+    /// that `note` receives the end of the log.
     pub(crate) fn remove_topic(
         &self,
         log: &CommitLog,
@@ -121,14 +124,14 @@ impl Dispatcher {
         if let Some(last) =
             moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
         {
-            // The newest record belongs to no queue any more.
+            // The newest record no longer belongs to a queue.
             last.weight = 0;
         }
         removed
     }
 
-    /// Lets a queue go on with the record at a position of the log that does not follow: see `Queues::start_over`. Only when
-    /// all that was appended is visible.
+    /// Continues a queue at a record that does not follow its last one: see `Queues::start_over`. Only when
+    /// everything appended is visible.
     pub(crate) fn start_over(
         &self,
         queue: &Arc<ConsumeQueue>,
@@ -138,21 +141,21 @@ impl Dispatcher {
     ) -> Result<(), StoreError> {
         let mut moving = self.moving.lock();
         if let Some(last) = moving.last.as_mut().filter(|last| last.weight == queue.weight()) {
-            // What it added is not told apart any more from what was lost.
+            // The digest contains the lost records, too.
             last.weight = 0;
         }
         self.derived.queues.start_over(queue, offset, physical.0, log_begin)
     }
 
-    /// Lets a log in which nothing was written begin at a position.
+    /// Moves the beginning of an empty log.
     pub(crate) fn begin_at(&self, position: PhysicalOffset) {
         let _moving = self.moving.lock();
         self.visible.store(position.0, Ordering::Release);
     }
 
-    /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
-    /// the flush up to the position it is given in sync mode; what it is given beside that is in no file yet. An error
-    /// of `ready` leaves the records invisible for good.
+    /// Makes the records of the ring visible after `ready`. In async mode `ready` returns immediately; in sync mode
+    /// it flushes up to the given position, including the bytes that are in no file yet. If it fails, the records
+    /// stay invisible.
     pub(crate) fn advance(
         &self,
         log: &CommitLog,
@@ -171,14 +174,15 @@ impl Dispatcher {
                 *last = Some(LastRecord { physical: newest.physical.0, store_timestamp_ms, weight });
             }
             self.visible.store(position.0, Ordering::Release);
-            self.growth.tell();
+            self.growth.notify();
             self.announce(ring);
         }
         ring.clear();
         is_ready.map(|()| position)
     }
 
-    /// Stops half-way in `advance`: the queues show what `visible` has not passed. What a write buffer holds is lost.
+    /// Stops halfway through `advance`: the queues are ahead of `visible`, and the content of a write buffer is
+    /// lost.
     #[cfg(test)]
     pub(crate) fn fill_queues(&self, log: &CommitLog) {
         let mut moving = self.moving.lock();
@@ -190,13 +194,19 @@ impl Dispatcher {
     }
 
     fn announce(&self, records: &[DispatchRequest]) {
-        let Some(arrivals) = self.arrivals.get() else { return };
-        // The queues' ends before their waiters, for all of them at once: see `ConsumeQueue::set_awaited`.
+        if self.arrivals.get().is_none() {
+            return;
+        }
+        // All queues get their ends before any waiter is notified: see `ConsumeQueue::set_awaited`.
         fence(Ordering::SeqCst);
-        for record in records {
-            if record.queue.is_awaited() && record.is_queued() {
-                arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
-            }
+        let mut awaited =
+            records.iter().filter(|record| record.queue.is_awaited() && record.is_queued()).peekable();
+        if awaited.peek().is_none() {
+            return;
+        }
+        let Some(arrivals) = self.arrivals() else { return };
+        for record in awaited {
+            arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
         }
     }
 }

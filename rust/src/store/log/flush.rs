@@ -1,16 +1,16 @@
 //! Group commit: many senders, one flush.
 //!
-//! Owns the answer to "is this position on disk?". One flush takes everything published so far in one go; replies
-//! that wait are released when the durable position passes theirs. While one flush runs, the next one's messages
-//! collect: that is the whole delay, there is no timer. In async mode the same thread flushes by the clock.
+//! Owns the position *durable*. One flush writes everything published so far, and the replies parked for it are
+//! released when *durable* passes their positions. Messages that arrive during a flush wait for the next one,
+//! without a timer in sync mode. In async mode the same thread flushes by the clock.
 //!
-//! A flush that failed is never tried again: the kernel may have dropped the pages and would say yes the next time. The
-//! log refuses writes from then on, waiters are told, and reads go on.
+//! A failed flush is never retried: the kernel may have dropped the dirty pages and would report success. The log
+//! refuses writes from then on, the waiters are notified, and reads continue.
 //!
-//! The kernel takes the right to write from pages that it brings to the disk, and the next append to such a page waits for
-//! the file system. So a flush that need not reach the end leaves out the pages that appends are in (`flush_until`).
+//! The kernel write-protects pages during writeback, and the next append to such a page blocks on the file system.
+//! So a flush that need not reach the end leaves out the pages that are being appended to (`flush_until`).
 //!
-//! Invariant: durable <= published, and both only grow.
+//! *Invariant*: durable <= published, and both only grow.
 //! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.
 
 use std::ops::RangeInclusive;
@@ -26,7 +26,7 @@ use super::commit_log::CommitLog;
 use super::dispatcher::{Arrivals, Dispatcher};
 use super::write_path::Unwritten;
 
-/// Sizes, as powers of two, that the kernel's pages of a file may have.
+/// Page sizes that the kernel may use for a file, as powers of two.
 const PAGE_SIZES: RangeInclusive<u32> = 12..=21;
 
 pub(crate) struct Flush {
@@ -35,7 +35,7 @@ pub(crate) struct Flush {
     is_sync: bool,
     interval: Duration,
     durable: AtomicU64,
-    /// One flush at a time.
+    /// Serializes flushes.
     flushing: Mutex<()>,
     request: Mutex<FlushRequest>,
     requested: Condvar,
@@ -47,7 +47,7 @@ struct FlushRequest {
 }
 
 impl Flush {
-    /// A log whose bytes before `durable` are on disk.
+    /// Starts with a log whose bytes before `durable` are on disk.
     pub(crate) fn new(
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
@@ -67,24 +67,24 @@ impl Flush {
         }
     }
 
-    /// Everything before this position is on disk.
+    /// Returns the position before which everything is on disk.
     pub(crate) fn durable(&self) -> PhysicalOffset {
         PhysicalOffset(self.durable.load(Ordering::Acquire))
     }
 
-    /// Asks for a flush that reaches `end`; `Arrivals::durable` or `Arrivals::latched` says what came of it.
+    /// Requests a flush up to `end`. `Arrivals::durable` or `Arrivals::latched` reports the result.
     pub(crate) fn release_after(&self, end: PhysicalOffset) {
         let mut request = self.request.lock();
         request.until = request.until.max(end.0);
         self.requested.notify_one();
     }
 
-    /// Flushes everything published so far, and in sync mode makes it visible.
+    /// Flushes everything published so far; in sync mode also makes it visible.
     pub(crate) fn flush(&self) -> Result<PhysicalOffset, StoreError> {
         self.flush_until(PhysicalOffset(u64::MAX))
     }
 
-    /// Flushes what is published up to `wanted` at least; more where that needs no page which appends may be in.
+    /// Flushes at least up to `wanted`, and further where that touches no page that is being appended to.
     pub(crate) fn flush_until(&self, wanted: PhysicalOffset) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
         let flushed = if self.is_sync {
@@ -92,17 +92,17 @@ impl Flush {
         } else {
             let (segments, position) = (self.log.segments(), self.log.published());
             let base = segments.find(position.0).map_or(position.0, |segment| segment.base());
-            // What is written from a spool leaves its pages as they are.
-            let wanted = if segments.spool().is_some() { position } else { wanted };
+            // The flush of a write ring does not write-protect the write ring's pages.
+            let wanted = if segments.write_ring().is_some() { position } else { wanted };
             let position = whole_pages(base, position, wanted).max(self.durable());
             self.reach(position, &Unwritten::default()).map(|()| position)
         };
         match &flushed {
             Ok(position) => {
                 self.log.room_was_made();
-                self.tell(|arrivals| arrivals.durable(*position));
+                self.notify(|arrivals| arrivals.durable(*position));
                 if self.log.take_lacked_flush() {
-                    self.tell(|arrivals| arrivals.room_was_made());
+                    self.notify(|arrivals| arrivals.room_was_made());
                 }
             }
             Err(error) => self.fail(error.to_string()),
@@ -110,7 +110,7 @@ impl Flush {
         flushed
     }
 
-    /// Lets a log in which nothing was written begin at a position, which `work` sees to.
+    /// Starts an empty log at `position`; `work` creates its file.
     pub(crate) fn begin_at(
         &self,
         position: PhysicalOffset,
@@ -123,22 +123,22 @@ impl Flush {
         Ok(())
     }
 
-    /// Calls `work` while nothing is written to the files of the log.
+    /// Calls `work` while no flush is writing to the files of the log.
     pub(crate) fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
         let _one = self.flushing.lock();
         work()
     }
 
-    /// Refuses writes from now on, and tells all waiters.
+    /// Refuses writes from now on and notifies all waiters.
     pub(crate) fn fail(&self, reason: String) {
         if self.log.latch(reason) {
-            self.tell(|arrivals| arrivals.latched());
+            self.notify(|arrivals| arrivals.latched());
         }
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn Arrivals)) {
+    fn notify(&self, what: impl FnOnce(&dyn Arrivals)) {
         if let Some(arrivals) = self.dispatcher.arrivals() {
-            what(&**arrivals);
+            what(&*arrivals);
         }
     }
 
@@ -150,17 +150,17 @@ impl Flush {
         if durable < position {
             let (segments, checksums) = (self.log.segments(), self.log.checksums());
             segments.write(unwritten)?;
-            segments.write_spooled(|at, block| checksums.note(at, block))?;
+            segments.write_from_ring(|at, crc| checksums.note(at, crc))?;
             segments.sync(durable.0..position.0)?;
-            if let Some(spool) = segments.spool() {
-                spool.synced();
+            if let Some(ring) = segments.write_ring() {
+                ring.synced();
             }
             self.durable.store(position.0, Ordering::Release);
         }
         Ok(())
     }
 
-    /// The flush thread: runs until it is stopped.
+    /// Flushes until the thread is stopped.
     pub(crate) fn run(&self) {
         let mut seen = self.durable();
         loop {
@@ -170,8 +170,8 @@ impl Flush {
             }
             let published = self.log.published();
             if self.log.failure().is_none() && self.durable() < published {
-                // What was there the last time, and what is asked for. An error has latched the log; all waiters have been
-                // told.
+                // Up to the end seen by the last run, or further if requested. An error latches the log and notifies
+                // the waiters.
                 let wanted = std::mem::replace(&mut seen, published).max(self.requested_until());
                 let _ = self.flush_until(wanted);
             }
@@ -182,7 +182,7 @@ impl Flush {
         PhysicalOffset(self.request.lock().until)
     }
 
-    /// Waits until a flush is requested, or for the interval; `true` when the thread is to end.
+    /// Waits for a request or for the interval. Returns whether the thread is stopped.
     fn wait(&self) -> bool {
         let mut request = self.request.lock();
         let is_idle = self.log.failure().is_some() || request.until <= self.durable.load(Ordering::Acquire);
@@ -198,8 +198,8 @@ impl Flush {
     }
 }
 
-/// The last position in the file at `base`, up to `end`, where a page ends, the larger the better, that is not before `wanted`;
-/// else `end`.
+/// Returns the last page boundary in `wanted..=end`, of the largest page size that has one, or else `end`. Pages
+/// count from `base`.
 fn whole_pages(base: u64, end: PhysicalOffset, wanted: PhysicalOffset) -> PhysicalOffset {
     let begin_of_page = |bits: u32| PhysicalOffset(end.0 - ((end.0 - base) & ((1 << bits) - 1)));
     PAGE_SIZES.rev().map(begin_of_page).find(|begin| *begin >= wanted).unwrap_or(end)
@@ -214,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_leaves_out_the_largest_page_that_holds_nothing_it_is_to_reach() {
+    fn a_flush_leaves_out_the_largest_page_behind_its_goal() {
         assert_eq!(until(0, (5 << 20) + 777, 1 << 20), 4 << 20);
         assert_eq!(until(0, (5 << 20) + 777, (4 << 20) + 1), 5 << 20);
-        assert_eq!(until(0, 3 * 4096 + 777, 4096 + 1), 8192, "a smaller page would do, too");
+        assert_eq!(until(0, 3 * 4096 + 777, 4096 + 1), 8192, "the end of a smaller page");
         assert_eq!(until(0, 3 * 4096 + 777, 8192 + 1), 3 * 4096);
         assert_eq!(until(0, 3 * 4096 + 777, 3 * 4096 + 1), 3 * 4096 + 777);
         assert_eq!(until(0, 3 * 4096 + 777, u64::MAX), 3 * 4096 + 777);

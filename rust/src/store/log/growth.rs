@@ -1,8 +1,8 @@
-//! Growth: whoever copies the log is told that there is more of it.
+//! Growth: notification of replication about new log data.
 //!
-//! Costs a read of one flag where nobody copies.
+//! Without a watcher it costs a read of one flag.
 //!
-//! Threads: told by the one that moves *visible*; watched and unwatched from any.
+//! Threads: `notify` on the thread that moves *visible*; `watch` from any.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use parking_lot::RwLock;
 
-/// What is called when the log has grown: by the thread that appended, or flushed, with the dispatch lock held. It must not
-/// block, nor append.
+/// Called when the log has grown, on the thread that appended or flushed, with the dispatch lock held. It must
+/// neither block nor append.
 pub type Watcher = Arc<dyn Fn() + Send + Sync>;
 
-/// Tells one watcher.
+/// Notifies one watcher.
 #[derive(Default)]
 pub struct Growth {
     is_watched: AtomicBool,
@@ -22,7 +22,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Has `watcher` called from now on; `None` calls nobody. What the log has by then the watcher looks up itself.
+    /// Sets or removes the watcher, which looks up the current end of the log itself.
     pub fn watch(&self, watcher: Option<Watcher>) {
         let mut current = self.watcher.write();
         self.is_watched.store(watcher.is_some(), Ordering::Release);
@@ -31,7 +31,7 @@ impl Growth {
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         if self.is_watched.load(Ordering::Relaxed)
             && let Some(watcher) = &*self.watcher.read()
         {

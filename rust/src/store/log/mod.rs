@@ -1,19 +1,20 @@
-//! Log: the CommitLog, from its files up to what consumers may see of it.
+//! Log: the CommitLog, from its files up to the positions that consumers may read.
 //!
-//! From the bottom up: `segment` and `segments` are the files, `checksums` says whether they are still what was written,
-//! `scan` walks their records, `write_path` is where new bytes live until they are in a file, one of them `spool`. `commit_log` appends and moves
-//! *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
+//! From the bottom up: `segment` and `segments` are the files, `checksums` verifies them, `scan` walks their
+//! records, `write_path` holds new bytes until they are in a file, and `ring` is one of its kinds. `commit_log`
+//! appends and moves *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
 
 mod checksums;
 mod commit_log;
+mod conditions;
 mod dispatcher;
 mod flush;
 mod growth;
 mod put;
+mod ring;
 mod scan;
 mod segment;
 mod segments;
-mod spool;
 mod write_path;
 
 pub use dispatcher::Arrivals;
@@ -25,8 +26,8 @@ pub(crate) use commit_log::{CommitLog, NoRoom, RawRecord, RawStop};
 pub(crate) use dispatcher::{Dispatcher, LastRecord};
 pub(crate) use flush::Flush;
 pub(crate) use put::STORE_TIME_AHEAD_MS_MAX;
+pub(crate) use ring::{FoundMarks, MARKED_BYTES, Marks, Part, WriteRing, remove_parts, sound_bytes};
 pub(crate) use scan::{Found, TrustBoundary, WalkEnd, is_entry_of, is_whole, record_at, walk};
 pub(crate) use segment::Segment;
 pub(crate) use segments::{Active, Segments};
-pub(crate) use spool::{FoundMarks, MARKED_BYTES, Marks, Part, Spool, remove_parts};
 pub(crate) use write_path::WritePathKind;

@@ -1,4 +1,4 @@
-//! Put: a message to append, where it was stored, and when.
+//! Put: a message to append, and its outcome.
 
 use std::sync::Arc;
 
@@ -8,24 +8,25 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, KeyHashes};
 use crate::store::error::PutError;
 
-/// A message to append, and what came of it.
+/// A message to append, and the outcome.
 pub struct Put<'a> {
     pub queue: Arc<ConsumeQueue>,
     pub record: RecordFields<'a>,
-    /// Third field of the queue entry: the hash of the tag, sign-extended. Queues of delay levels have a time there.
+    /// The third field of the queue entry: the sign-extended hash of the tag, or the delivery time in queues of
+    /// delay levels.
     pub tags_code: i64,
-    /// Hashes of the keys it can be looked up by. Moved out by the append.
+    /// Hashes of the message's keys. Moved out by the append.
     pub keys: KeyHashes,
-    /// What it is counted as.
+    /// The type for statistics.
     pub message_type: MessageType,
-    /// Whether it belongs to one client batch with the put before it: in the same file, right behind it.
+    /// Whether it belongs to the same client batch as the put before it: stored in the same file, directly after it.
     pub joined: bool,
     /// `Err(PutError::Pending)` before the append.
     pub outcome: Result<Stored, PutError>,
 }
 
 impl<'a> Put<'a> {
-    /// A normal message, by itself.
+    /// Returns a normal message outside any batch.
     #[must_use]
     pub fn new(queue: Arc<ConsumeQueue>, record: RecordFields<'a>, tags_code: i64, keys: KeyHashes) -> Self {
         let (message_type, outcome) = (MessageType::Normal, Err(PutError::Pending));
@@ -33,29 +34,29 @@ impl<'a> Put<'a> {
     }
 }
 
-/// Where a message was stored.
+/// The place of a stored message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {
-    /// Position of the record in the log.
+    /// The position of the record in the log.
     pub physical: PhysicalOffset,
-    /// Its offset in the queue.
+    /// The offset in the queue.
     pub queue_offset: QueueOffset,
     pub(crate) store_timestamp_ms: i64,
-    /// Position after the record: durable when `durable` has reached it.
+    /// The position after the record. The record is durable once `durable` reaches it.
     pub end: PhysicalOffset,
 }
 
-/// How far store times may run ahead of the clock, in milliseconds. They stand still while the clock makes up for a step
-/// back, as time servers take it, so that searches find them in order. After a larger one they go back with the clock: a
-/// message that a clock far ahead has stamped must not give its time to all that follow it.
+/// Maximum lead of store times over the clock, in milliseconds. After a small step back, as a time server makes it,
+/// store times pause until the clock catches up, so that they stay in order for searches. After a larger step they
+/// follow the clock back, so that a wrong clock does not determine the time of all later messages.
 pub(crate) const STORE_TIME_AHEAD_MS_MAX: i64 = 10_000;
 
-/// The store time of a message that follows one stored at `last`.
+/// Returns the store time of a message that follows one stored at `last`.
 pub(super) fn store_time(last: i64, now: i64) -> i64 {
     if last.saturating_sub(now) > STORE_TIME_AHEAD_MS_MAX { now } else { last.max(now) }
 }
 
-/// The put at `from` and those joined to it; `None` at the end.
+/// Returns the put at `from` and those joined to it; `None` at the end.
 pub(super) fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [Put<'a>]> {
     let rest = puts.get_mut(from..)?;
     if rest.is_empty() {
@@ -67,7 +68,7 @@ pub(super) fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option
 
 #[cfg(test)]
 impl<'a> Put<'a> {
-    /// A put of `body` to `queue`, of topic `t`.
+    /// Returns a put of `body` to `queue` for tests.
     pub(crate) fn sample(queue: &Arc<ConsumeQueue>, body: &'a [u8]) -> Self {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
         let record = RecordFields {

@@ -1,8 +1,8 @@
-//! Walk over the records of the log.
+//! Scan: a walk along the records of the log.
 //!
-//! Reads what is on disk without trusting it: a record counts only when its lengths agree, it says it is where it is,
-//! its body has the CRC it claims and its text is text. The first thing that does not is where the log ends, unless
-//! it was durable once: then it is damage, and the log goes on at the next whole record.
+//! Trusts nothing on disk: a record counts only if its lengths agree, its position is right, its body matches its
+//! CRC and its text is valid. The log ends at the first record that does not count, unless it was durable once: then
+//! it is damage, and the log continues at the next whole record.
 //!
 //! Threads: recovery.
 
@@ -15,32 +15,32 @@ use super::checksums::Checksums;
 use super::segment::Segment;
 use super::segments::Segments;
 
-/// What both kinds of records have in common at the front of their magic.
+/// The common first bytes of the magic of both kinds of records.
 const MAGIC_HEAD: &[u8] = &[0xDA, 0xA3, 0x20];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WalkEnd {
     End,
-    /// Something follows that is no whole record.
+    /// The bytes that follow are not a whole record.
     Torn,
 }
 
 pub(crate) enum Found<'a> {
     Record(&'a RecordView<'a>),
-    /// Bytes that were whole records once, up to this position.
+    /// Bytes up to this position that were whole records once.
     Damage(u64),
 }
 
-/// What may be believed of a log.
+/// The trusted range of a log.
 #[derive(Clone, Copy)]
 pub(crate) struct TrustBoundary<'a> {
-    /// Everything before was durable once: what is broken there is rotten, not torn, and does not end the log.
+    /// Everything before was durable once: a broken record there is damaged, not torn, and does not end the log.
     pub(crate) durable: u64,
     pub(crate) checksums: &'a Checksums,
 }
 
-/// Calls `visit` with everything from `from` on, which must be where a record or a file begins, up to `limit`.
-/// Returns where the log ends, and why.
+/// Calls `visit` for everything from `from`, which must be the start of a record or a file, up to `limit`. Returns
+/// where the log ends, and why.
 pub(crate) fn walk<E>(
     segments: &Segments,
     from: u64,
@@ -52,7 +52,7 @@ pub(crate) fn walk<E>(
     while at < limit {
         let Some(segment) = segments.find(at) else { break };
         let Some(end) = walk_segment(&segment, &mut at, limit, trust.checksums, &mut visit)? else {
-            // A blank with no file behind it is written over by the next message that fits.
+            // The next message that fits overwrites a blank that no file follows.
             if segments.find(segment.limit()).is_none() {
                 break;
             }
@@ -67,7 +67,7 @@ pub(crate) fn walk<E>(
     Ok((at, WalkEnd::End))
 }
 
-/// Walks one file and moves `at`; `None` when it ends with a blank, at which `at` stays.
+/// Walks one file and moves `at`; returns `None` when it ends with a blank, where `at` stays.
 fn walk_segment<E>(
     segment: &Arc<Segment>,
     at: &mut u64,
@@ -94,10 +94,10 @@ fn walk_segment<E>(
     Ok(Some(WalkEnd::End))
 }
 
-/// The first place behind `at` where a whole record begins, in the same file, or at the begin of the next one.
+/// Finds the first whole record after `at`, in the same file or at the start of the next one.
 fn next_whole(segments: &Segments, segment: &Segment, at: u64) -> Option<u64> {
     let bytes = segment.bytes_from(at);
-    // A record says where it is, so that nothing inside of a message passes for one.
+    // A record holds its own position, so nothing inside a message passes for one.
     let in_file = memchr::memmem::find_iter(bytes, MAGIC_HEAD).filter_map(|magic| magic.checked_sub(4));
     let is_record = |start: &usize| {
         let at = at + *start as u64;
@@ -113,13 +113,13 @@ fn next_whole(segments: &Segments, segment: &Segment, at: u64) -> Option<u64> {
     next.or_else(in_next_file)
 }
 
-/// Whether a record at `at` is what was written there.
+/// Returns whether a record is what was written at `at`.
 pub(crate) fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
     record.physical_offset().0 == at && record.body_crc_matches() && record.check_text().is_ok()
 }
 
-/// Whether the head of a record at the front of `bytes` says what the queue entry that led there says. Cheap enough for
-/// every message of every read; entries and log are synced apart, and disks rot.
+/// Returns whether the head of a record at the front of `bytes` matches the queue entry for it. Cheap enough for
+/// every message of every read. Entries and log are synced separately, and disks lose bits.
 pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
     let Some(head) = bytes.first_chunk::<36>() else { return false };
     let int = |from: usize| {
@@ -134,14 +134,14 @@ pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bo
         && long(28) == Some(at)
 }
 
-/// The record at `at`, if there is one that lies in one file and says it is there; its CRC is not checked.
+/// Reads the record at `at`, if one lies there within a file; its CRC is not checked.
 pub(crate) fn record_at<T>(
     segments: &Segments,
     at: u64,
     read: impl FnOnce(&RecordView<'_>) -> T,
 ) -> Option<T> {
     let (part, segment);
-    let bytes = match segments.spooled(at) {
+    let bytes = match segments.part_at(at) {
         Some(found) => {
             part = found;
             part.bytes_from(at)

@@ -1,10 +1,10 @@
 //! Segment: one file of the log.
 //!
-//! Owns the mapping of the file and what of it may be read. It is mapped once for reading and, where that is the write path, for
-//! writing; what is written to the file in another way is revealed when it is there.
+//! Owns the mapping of the file and its readable length. The file is mapped once, for reading and, with the mapping
+//! as write path, for writing. Bytes written in another way are revealed after the write.
 //!
-//! Invariant: bytes that can be read never change.
-//! Threads: reading from any; `write` and `prepare` from one at a time, the holder of the flush; the rest from recovery.
+//! Invariant: readable bytes never change.
+//! Threads: any may read; `write` and `prepare` are for the holder of the flush lock; the rest is for recovery.
 
 use std::io;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::store::error::StoreError;
 
 use super::write_path::Unwritten;
 
-/// Bytes written in one piece when recovery writes them again.
+/// Bytes per write when recovery rewrites a range.
 const REWRITE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Segment {
@@ -28,13 +28,13 @@ pub(crate) struct Segment {
     file: Arc<dyn DiskFile>,
     region: Region,
     reader: RegionReader,
-    /// The readable bytes as they were when a reader last needed more of them.
+    /// The readable bytes as of the last call that needed more of them.
     view: Mutex<Bytes>,
 }
 
 impl Segment {
-    /// Maps a file of `size` bytes, of which the first `published` are records; for writing behind them if it `is_written` that
-    /// way.
+    /// Maps a file of `size` bytes, the first `published` of which are records; if `is_written`, for appends after
+    /// them.
     pub(crate) fn map(
         file: Arc<dyn DiskFile>,
         base: u64,
@@ -62,7 +62,7 @@ impl Segment {
         self.region.len()
     }
 
-    /// Position after the last byte that the file can hold.
+    /// Returns the position after the last byte the file can hold.
     pub(crate) fn limit(&self) -> u64 {
         self.base + self.size() as u64
     }
@@ -79,15 +79,15 @@ impl Segment {
         &self.file
     }
 
-    /// Readable bytes from `at` to the end of what the file holds.
+    /// Returns the readable bytes from `at` on.
     pub(crate) fn bytes_from(&self, at: u64) -> &[u8] {
         let start = at.saturating_sub(self.base) as usize;
         self.reader.bytes(start..self.reader.published()).unwrap_or_default()
     }
 
-    /// Readable bytes from the start of the file, at least up to position `end` if those are readable.
+    /// Returns readable bytes from the start of the file, up to `end` at least if those are readable.
     ///
-    /// Slices of a view share its hold on the mapping: each costs a count, and no allocation.
+    /// Slices of a view share its hold on the mapping: each costs a reference count and no allocation.
     pub(crate) fn view(&self, end: u64) -> Bytes {
         let mut view = self.view.lock();
         if self.base + (view.len() as u64) < end {
@@ -106,7 +106,7 @@ impl Segment {
         }
     }
 
-    /// Writes bytes behind the readable ones, and makes them readable.
+    /// Writes bytes after the readable ones and makes them readable.
     pub(crate) fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
         let start = unwritten.at - self.base;
         self.file.write_at(&unwritten.bytes, start)?;
@@ -114,14 +114,13 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes everything before position `end` readable, which has been written to the file and will not be again.
+    /// Makes the bytes before `end` readable. They are in the file and will not change.
     pub(crate) fn reveal(&self, end: u64) {
         self.reader.reveal(end.saturating_sub(self.base) as usize);
     }
 
-    /// Makes the bytes of `range` that are not written yet quick to write: present in memory, or known to the file
-    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
-    /// to the file.
+    /// Prefaults the unwritten bytes of `range`, or writes zeros there, so that a later sync changes no metadata.
+    /// Nothing else may write to the file meanwhile.
     pub(crate) fn prepare(&self, range: Range<u64>) -> io::Result<()> {
         let range = self.clip(range.start.max(self.published())..range.end);
         match self.region.is_writable() {
@@ -131,18 +130,18 @@ impl Segment {
         }
     }
 
-    /// Whether the kernel is to bring large pages: see [`Region::use_large_pages`].
+    /// Turns large pages on or off: see [`Region::use_large_pages`].
     pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
         self.region.use_large_pages(large)
     }
 
-    /// Zeroes everything behind the first `used` bytes, durably.
+    /// Durably zeroes everything after the first `used` bytes.
     pub(crate) fn zero_from(&self, used: u64) -> io::Result<()> {
         self.file.zero(used..self.size() as u64)?;
         self.file.sync()
     }
 
-    /// Makes the bytes of `range`, clipped to this segment, durable by writing them once more.
+    /// Makes the bytes of `range`, clipped to this segment, durable by rewriting them.
     pub(crate) fn rewrite(&self, range: Range<u64>) -> io::Result<()> {
         let inside = self.clip(range);
         let mut at = inside.start;

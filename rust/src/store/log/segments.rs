@@ -1,11 +1,11 @@
-//! Segments: fixed-size files as one address space.
+//! Segments: the fixed-size files of the log as one address space.
 //!
 //! Owns the list of CommitLog files. A file is named by the position of its first byte, has its full size from the
-//! moment it can be seen, and the files are neighbours without gaps. The next file is made before it is needed, so
-//! that a full disk is met here and never by a message half written.
+//! moment it appears, and follows the previous one without a gap. The next file is created before it is needed, so
+//! that a full disk fails there and never in the middle of a message.
 //!
-//! Invariants: all files have one size, which the folder remembers; only the last file that has any bytes is written.
-//! Threads: reading from any; `create` and `cut` from one at a time (recovery, then maintenance).
+//! *Invariant*: all files have the size that the folder records; only the last file with any bytes is written.
+//! Threads: any may read; `create` and `cut` from one at a time (recovery, then maintenance).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use bytes::Bytes;
 use crate::store::disk::{Appender, Disk, DiskFile, Open, Space, name_of, position_of};
 use crate::store::error::StoreError;
 
+use super::ring::{Part, WriteRing};
 use super::segment::Segment;
-use super::spool::{Part, Spool};
 use super::write_path::{Unwritten, WritePathKind};
 
-/// Smallest file that is believed to be a CommitLog file at all.
+/// Smallest file that is accepted as a CommitLog file.
 const SEGMENT_BYTES_MIN: u64 = 4096;
 
-/// The file that is written next, and the right to write to its mapping where that is the write path.
+/// The file to write next, and with the mapping as write path the permission to write it.
 pub(crate) type Active = (Arc<Segment>, Option<Appender>);
 
 pub(crate) struct Segments {
@@ -33,16 +33,16 @@ pub(crate) struct Segments {
     scratch: PathBuf,
     size: u64,
     write_path: WritePathKind,
-    /// Where the end of the log is read from, if that is the write path.
-    spool: Option<Arc<Spool>>,
+    /// The write ring, if it is the write path: the end of the log is read there.
+    ring: Option<Arc<WriteRing>>,
     list: ArcSwap<Vec<Arc<Segment>>>,
 }
 
 impl Segments {
-    /// Loads the files of `dir`, every one as readable to its end; recovery cuts afterwards.
+    /// Loads the files of `dir`, each as readable to its end; recovery cuts afterwards.
     ///
-    /// The size of the files that are there wins over `size_wanted`. A file under construction is called `scratch`,
-    /// outside of `dir`, where an Apache broker would take it for a segment.
+    /// The size of existing files takes precedence over `size_wanted`. A file is created as `scratch`, outside
+    /// `dir`, where an Apache broker would take it for a segment.
     pub(crate) fn load(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -57,7 +57,7 @@ impl Segments {
                 _ => {}
             }
         }
-        // A crash of the original between creating and extending its newest file leaves it empty.
+        // A crash of Apache's broker between creating and extending its newest file leaves it empty.
         if let Some((_, path, 0)) = files.last() {
             disk.remove(path).map_err(StoreError::io(path, "remove the empty last segment"))?;
             files.pop();
@@ -72,7 +72,7 @@ impl Segments {
             scratch,
             size,
             write_path,
-            spool: None,
+            ring: None,
             list: ArcSwap::from_pointee(Vec::with_capacity(files.len())),
         };
         let last = files.len().saturating_sub(1);
@@ -100,8 +100,8 @@ impl Segments {
     fn open(&self, base: u64, path: PathBuf, found: u64) -> Result<Segment, StoreError> {
         let file = self.disk.open(&path, Open::Write).map_err(StoreError::io(&path, "open"))?;
         if found != self.size {
-            // Cut short, or the last one padded by a copy; what it held is still checked record by record, and what it
-            // does not hold any more is damage.
+            // Truncated, or the last file, padded by a copy. Its records are still checked one by one; missing ones
+            // are damage.
             file.resize(self.size).map_err(StoreError::io(&path, "restore the size"))?;
             file.sync().map_err(StoreError::io(&path, "sync"))?;
         }
@@ -109,7 +109,7 @@ impl Segments {
         Ok(segment)
     }
 
-    /// Maps a file whose first `published` bytes are records; for writing if it is not full and the write path says so.
+    /// Maps a file whose first `published` bytes are records; for writing if it is not full and the write path maps.
     fn map(
         &self,
         file: Arc<dyn DiskFile>,
@@ -137,38 +137,38 @@ impl Segments {
         self.write_path
     }
 
-    pub(crate) fn set_spool(&mut self, spool: Spool) {
-        self.spool = Some(Arc::new(spool));
+    pub(crate) fn set_write_ring(&mut self, ring: WriteRing) {
+        self.ring = Some(Arc::new(ring));
     }
 
-    pub(crate) fn spool(&self) -> Option<&Arc<Spool>> {
-        self.spool.as_ref()
+    pub(crate) fn write_ring(&self) -> Option<&Arc<WriteRing>> {
+        self.ring.as_ref()
     }
 
-    /// The part of the spool that holds position `at`.
-    pub(crate) fn spooled(&self, at: u64) -> Option<Arc<Part>> {
-        self.spool.as_ref()?.find(at)
+    /// Returns the part of the write ring that holds position `at`.
+    pub(crate) fn part_at(&self, at: u64) -> Option<Arc<Part>> {
+        self.ring.as_ref()?.find(at)
     }
 
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Segment>>> {
         self.list.load_full()
     }
 
-    /// Position of the first byte of the log; 0 when there are no files.
+    /// Returns the position of the first byte of the log, or 0 without files.
     pub(crate) fn begin(&self) -> u64 {
         self.list.load().first().map_or(0, |segment| segment.base())
     }
 
-    /// The file that holds position `at`.
+    /// Returns the file that holds position `at`.
     pub(crate) fn find(&self, at: u64) -> Option<Arc<Segment>> {
         let list = self.list.load();
         let index = at.checked_sub(list.first()?.base())? / self.size;
         list.get(usize::try_from(index).ok()?).cloned()
     }
 
-    /// `size` readable bytes at `at`; `None` unless all of them are in one file and published.
+    /// Returns `size` readable bytes at `at`; `None` unless all of them are in one file and published.
     pub(crate) fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
-        if let Some(part) = self.spooled(at) {
+        if let Some(part) = self.part_at(at) {
             return part.bytes_from(at).get(..size).map(Bytes::copy_from_slice);
         }
         let segment = self.find(at)?;
@@ -177,7 +177,7 @@ impl Segments {
         (start + size <= view.len()).then(|| view.slice(start..start + size))
     }
 
-    /// Writes what a write buffer held to its file.
+    /// Writes the content of a write buffer to its file.
     pub(crate) fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
         if unwritten.bytes.is_empty() {
             return Ok(());
@@ -189,9 +189,9 @@ impl Segments {
         segment.write(unwritten).map_err(StoreError::io(segment.path(), "write"))
     }
 
-    /// Writes what the spool holds to its files; `note` is told each whole block, with its position.
-    pub(crate) fn write_spooled(&self, note: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
-        self.spool.as_ref().map_or(Ok(()), |spool| spool.write(|base| self.find(base), note))
+    /// Writes the write ring to the log's files; `note` receives the position of each whole block and its CRC-32.
+    pub(crate) fn write_from_ring(&self, note: impl FnMut(u64, u32)) -> Result<(), StoreError> {
+        self.ring.as_ref().map_or(Ok(()), |ring| ring.write(|base| self.find(base), note))
     }
 
     /// Makes everything in `range` durable, oldest first.
@@ -204,7 +204,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Bytes behind `end`, in its own file and in later ones, up to the last that is not zero.
+    /// Returns the number of bytes after `end`, in its file and later ones, up to the last that is not zero.
     pub(crate) fn used_behind(&self, end: u64) -> u64 {
         const ZEROS: [u8; 4096] = [0; 4096];
         let list = self.list.load();
@@ -218,18 +218,18 @@ impl Segments {
         behind.sum()
     }
 
-    /// Makes everything in `range` durable by writing it once more.
+    /// Makes everything in `range` durable by rewriting it.
     ///
-    /// After a flush that failed the page cache may hold bytes that it believes to be on disk and that are not. They can
-    /// be read, so recovery finds them; a sync alone would leave a hole for the next power loss to find.
+    /// After a failed flush the page cache may hold bytes as clean that are not on disk. Recovery can read them, but
+    /// a sync alone would leave a hole that the next power loss exposes.
     pub(crate) fn rewrite(&self, range: Range<u64>) -> Result<(), StoreError> {
         self.all().iter().try_for_each(|segment| {
             segment.rewrite(range.clone()).map_err(StoreError::io(segment.path(), "write again"))
         })
     }
 
-    /// Makes the file after the last one: allocated whole, durable, empty, and already in the list. What was allocated is
-    /// given back where that fails.
+    /// Creates the file after the last one: preallocated, durable, empty, and in the list. Frees the space if that
+    /// fails.
     pub(crate) fn create(&self) -> Result<Active, StoreError> {
         self.create_at(self.all().last().map_or(0, |last| last.limit()))
     }
@@ -238,8 +238,8 @@ impl Segments {
         let list = self.all();
         let path = self.dir.join(name_of(base));
         let file = self.make_file(&path).inspect_err(|_| {
-            // A file system may keep what it could get of an allocation that failed: the rest of the disk. Nothing of it
-            // is tried to be kept, and the next attempt begins with another removal.
+            // The file system may keep a partial allocation of the last free space. The next attempt removes the
+            // file again in any case.
             let _ = self.disk.remove(&self.scratch);
         })?;
         self.disk.sync_entries(&self.dir)?;
@@ -262,13 +262,13 @@ impl Segments {
         Ok(file)
     }
 
-    /// Ends the log at `end`: removes the files after it, zeroes what follows it in its own file, durably, and returns
-    /// the right to append there. `None` when the log ends where a file would begin.
+    /// Ends the log at `end`: removes later files, durably zeroes the rest of the file at `end`, and returns the
+    /// permission to append there. Returns `None` if a file would begin at `end`.
     ///
-    /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
-    /// No slice may be held beyond `end`; recovery, the only caller, holds none.
+    /// The zeros matter: stale records there would look genuine, at their right positions, after another crash. No
+    /// slice may be held beyond `end`; recovery, the only caller, holds none.
     pub(crate) fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
-        // A file that begins there is the next one, for which a full disk may have no room once more.
+        // A file that begins at `end` is kept as the next one, because a full disk might have no space for another.
         let (kept, removed): (Vec<_>, Vec<_>) =
             self.all().iter().cloned().partition(|segment| segment.base() <= end);
         self.list.store(Arc::new(kept.clone()));
@@ -292,14 +292,14 @@ impl Segments {
         Ok(Some((segment, appender)))
     }
 
-    /// Continues the log at `end` without changing what it holds: the caller knows that only zeros follow.
+    /// Continues the log at `end` without changing its bytes. The caller ensures that only zeros follow.
     pub(crate) fn resume(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let mut list = Vec::clone(&self.all());
         let Some(last) = list.pop().filter(|last| (last.base()..last.limit()).contains(&end)) else {
             return Ok(None);
         };
         let used = end - last.base();
-        // It may have been copied without its space, which a write through a mapping must not be the first to miss.
+        // A copied file may be sparse, and a write through the mapping must not be the first to run out of space.
         last.file().allocate(self.size).map_err(StoreError::io(last.path(), "allocate"))?;
         let (segment, appender) =
             self.map(Arc::clone(last.file()), last.base(), last.path().to_owned(), used)?;
@@ -309,8 +309,8 @@ impl Segments {
         Ok(Some((segment, appender)))
     }
 
-    /// Makes the log, in which nothing was written, begin at `base`: its files go, and one that begins there is made. A crash in
-    /// between leaves an empty log.
+    /// Makes the empty log begin at `base`: removes its files and creates one there. A crash in between leaves an
+    /// empty log.
     pub(crate) fn begin_at(&self, base: u64) -> Result<Active, StoreError> {
         for segment in self.all().iter().rev() {
             self.disk.remove_durably(segment.path())?;
@@ -319,10 +319,10 @@ impl Segments {
         self.create_at(base)
     }
 
-    /// Removes the first file, durably, and then takes it out of the list. Nothing but the last file may be written.
+    /// Durably removes the first file, and then drops it from the list. Only the last file may be written meanwhile.
     ///
-    /// A reader of it keeps its mapping. After an error the file is in the list, and may be gone from the disk
-    /// already: what is mapped can be read, and removing it again succeeds.
+    /// Readers keep their mapping. After an error the file is still in the list but may be gone from the disk: its
+    /// mapping is readable, and removing it again succeeds.
     pub(crate) fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
         self.disk.remove_durably(first.path())?;
         let rest = self.all().iter().filter(|segment| segment.base() != first.base()).cloned().collect();
@@ -330,7 +330,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes a last file that begins after `end`, as an orderly stop does with the one made early.
+    /// Removes a last file that begins after `end`: a next file at an orderly stop.
     pub(crate) fn remove_unused(&self, end: u64) -> Result<(), StoreError> {
         let mut list = Vec::clone(&self.all());
         if let Some(last) = list.pop_if(|last| last.base() > end) {
@@ -341,7 +341,7 @@ impl Segments {
     }
 }
 
-/// The size that most files have, the larger one in doubt, and one of those.
+/// Returns the size that most files have, the larger one in doubt, and a file of that size.
 fn most_frequent_size(files: &[(u64, PathBuf, u64)]) -> Option<(&Path, u64)> {
     let count = |size: u64| files.iter().filter(|(_, _, other)| *other == size).count();
     let most = files.iter().max_by_key(|(_, _, size)| (count(*size), *size));

@@ -1,22 +1,24 @@
-//! Write path: where the bytes at the end of the log live between append and disk.
+//! Write path: new bytes of the log between append and disk.
 //!
-//! A write path is the writing half of the log and belongs to the holder of the put lock. There are three:
+//! The holder of the put lock uses one of three:
 //!
-//! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
-//!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
-//! - the **write buffer**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
-//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nothing may be read before it anyway;
-//! - the **spool** (`spool`), mapped files of the store's own, from which the flush writes to the file without the page cache.
-//!   A killed process loses nothing, and no message waits for the kernel to find and clear a page: for `ASYNC_FLUSH`.
+//! - the **mapping** of the log file: a message is copied once, into the page cache. It is readable immediately and
+//!   survives a killed process, but a flush is slow because it has to find the dirty pages. For `ASYNC_FLUSH`;
+//! - the **write buffer**, memory of this process, which the flush writes to the file and syncs. A full or broken
+//!   disk returns an error, and a flush takes a third of the time. For `SYNC_FLUSH`, where nothing may be read
+//!   before it anyway;
+//! - the **write ring** (`ring`), mapped files outside the log, which the flush writes to the log bypassing the page
+//!   cache. Messages survive a killed process, and no append waits for a new page. For `ASYNC_FLUSH`.
 //!
-//! Invariant: bytes become readable in the order they were appended, and only whole.
+//! *Invariant*: bytes become readable whole, and in the order they were appended.
 
 use crate::message::record::encode_blank;
 use crate::store::disk::Appender;
 
-/// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
+/// The size of the smallest blank, kept free after each record: every file but the newest ends with one.
 pub(crate) const BLANK_BYTES_MIN: usize = 8;
-/// Bytes a write buffer holds before an append has to wait for the flush. An empty one takes any batch, however large.
+/// The capacity of a write buffer. An append beyond it waits for the flush, but an empty buffer accepts a batch of
+/// any size.
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,47 +27,47 @@ pub(crate) enum WritePathKind {
     Mapping,
     /// Memory of the process, written and synced by the flush.
     WriteBuffer,
-    /// Mapped files of the store's own, written to the log and synced by the flush.
-    Spool,
+    /// Mapped files outside the log; the flush writes them to the log and syncs it.
+    Ring,
 }
 
-/// The head of a blank of `size` bytes.
+/// Returns the head of a blank of `size` bytes.
 pub(crate) fn blank_head(size: usize) -> [u8; BLANK_BYTES_MIN] {
     let mut head = [0; BLANK_BYTES_MIN];
     encode_blank(&mut head, size as u32);
     head
 }
 
-/// Bytes on their way from a write buffer to their file, and their position in the log. They lie in one file.
+/// Bytes in flight from a write buffer to their file, and their position in the log. They lie in one file.
 #[derive(Default, Debug)]
 pub(crate) struct Unwritten {
     pub(crate) at: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a file ends with.
+/// The blank that ends a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blank<'a> {
-    /// All of the file's rest.
+    /// The rest of the file.
     pub(crate) size: usize,
-    /// Its first bytes, the head at least; what follows them is zeros, and they are in the file already.
+    /// Its first bytes, the head at least. Zeros follow, which are in the file already.
     pub(crate) bytes: &'a [u8],
 }
 
-/// The end of the log, as the holder of the put lock sees it. No method may block; none allocates in steady state.
+/// The end of the log, as the holder of the put lock sees it. No method blocks; none allocates in steady state.
 pub(crate) trait WritePath: Send {
-    /// Whether records of `size` bytes in all can be taken now, or must wait for a flush. That they fit into the file is
-    /// the caller's to know.
+    /// Returns whether records of `size` bytes in all can be taken now, without a flush. The caller ensures that
+    /// they fit into the file.
     fn has_room(&self, size: usize) -> bool;
-    /// Room for the next `size` bytes, to be filled before the next call; `None` when there is none.
+    /// Returns room for the next `size` bytes, to be filled before the next call, or `None`.
     fn append(&mut self, size: usize) -> Option<&mut [u8]>;
-    /// Hands over everything appended so far: to readers, or to the next flush.
+    /// Passes everything appended so far to readers, or to the next flush.
     fn commit(&mut self);
-    /// Ends the file with a blank, and goes on in the next one, which begins at `base`.
+    /// Ends the file with a blank and continues in the next one, which begins at `base`.
     fn enter(&mut self, blank: Blank<'_>, base: u64, next: Option<Appender>);
-    /// Goes on in a file that begins at `base`, of a log in which nothing was written.
+    /// Continues in a file that begins at `base`, in an empty log.
     fn begin(&mut self, base: u64, file: Option<Appender>);
-    /// Takes what has to be written to a file. `into` must be empty; its memory is used again.
+    /// Takes the bytes to be written to a file. `into` must be empty; its memory is reused.
     fn take(&mut self, into: &mut Unwritten);
 }
 
@@ -107,12 +109,12 @@ impl WritePath for Appender {
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     unwritten: Unwritten,
-    /// Where the next file begins, once the blank of this one is in the write buffer: one flush never spans two files.
+    /// The beginning of the next file, once the blank of this one is in the buffer: no flush spans two files.
     entering: Option<u64>,
 }
 
 impl WriteBuffer {
-    /// A write buffer of a log that ends at `end`.
+    /// Returns a write buffer of a log that ends at `end`.
     pub(crate) fn new(end: u64) -> Self {
         let bytes = Vec::with_capacity(WRITE_BUFFER_BYTES + BLANK_BYTES_MIN);
         Self { unwritten: Unwritten { at: end, bytes }, entering: None }
@@ -148,7 +150,7 @@ impl WritePath for WriteBuffer {
     }
 
     fn take(&mut self, into: &mut Unwritten) {
-        debug_assert!(into.bytes.is_empty(), "what was taken before has been written");
+        debug_assert!(into.bytes.is_empty(), "the bytes taken before were written");
         into.bytes
             .reserve_exact((WRITE_BUFFER_BYTES + BLANK_BYTES_MIN).saturating_sub(into.bytes.capacity()));
         let end = self.unwritten.at + self.unwritten.bytes.len() as u64;
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_buffer_hands_over_what_was_appended_since_the_last_time() {
+    fn a_write_buffer_returns_bytes_appended_since_the_last_take() {
         let mut buffer = WriteBuffer::new(100);
         buffer.append(3).expect("room").copy_from_slice(b"abc");
         assert_eq!(taken(&mut buffer), (100, b"abc".to_vec()));
@@ -183,13 +185,13 @@ mod tests {
         assert!(buffer.has_room(WRITE_BUFFER_BYTES + 1));
         buffer.append(WRITE_BUFFER_BYTES).expect("room");
         assert!(!buffer.has_room(1));
-        buffer.append(1).expect("the rest of a batch");
+        buffer.append(1).expect("the rest of the batch");
         assert_eq!(taken(&mut buffer).1.len(), WRITE_BUFFER_BYTES + 1);
         assert!(buffer.has_room(1));
     }
 
     #[test]
-    fn a_write_buffer_that_ends_a_file_takes_nothing_of_the_next_one_before_the_flush() {
+    fn a_write_buffer_at_the_end_of_a_file_is_full_until_the_flush() {
         let mut buffer = WriteBuffer::new(1000);
         buffer.append(4).expect("room").copy_from_slice(b"last");
         buffer.enter(Blank { size: 20, bytes: &blank_head(20) }, 1024, None);

@@ -1,14 +1,15 @@
-//! Expiry: does what the rule of `retention` says.
+//! Expiry: deletion of old log files by the rule of `retention`.
 //!
-//! Owns the deletion of old files of the log, oldest first, and of what queues and index hold of them; and the watermarks
-//! of the disk. A file goes whole, and only when everything in it is durable elsewhere: a checkpoint behind it, so that
-//! no recovery will want it. It is removed before it is out of the list, each removal durable before the next, so that a
-//! crash leaves no gap; a reader of it keeps its mapping alive. Queues and index follow in small pieces.
+//! Owns the deletion of old files of the log, oldest first, and of their entries in queues and index; and the
+//! watermarks of the disk. A whole file is deleted, and only when everything in it is durable elsewhere: a later
+//! checkpoint ensures that recovery will not need it. It is removed from the disk before it leaves the list, each
+//! removal durable before the next, so that a crash leaves no gap. A reader keeps its mapping. Queues and index are
+//! trimmed in small steps.
 //!
-//! Invariants: the log begins with a file that is there; a queue's min leads to a record behind that begin, or is its
-//! max; of a queue, and of the index, the newest file always stays.
-//! Threads: that of maintenance, or one that asks for a deletion, one at a time under the lock of its rounds; never on the
-//! way of an append. `set` from any.
+//! *Invariant*: the log begins with an existing file; a queue's min points to a record after that beginning, or is
+//! its max; the newest file of a queue, and of the index, always stays.
+//! Threads: that of maintenance, or of a requested deletion, one at a time under the lock of its rounds; never on
+//! the path of an append. `set` from any.
 
 use std::iter;
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use parking_lot::Mutex;
 use crate::store::derived::DerivedFiles;
 use crate::store::disk::Space;
 use crate::store::error::StoreError;
-use crate::store::events::{Event, Events};
 use crate::store::log::{CommitLog, Segment, record_at};
-use crate::store::retention::{ClockWatch, Deletable, Retention, newest_of};
+use crate::store::reports::events::{Event, Events};
+use crate::store::settings::retention::{ClockWatch, Deletable, Retention, newest_of};
 use crate::store::waiting_rooms::Waits;
 
 use super::volumes::{Usage, Volumes};
 
-/// How often the space of the disks is measured.
+/// The interval for measuring the space of the disks.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is found out whether a message in an expired file waits still.
+/// The interval for checking a held file again.
 const HELD_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Expiry {
@@ -42,15 +43,15 @@ pub(crate) struct Expiry {
 
 struct ExpiryState {
     clock_watch: ClockWatch,
-    /// When the space was last looked at, and what was seen.
+    /// The time of the last measurement, and its result.
     measured_at: Option<Duration>,
     space: Space,
     is_short: bool,
-    /// When a file was deleted last.
+    /// Time of the last deletion.
     deleted_at: Option<Duration>,
-    /// Begin of the log to which queues and index were trimmed last.
+    /// The beginning of the log to which queues and index were trimmed last.
     trimmed: Option<u64>,
-    /// The file that was reported as held last, and whether it was known what holds it.
+    /// The last file reported as held, and whether the holding message was known.
     held: Option<(u64, bool)>,
     held_at: Option<Duration>,
 }
@@ -81,7 +82,7 @@ impl Expiry {
         (state.measured_at, state.held_at) = (None, None);
     }
 
-    /// Sees when the clock is set, and tells where store times went back with it.
+    /// Detects changes of the clock, and reports when store times went back with it.
     pub(crate) fn check_clock(&self) {
         self.state.lock().clock_watch.check(&**self.log.clock());
         if let Some(by_ms) = self.log.take_set_back() {
@@ -89,7 +90,7 @@ impl Expiry {
         }
     }
 
-    /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
+    /// Refuses messages before the disk is completely full, and accepts them again when there is space.
     pub(crate) fn check_space(&self) {
         let retention = self.retention.lock().clone();
         let mut state = self.state.lock();
@@ -113,7 +114,7 @@ impl Expiry {
         state.is_short = is_short;
     }
 
-    /// Whether a file of so many bytes may be made: messages are taken with it, too.
+    /// Checks that there is space for a file of `needed` bytes, and that messages would still be accepted with it.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StoreError> {
         let segments = self.log.segments();
         let Ok(Space { free, total }) = segments.space() else { return Ok(()) };
@@ -124,7 +125,7 @@ impl Expiry {
         Ok(())
     }
 
-    /// The oldest file, if the rule lets it go now; at any hour, if it has expired and that is `asked` for.
+    /// Returns the oldest file if the rule allows its deletion now; an expired one at any hour if `is_asked`.
     pub(crate) fn due(&self, is_asked: bool) -> Option<Due> {
         let retention = self.retention.lock();
         let now_ms = self.log.clock().wall_ms();
@@ -145,24 +146,24 @@ impl Expiry {
         let segments = self.log.segments();
         let list = segments.all();
         let [oldest, later @ ..] = list.as_slice() else { return None };
-        // The file that is written stays, and so does the one made early behind it.
+        // The file being written stays, and so does the next file.
         later.first().filter(|next| next.base() < self.log.published().0)?;
         let first_of =
             |file: &Arc<Segment>| record_at(segments, file.base(), |record| record.store_timestamp_ms());
-        // Where no first record can be read, the newest of all is no older.
+        // If no first record can be read, the newest record of the log bounds the age.
         let behind =
             later.iter().filter_map(first_of).chain(iter::once_with(|| self.log.store_timestamp_ms()));
         let newest = newest_of(first_of(oldest), behind, now_ms);
         let is_before = |time: i64| newest.is_some_and(|newest| newest < time);
         let may_go = before.is_none_or(is_before);
         let is_expired = is_before(retention.expired_before(now_ms));
-        // What the one before it has freed is known by now, or its reader still keeps the space.
+        // Waits until the space freed by the last deletion is visible; a reader of that file may still hold it.
         let is_premature = !is_expired && self.has_just_deleted();
         let keeps_waiting = retention.keeps_waiting && before.is_some();
         (may_go && !is_premature).then(|| Due { segment: Arc::clone(oldest), is_expired, keeps_waiting })
     }
 
-    /// Whether a file stays for messages in it that wait. Reported when that begins.
+    /// Returns whether a file is kept because messages in it are pending, and reports when that begins.
     pub(crate) fn is_held(&self, due: &Due, waits: Waits) -> bool {
         let at = match waits {
             Waits::From(at) if at.0 < due.end() => Some(at.0),
@@ -182,7 +183,7 @@ impl Expiry {
         true
     }
 
-    /// Whether a file was held so short a time ago that it may be taken for granted.
+    /// Returns whether a file was held so recently that the check can be skipped.
     fn was_just_held(&self) -> bool {
         let now = self.log.clock().elapsed();
         self.state.lock().held_at.is_some_and(|at| now.saturating_sub(at) < HELD_INTERVAL)
@@ -193,11 +194,11 @@ impl Expiry {
         self.state.lock().deleted_at.is_some_and(|at| now.saturating_sub(at) < SPACE_INTERVAL)
     }
 
-    /// Deletes the oldest file. The caller knows that no recovery will want it.
+    /// Deletes the oldest file. The caller ensures that recovery will not need it.
     pub(crate) fn delete(&self, due: &Due) -> Result<(), StoreError> {
         let segments = self.log.segments();
-        if let Some(spool) = segments.spool() {
-            spool.forget_before(due.segment.limit());
+        if let Some(ring) = segments.write_ring() {
+            ring.forget_before(due.segment.limit());
         }
         segments.remove_first(&due.segment)?;
         self.events.add(Event::Deleted {
@@ -205,16 +206,16 @@ impl Expiry {
             end: due.segment.limit(),
             is_expired: due.is_expired,
         });
-        // A file of checksums that stays is removed by the next start.
+        // If removing the checksums fails, the next start removes them.
         let _ = self.log.checksums().remove(due.segment.base());
-        // How much room there is now decides about the next one.
+        // The decision about the next file needs a new measurement.
         let mut state = self.state.lock();
         state.measured_at = None;
         state.deleted_at = Some(self.log.clock().elapsed());
         Ok(())
     }
 
-    /// Takes a piece of what is no longer in the log out of queues and index; `true` when nothing is left to do.
+    /// Removes some entries of deleted records from queues and index. Returns true when none are left.
     pub(crate) fn trim(&self, derived: &DerivedFiles) -> Result<bool, StoreError> {
         let mut state = self.state.lock();
         let begin = self.log.segments().begin();
@@ -230,7 +231,7 @@ impl Expiry {
 pub(crate) struct Due {
     segment: Arc<Segment>,
     is_expired: bool,
-    /// It goes only when no message in it waits.
+    /// Whether pending messages in the file prevent its deletion.
     keeps_waiting: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Failures of maintenance: each step fails alone, and is told once.
+//! Failures of maintenance: one report for each failing step.
 //!
-//! Owns which steps fail now. A step runs twenty times a second, so what is told is the change: that it has begun to fail,
-//! or fails for another reason, and that it has not failed for a while.
+//! Owns the set of steps that fail now. A step runs twenty times a second, so only changes are reported: that it
+//! begins to fail, fails for another reason, or has recovered.
 //!
 //! Threads: those of maintenance, under a lock.
 
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::error::StoreError;
-use crate::store::events::{Event, Events, Step};
+use crate::store::reports::events::{Event, Events, Step};
 
-/// How long a step must not fail to have recovered, and how often another reason is told.
+/// The time without a failure after which a step has recovered, and the minimum time between reports of other
+/// reasons.
 const CALM: Duration = Duration::from_secs(5);
 
 pub(super) struct Failures {
@@ -32,7 +33,7 @@ impl Failures {
         Self { events, failing: Vec::new() }
     }
 
-    /// Notes what came of a step.
+    /// Records the outcome of a step.
     pub(super) fn note(&mut self, step: Step, now: Duration, outcome: &Result<(), StoreError>) {
         let known = self.failing.iter().position(|failing| failing.step == step);
         let known = known.and_then(|index| Some((index, self.failing.get_mut(index)?)));
@@ -69,19 +70,19 @@ mod tests {
         Err(StoreError::io(Path::new("/a"), "write")(kind.into()))
     }
 
-    /// Outcomes by the second they come at, and how many events there are afterwards.
+    /// Checks the number of events after outcomes at the given seconds.
     fn check(outcomes: &[(u64, Result<(), StoreError>)], expected: usize) {
         let events = Arc::new(Events::default());
         let mut failures = Failures::new(Arc::clone(&events));
         for (second, outcome) in outcomes {
             failures.note(Step::Queues, Duration::from_secs(*second), outcome);
         }
-        let told = events.take();
-        assert_eq!(told.len(), expected, "{told:?}");
+        let added = events.take();
+        assert_eq!(added.len(), expected, "{added:?}");
     }
 
     #[test]
-    fn what_fails_is_told_when_it_begins_when_the_reason_changes_and_when_it_is_over() {
+    fn a_failure_is_reported_when_it_begins_when_its_reason_changes_and_when_it_ends() {
         let (full, broken) = (|| failed(io::ErrorKind::StorageFull), || failed(io::ErrorKind::Other));
         check(&[(0, Ok(()))], 0);
         check(&[(0, full()), (1, full()), (100, full())], 1);

@@ -1,16 +1,16 @@
-//! Interim: what sends come to next, seen to while a checkpoint takes its time.
+//! Interim: the steps that sends wait for, run during a long checkpoint.
 //!
-//! A checkpoint syncs files, which may take seconds. Meanwhile a thread of its own writes queue units, which would pile up
-//! until who dispatches had to write them, and makes the next file of the log.
+//! A checkpoint syncs files, which may take seconds. During that time a separate thread writes queue units, which
+//! would otherwise pile up until the dispatching thread had to write them, and creates the next file of the log.
 //!
-//! Invariant: the thread does nothing but while a checkpoint is made, and that ends after the step it was at.
-//! Threads: `during` from who makes a checkpoint, one at a time; `run` is a thread of its own.
+//! *Invariant*: the thread works only during a checkpoint, whose end waits for the current step.
+//! Threads: `during` on the thread that makes a checkpoint, one at a time; `run` is a separate thread.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// From the begin of a checkpoint to the first look, and from look to look. Most checkpoints are over before.
+/// Pause before the first run of the steps, and between runs. Most checkpoints are over before.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Interim {
@@ -28,7 +28,7 @@ impl Interim {
         Self { state: Mutex::new(State { is_open: false, is_stopped: false }), changed: Condvar::new() }
     }
 
-    /// Lets the thread do the steps while `work` is done.
+    /// Runs `work` while the thread runs the steps.
     pub(super) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.set_open(true);
         let _closing = Closing(self);
@@ -42,7 +42,7 @@ impl Interim {
         }
     }
 
-    /// The thread: does `steps` again and again while it may, until it is stopped.
+    /// Repeats `steps` during checkpoints, until it is stopped. Runs on its own thread.
     pub(super) fn run(&self, steps: impl Fn()) {
         let mut state = self.state.lock();
         while !state.is_stopped {
@@ -54,7 +54,7 @@ impl Interim {
             }
             if state.is_open && !state.is_stopped {
                 steps();
-                // Who waits to close it goes first.
+                // The thread that ends the checkpoint takes the lock first.
                 MutexGuard::bump(&mut state);
             }
         }
@@ -66,7 +66,7 @@ impl Interim {
     }
 }
 
-/// Ends what `during` began, however its work ended.
+/// Ends `during`, even if its work panics.
 struct Closing<'a>(&'a Interim);
 
 impl Drop for Closing<'_> {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_go_on_while_a_checkpoint_is_made_and_at_no_other_time() {
+    fn steps_run_only_during_a_checkpoint() {
         let interim = Interim::new();
         let steps = AtomicUsize::new(0);
         let done = || steps.load(Ordering::SeqCst);
@@ -100,6 +100,7 @@ mod tests {
                     }
                 });
                 let after = done();
+                // No event shows that a thread does nothing; a step would come within one pause.
                 std::thread::sleep(3 * PAUSE);
                 assert_eq!(done(), after);
             }

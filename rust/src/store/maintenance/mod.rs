@@ -1,15 +1,15 @@
-//! Maintenance: what has to be done in time, and on the way of no message.
+//! Maintenance: periodic work that no message waits for.
 //!
-//! Makes the next segment before it is needed; writes queue units and index entries from memory to files; and every few
-//! seconds makes a checkpoint: sync the derived files, flush the log, and only then write down how far they reach. The
-//! pages ahead of the appender have a thread of their own (`ahead`).
+//! Creates the next segment before it is needed, writes queue units and index entries from memory to files, and
+//! every few seconds makes a checkpoint: it syncs the derived files, flushes the log, and only then records how far
+//! they reach. The pages ahead of the appender have a separate thread (`ahead`).
 //!
-//! A round is a list of steps ([`STEPS`]). Each may fail alone: the others are done all the same, what failed is told
-//! once (`failures`) and tried again in the next round; a full disk may have room by then. A checkpoint takes long where
-//! much is to be synced: the steps that sends wait for are done beside it, then (`interim`).
+//! A round is a list of steps ([`STEPS`]). If one fails, the others still run; the failure is reported once
+//! (`failures`), and the step is retried in the next round, when a full disk may have space. During a long
+//! checkpoint another thread runs the steps that sends wait for (`interim`).
 //!
-//! Invariant: a checkpoint names a record that was durable everywhere before it was written.
-//! Threads: two of its own; `wake` from any.
+//! *Invariant*: a checkpoint names a record that was durable everywhere before it was written.
+//! Threads: two of maintenance; `wake` from any.
 
 mod ahead;
 mod expiry;
@@ -26,9 +26,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::store::derived::Index;
 use crate::store::error::{StoreError, unless_full};
-use crate::store::events::{Event, Events, Step};
 use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, record_at};
 use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop, DigestBase};
+use crate::store::reports::events::{Event, Events, Step};
 use crate::store::waiting_rooms::Waits;
 
 pub(crate) use ahead::Ahead;
@@ -38,21 +38,22 @@ pub(crate) use volumes::Volumes;
 use failures::Failures;
 use interim::Interim;
 
-/// Pause between two rounds.
+/// The pause between two rounds.
 const ROUND: Duration = Duration::from_millis(50);
-/// Pause between checkpoints: what a crash makes recovery read again.
+/// The pause between checkpoints, which bounds what recovery reads again after a crash.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause between checkpoints that only a file waits for that is to be deleted.
+/// The pause between checkpoints that are made early to delete a file.
 const EARLY_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-/// Rounds after which idle queues give their memory back.
+/// Rounds after which idle queues and an idle write ring free their memory.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
 type Work = fn(&Maintenance, &mut RoundState) -> Result<(), StoreError>;
 
-/// What is done in a round, in this order. What gives room comes first, and what appends wait for before what nothing does.
+/// The steps of a round, in order. Steps that free space come first, and those that appends wait for before the
+/// others.
 const STEPS: [(Step, Work); 7] = [
     (Step::Expire, |this, state| this.expire(state, false).map(drop)),
-    // At once: until then queues begin with messages that are gone.
+    // Directly after expiry: until then queues begin with deleted messages.
     (Step::Trim, |this, _| this.expiry.trim(this.dispatcher.derived()).map(drop)),
     (Step::NextFile, |this, _| this.prepare_next()),
     (Step::Queues, |this, _| this.write_queues()),
@@ -78,8 +79,8 @@ pub(super) struct Maintenance {
 
 struct RoundState {
     checkpoint: Checkpoint,
-    /// How a sync of the derived files has failed. The next one might succeed without having written anything, so there
-    /// are no more checkpoints: the next start reads the log from the last one, and writes those files again.
+    /// The error of a failed sync of the derived files. The next sync might succeed without having written anything,
+    /// so checkpoints end: the next start reads the log from the last one, and writes those files again.
     doubt: Option<String>,
     checkpoint_at: Duration,
     rounds: u64,
@@ -119,13 +120,13 @@ impl Maintenance {
         }
     }
 
-    /// Makes maintenance begin a round at once.
+    /// Starts a round without waiting for the pause.
     pub(super) fn wake(&self) {
         self.request.lock().is_awake = true;
         self.requested.notify_one();
     }
 
-    /// One round. Returns the first failure; all steps are done all the same.
+    /// Runs one round. Returns the first failure; all steps run in any case.
     pub(super) fn run_round(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.expiry.check_clock();
@@ -137,8 +138,12 @@ impl Maintenance {
             first_failure = first_failure.and(outcome);
         }
         state.rounds += 1;
-        if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
+        let is_cool_down = state.rounds.is_multiple_of(COOL_DOWN_ROUNDS);
+        if is_cool_down {
             self.dispatcher.derived().queues.cool_down();
+        }
+        if let Some(ring) = self.log.segments().write_ring() {
+            ring.fit_memory(self.log.published().0, is_cool_down);
         }
         first_failure
     }
@@ -153,7 +158,8 @@ impl Maintenance {
         self.dispatcher.derived().queues.write_and_make_room(since)
     }
 
-    /// Writes checksums that would be forgotten before the next checkpoint, and computed from a file that is in no memory.
+    /// Writes checksums that might be dropped before the next checkpoint and would have to be computed from the
+    /// file.
     fn write_checksums(&self) -> Result<(), StoreError> {
         let checksums = self.log.checksums();
         if checksums.has_many_noted() {
@@ -175,7 +181,7 @@ impl Maintenance {
         self.checkpoint(&mut self.state.lock())
     }
 
-    /// Does `work` while no checkpoint is made, with what the manifest on the disk says.
+    /// Calls `work` while no checkpoint is in progress, with the base of the manifest on disk.
     pub(super) fn between_checkpoints<T>(&self, work: impl FnOnce(Option<DigestBase>) -> T) -> T {
         let _state = self.state.lock();
         work(self.checkpoint_files.base())
@@ -185,8 +191,8 @@ impl Maintenance {
         &self.expiry
     }
 
-    /// Deletes all files of the log that have expired, at any hour, and what queues and index hold of them. Returns how
-    /// many files of the log went.
+    /// Deletes all expired files of the log, at any hour, and their entries in queues and index. Returns the number
+    /// of deleted files.
     pub(super) fn delete_expired(&self) -> Result<u64, StoreError> {
         let mut deleted = 0;
         while self.expire(&mut self.state.lock(), true)? {
@@ -196,10 +202,10 @@ impl Maintenance {
         Ok(deleted)
     }
 
-    /// Takes out of queues and index what is no longer in the log.
+    /// Removes entries of deleted records from queues and index.
     pub(super) fn trim(&self) -> Result<(), StoreError> {
         loop {
-            // The lock is given back between the pieces: appends may wait for the next file.
+            // The lock is released between the steps: appends may wait for the next file.
             let _state = self.state.lock();
             if self.expiry.trim(self.dispatcher.derived())? {
                 return Ok(());
@@ -207,10 +213,10 @@ impl Maintenance {
         }
     }
 
-    /// Deletes the oldest file of the log if it may go; `true` when it went.
+    /// Deletes the oldest file of the log if allowed. Returns whether it did.
     fn expire(&self, state: &mut RoundState, is_asked: bool) -> Result<bool, StoreError> {
         let Some(due) = self.expiry.due(is_asked) else { return Ok(false) };
-        // Until a broker says which messages wait, all of them may.
+        // Until a broker reports pending messages, any file may have some.
         let waits = self.dispatcher.arrivals().map_or(Waits::Unknown, |arrivals| arrivals.waits());
         if self.expiry.is_held(&due, waits) {
             return Ok(false);
@@ -219,7 +225,7 @@ impl Maintenance {
         if !is_behind(state) && (is_asked || self.since_checkpoint(state) >= EARLY_CHECKPOINT_INTERVAL) {
             self.checkpoint(state)?;
         }
-        // Without a checkpoint behind it recovery may begin in the file.
+        // Without a checkpoint after the file, recovery may begin in it.
         if !is_behind(state) {
             return Ok(false);
         }
@@ -235,7 +241,7 @@ impl Maintenance {
         let next = self.expiry.check_room(segments.size()).and_then(|()| segments.create());
         let is_news = match &next {
             Ok(_) => true,
-            // Those that wait for the file are told that there will be none.
+            // Notifies appends that wait for the file.
             Err(error) => error.is_lack_of_space() && self.log.set_lacking_space(),
         };
         let outcome = next.map(|next| {
@@ -258,7 +264,7 @@ impl Maintenance {
         let derived = self.dispatcher.derived();
         let has_caught_up = || derived.index.as_ref().is_some_and(Index::has_caught_up);
         let Some(last) = last.filter(|last| is_new(last) || has_caught_up()) else { return Ok(()) };
-        // All of that, and no more: what is appended meanwhile keeps its pages.
+        // Exactly up to here: pages that are appended to later are not flushed.
         let end = self.log.published();
         self.interim.during(|| {
             self.sync_derived(state)?;
@@ -283,30 +289,30 @@ impl Maintenance {
         derived.sync().inspect_err(|error| state.doubt = Some(error.to_string()))
     }
 
-    /// Notes what a checkpoint vouches for, of a log that is durable up to a position.
+    /// Writes the notes that belong to a checkpoint of a log that is durable up to `durable`.
     fn note(&self, durable: u64) -> Result<(), StoreError> {
-        // Checksums before the checkpoint: those of everything it vouches for are to be believed. What of them could not be
-        // written or synced is no doubt: it counts as not written, and is written again.
+        // Checksums before the checkpoint, so that they cover everything it covers. A failed write of checksums
+        // leaves no doubt: they count as not written, and are written again.
         self.log.checksums().write(self.log.segments(), durable)?;
         self.dispatcher.derived().note()
     }
 
-    /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
-    /// What is in doubt is left to recovery, and so is what has no room on the disk.
+    /// Makes everything durable and records it, so that the next start reads nothing again. All writers must have
+    /// stopped. Files in doubt, and data without space on the disk, are left to recovery.
     pub(super) fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let durable = self.flush.flush()?;
         if state.doubt.is_some() {
             return Ok(());
         }
-        // First: on a disk that is full it makes room for what follows.
+        // First, because on a full disk it frees space for the rest.
         let log_end = self.log.published().0;
         self.log.drop_next();
         self.log.segments().remove_unused(log_end)?;
-        if let Some(spool) = self.log.segments().spool() {
-            spool.remove()?;
+        if let Some(ring) = self.log.segments().write_ring() {
+            ring.remove()?;
         }
-        // Without an entry a block is not compared, which is all.
+        // A block without an entry is merely not verified.
         unless_full(self.log.checksums().write(self.log.segments(), durable.0))?;
         let derived = self.dispatcher.derived();
         if let Some(error) = unless_full(self.sync_derived(&mut state).and_then(|()| derived.note()))? {
@@ -335,12 +341,12 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Leaves the store as a kill would, without a reason to fail the stop: the log is on the disk.
+    /// Leaves the store like a killed process. The stop does not fail, because the log is on disk.
     fn leave_open(&self, error: &StoreError) {
         self.events.add(Event::NotNoted { error: error.to_string() });
     }
 
-    /// The thread for the time of checkpoints: what sends come to next goes on meanwhile.
+    /// Runs the steps that sends wait for during checkpoints. Runs on its own thread.
     pub(super) fn run_interim(&self) {
         self.interim.run(|| {
             for (step, outcome) in
@@ -351,7 +357,7 @@ impl Maintenance {
         });
     }
 
-    /// The maintenance thread: runs until it is stopped.
+    /// Runs rounds of maintenance until it is stopped. Runs on its own thread.
     pub(super) fn run(&self) {
         loop {
             {
@@ -364,7 +370,7 @@ impl Maintenance {
                 }
                 request.is_awake = false;
             }
-            // What failed is an event already.
+            // A failure was reported as an event.
             let _ = self.run_round();
         }
     }

@@ -1,8 +1,8 @@
-//! Volumes: the file systems that a store lies on, and how full they are.
+//! Volumes: usage of the file systems of a store.
 //!
-//! Owns which of them counts for what. Log and queues grow with every message: each has the whole rule, and files of the log
-//! are deleted for either, as the queues' go with them. What else is in the root needs a little room for its next writing.
-//! The index needs none to go on: keys wait, or are read from the log later.
+//! Owns the rule for each of them. Log and queues grow with every message, so each must satisfy the whole rule;
+//! deleting a file of the log frees space on both. Other files in the root need only a little space for their next
+//! write. The index needs none: keys wait in memory, or are read from the log later.
 //!
 //! Threads: that of maintenance.
 
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::store::disk::{Disk, Space};
-use crate::store::paths::StorePaths;
-use crate::store::retention::Retention;
+use crate::store::settings::paths::StorePaths;
+use crate::store::settings::retention::Retention;
 
 pub(crate) struct Volumes {
     disk: Arc<dyn Disk>,
     paths: StorePaths,
 }
 
-/// What was measured.
+/// The result of a measurement.
 pub(super) struct Usage {
-    /// Where log or queues lie, whichever has less left.
+    /// The file system of log or queues, whichever has less space left.
     pub(super) growing: (PathBuf, Space),
-    /// Where there is too little room for messages.
+    /// A file system with too little space for messages.
     pub(super) full: Option<(PathBuf, Space)>,
 }
 
@@ -31,7 +31,8 @@ impl Volumes {
         Self { disk: Arc::clone(disk), paths: paths.clone() }
     }
 
-    /// `None` where nothing is known of the log's: a disk that does not say how much is free is not taken to be full.
+    /// Measures the file systems; `None` if that of the log is unknown: a disk that does not report its space is not
+    /// full.
     pub(super) fn measure(&self, retention: &Retention) -> Option<Usage> {
         let measured = |path: &Path| Some((path.to_owned(), self.disk.space(path).ok()?));
         let log = measured(&self.paths.log)?;
@@ -41,7 +42,7 @@ impl Volumes {
         let has_no_room = |(_, space): &(PathBuf, Space)| retention.is_out_of_bytes(*space);
         let full =
             [Some(log.clone()).filter(is_full), queues.clone().filter(is_full), root.filter(has_no_room)];
-        // Of one file system the log speaks.
+        // On one file system, the log represents both.
         let tighter = queues.filter(|queues| queues.1.used_percent() > log.1.used_percent());
         Some(Usage { growing: tighter.unwrap_or(log), full: full.into_iter().flatten().next() })
     }

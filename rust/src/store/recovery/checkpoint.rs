@@ -1,12 +1,12 @@
-//! Checkpoint: what the store says about itself on disk, in `checkpoint`, `abort` and the manifest beside them.
+//! Checkpoint: the durable state of the store, in `checkpoint`, `abort` and the manifest.
 //!
-//! `checkpoint` is Apache's: up to which record log, queues and index are durable. `abort` exists while the store is
-//! open. The manifest, `rmqpy/manifest`, is ours: it says that these very checkpoint bytes were written by us, so that they
-//! hold to the record, and after an orderly stop where the log ended and what the derived files looked like. A manifest
-//! that does not match what it describes, because Apache ran in between or files were deleted, is worth nothing
-//! and does no harm.
+//! `checkpoint` is Apache's: up to which record log, queues and index are durable. `abort` exists while the
+//! store is open. The manifest, `rmqpy/manifest`, is rmqpy's. It proves that rmqpy wrote these checkpoint bytes, so
+//! that they are exact to the record; after an orderly stop it also names the end of the log and a digest of the
+//! derived files. A manifest that does not match, because another broker ran in between or files were deleted, is
+//! ignored.
 //!
-//! Invariant: a checkpoint names only positions that are durable in everything it speaks of.
+//! *Invariant*: a checkpoint names only positions that are durable in all files it covers.
 //! Threads: recovery, then maintenance, then the thread that closes the store.
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::store::error::{StoreError, unless_full};
 
 use super::deleted_topics::DigestBase;
 
-/// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
+/// Size of the six numbers in the checkpoint file; the rest of the file is unused.
 pub(crate) const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
 pub(crate) const MANIFEST_BYTES: usize = 104;
@@ -27,13 +27,13 @@ const MANIFEST_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Checkpoint {
-    /// Store time of the newest record known to be durable in the log.
+    /// The store time of the newest record that is durable in the log.
     pub(crate) log_timestamp_ms: i64,
     /// Store time of the newest record whose queue entry is durable.
     pub(crate) queue_timestamp_ms: i64,
     /// Store time of the newest key of the newest full index file.
     pub(crate) index_timestamp_ms: i64,
-    /// What a master last told its slave; kept as found.
+    /// The position that a master last sent to its slave; kept as found.
     pub(crate) master_flushed: i64,
     /// The confirm offset of controller mode; kept as found.
     pub(crate) confirmed: i64,
@@ -58,7 +58,7 @@ impl Checkpoint {
         bytes
     }
 
-    /// Reads the file's first bytes; what is missing at the end, as in files of older brokers, is 0.
+    /// Decodes the first bytes of the file; missing ones at the end, as in files of older brokers, are 0.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let field = |index: usize| long_at(bytes, index * 8);
         Self {
@@ -72,18 +72,18 @@ impl Checkpoint {
     }
 }
 
-/// How an orderly stop left the store.
+/// The state of the store after an orderly stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CleanStop {
     pub(crate) log_end: u64,
-    /// Start of the last record of the log, or its end when there is none.
+    /// The start of the last record of the log, or its end without records.
     pub(crate) last_record: u64,
     /// CRC-32 of the whole last record.
     pub(crate) last_record_crc: u32,
     pub(crate) derived: u64,
 }
 
-/// The manifest: which checkpoint it belongs to, and the clean stop if there was one.
+/// The manifest: the checkpoint it belongs to, and the clean stop if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Manifest {
     pub(crate) checkpoint: Checkpoint,
@@ -120,7 +120,7 @@ impl Manifest {
         manifest
     }
 
-    /// Reads a manifest; `None` when the bytes are none.
+    /// Decodes a manifest; returns `None` when the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.get(..MANIFEST_BYTES)?.split_last_chunk::<4>()?;
         let body = body.strip_prefix(MANIFEST_MAGIC.as_slice())?;
@@ -150,18 +150,18 @@ pub(crate) struct CheckpointFiles {
     checkpoint: PathBuf,
     abort: PathBuf,
     manifest: PathBuf,
-    /// Of the manifest on the disk, where it belongs to the checkpoint.
+    /// The base in the manifest on disk, if it matches the checkpoint.
     base: Mutex<Option<DigestBase>>,
 }
 
 impl CheckpointFiles {
-    /// Whether the checkpoint in `root` speaks of messages, which are in the log then.
+    /// Returns whether the checkpoint in `root` names a message, which must be in the log then.
     pub(crate) fn names_a_record(disk: &dyn Disk, root: &Path) -> Result<bool, StoreError> {
         let checkpoint = Checkpoint::decode(&disk.read_front(&root.join("checkpoint"), CHECKPOINT_BYTES)?);
         Ok(checkpoint.log_timestamp_ms > 0)
     }
 
-    /// The files of the store in `root`; our own directory is made if need be.
+    /// Opens the files of the store in `root`; creates the folder of rmqpy if necessary.
     pub(crate) fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
         disk.make_dir(&own)?;
@@ -175,7 +175,7 @@ impl CheckpointFiles {
         })
     }
 
-    /// The checkpoint, all zeros where there is none, and the manifest, if it belongs to it.
+    /// Loads the checkpoint, zeros if it does not exist, and the manifest, if it belongs to the checkpoint.
     pub(crate) fn load(&self) -> Result<(Checkpoint, Option<Manifest>), StoreError> {
         let checkpoint = self.disk.read_front(&self.checkpoint, CHECKPOINT_BYTES)?;
         let checkpoint = Checkpoint::decode(&checkpoint);
@@ -185,12 +185,12 @@ impl CheckpointFiles {
         Ok((checkpoint, manifest))
     }
 
-    /// Which manifest the next start finds; `None` where it finds none that is worth anything.
+    /// Returns the base that the next start finds; `None` if it finds no valid manifest.
     pub(crate) fn base(&self) -> Option<DigestBase> {
         *self.base.lock()
     }
 
-    /// Writes both, durably.
+    /// Durably writes checkpoint and manifest.
     pub(crate) fn save(
         &self,
         checkpoint: &Checkpoint,
@@ -198,7 +198,8 @@ impl CheckpointFiles {
         clean_stop: Option<CleanStop>,
     ) -> Result<(), StoreError> {
         *self.base.lock() = None;
-        // The checkpoint first: between the two the manifest matches nothing, and recovery reads a little more.
+        // The checkpoint first: between the two writes the manifest matches nothing, and recovery reads a little
+        // more.
         self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)?;
         let manifest = Manifest { checkpoint: *checkpoint, queues, clean_stop };
         self.write(&self.manifest, &manifest.encode(), MANIFEST_BYTES as u64)?;
@@ -206,28 +207,28 @@ impl CheckpointFiles {
         Ok(())
     }
 
-    /// Lets the next start read the log from `base` on, the begin of a file, and believe nothing about what follows.
+    /// Makes the next start read the log from `base` on, the beginning of a file, without trusting what follows.
     pub(crate) fn step_back(&self, base: u64) -> Result<(), StoreError> {
         let (checkpoint, _) = self.load()?;
         self.disk.remove_durably(&self.manifest)?;
-        // A time says where to begin where there is no record, and this one is behind every record.
+        // With record 0 the time determines where to begin, so it must not name a later record.
         let record = checkpoint.record.min(base as i64);
         let log_timestamp_ms = if record == 0 { 0 } else { checkpoint.log_timestamp_ms };
         let checkpoint = Checkpoint { record, log_timestamp_ms, ..checkpoint };
         self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)
     }
 
-    /// Whether the store was not closed in order.
+    /// Returns whether the store was not closed in order.
     pub(crate) fn is_aborted(&self) -> Result<bool, StoreError> {
         let entries = self.disk.entries(&self.root)?;
         Ok(entries.iter().any(|entry| entry.name == "abort"))
     }
 
-    /// Makes the abort file, durably, before anything changes: a power loss must not make a dirty store look clean.
-    /// The directories made so far become durable with it, whatever an earlier start left undone.
+    /// Durably creates the abort file before anything changes: a power loss must not make a dirty store look clean.
+    /// Also makes the directories created so far durable.
     pub(crate) fn begin(&self) -> Result<(), StoreError> {
         let process = std::process::id().to_string();
-        // An empty file says the same, and takes no space.
+        // An empty file has the same meaning and needs no space.
         if unless_full(self.write(&self.abort, process.as_bytes(), process.len() as u64))?.is_some() {
             let made = self.disk.open(&self.abort, Open::Create);
             made.and_then(|file| file.sync()).map_err(StoreError::io(&self.abort, "create"))?;
@@ -238,7 +239,7 @@ impl CheckpointFiles {
         Ok(())
     }
 
-    /// Removes the abort file, durably: the store was closed in order.
+    /// Durably removes the abort file, after an orderly close.
     pub(crate) fn end(&self) -> Result<(), StoreError> {
         self.disk.remove_durably(&self.abort)
     }
@@ -272,7 +273,7 @@ mod tests {
         CleanStop { log_end: 900, last_record: 800, last_record_crc: 0xDEAD_BEEF, derived: u64::MAX };
 
     #[test]
-    fn a_mark_reads_back_and_a_flipped_bit_makes_it_worthless() {
+    fn a_manifest_reads_back_and_a_flipped_bit_invalidates_it() {
         for clean_stop in [None, Some(STOP)] {
             let checkpoint = Checkpoint { log_timestamp_ms: 7, record: 800, ..Checkpoint::default() };
             let manifest = Manifest { checkpoint, queues: 12, clean_stop };

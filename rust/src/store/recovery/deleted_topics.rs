@@ -1,13 +1,13 @@
-//! Deleted topics, and up to where in the log they are gone.
+//! Deleted topics: the end of each deleted topic in the log.
 //!
-//! Messages of a deleted topic stay in the log until their file goes, and recovery builds queues from the log: without
-//! a note they would be there again after a crash. The note, `rmqpy/deleted`, is ours and durable before the topic's
-//! files are touched. It names for each topic the end of the log at that moment; what was stored later belongs to a topic
-//! made again under the same name. It says, too, whether the files are gone, so that the next start can finish a deletion.
-//! And it says what went out of the digest that the last manifest has of the queues: without that a crash would make them all
-//! look changed, and recovery read the whole log. Apache does not know the note.
+//! Messages of a deleted topic stay in the log until their file is deleted. Recovery rebuilds queues from the log
+//! and would restore the topic after a crash, so a note, `rmqpy/deleted`, is durable before the topic's files are
+//! touched. For each topic it has the end of the log at the deletion, because later messages belong to a new topic
+//! of that name, and whether the files are gone, so that the next start can finish a deletion. It also has what the
+//! deleted queues added to the last manifest's digest: otherwise all queues would look changed after a crash, and
+//! recovery would read the whole log. Apache's broker does not know the note.
 //!
-//! Invariant: a line stays until the log begins at its position or behind it.
+//! *Invariant*: a line stays until the log begins at its position or later.
 //! Threads: recovery, then those that delete topics, one at a time; `covers` from any.
 
 use std::collections::HashMap;
@@ -26,13 +26,13 @@ const DIGEST: &str = "digest";
 /// A deletion.
 #[derive(Clone, Copy)]
 struct Deletion {
-    /// The topic's messages before this position of the log are gone.
+    /// The topic's messages before this position of the log are deleted.
     end: u64,
-    /// Whether its files are, too.
+    /// Whether its files are deleted, too.
     is_done: bool,
 }
 
-/// What is in a manifest, as far as a deletion concerns it: its record, and its digest of the queues.
+/// The fields of a manifest that a deletion changes: its record, and its digest of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DigestBase {
     pub(crate) record: i64,
@@ -42,7 +42,7 @@ pub(crate) struct DigestBase {
 #[derive(Clone, Default)]
 struct Note {
     topics: HashMap<String, Deletion>,
-    /// Part of the digest of this manifest that belongs to queues which have been deleted since.
+    /// What the deleted queues added to the digest of this manifest.
     removed: Option<(DigestBase, u64)>,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct DeletedTopics {
 }
 
 impl DeletedTopics {
-    /// Reads the note of the store in `root`, leaving out what lies before `log_begin`. A file that cannot be read as
-    /// one is as good as none.
+    /// Reads the note of the store in `root`, without the lines before `log_begin`. An unreadable file counts as
+    /// missing.
     pub(crate) fn load(disk: &Arc<dyn Disk>, root: &Path, log_begin: u64) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
         let path = own.join("deleted");
@@ -74,27 +74,27 @@ impl DeletedTopics {
         })
     }
 
-    /// Whether a record at `physical` was in a topic that has been deleted since.
+    /// Returns whether a record at `physical` was in a topic that has been deleted since.
     pub(crate) fn covers(&self, topic: &[u8], physical: u64) -> bool {
         let note = self.note.lock();
         let deletion = std::str::from_utf8(topic).ok().and_then(|topic| note.topics.get(topic));
         deletion.is_some_and(|deletion| physical < deletion.end)
     }
 
-    /// Topics whose files may be there still.
+    /// Returns the topics whose files may still exist.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         let note = self.note.lock();
         note.topics.iter().filter(|(_, deletion)| !deletion.is_done).map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// What the digest of a manifest would be without the queues that have been deleted since it was written.
+    /// Returns the digest of a manifest without the queues that have been deleted since it was written.
     pub(crate) fn digest_now(&self, base: DigestBase) -> u64 {
         let removed = self.note.lock().removed.filter(|(of, _)| *of == base);
         base.queues.wrapping_sub(removed.map_or(0, |(_, digest)| digest))
     }
 
-    /// Notes that everything of `topic` before `end` is gone, in memory alone until it is saved. `removed` is what its queues
-    /// have been in the digest of the last manifest.
+    /// Marks everything of `topic` before `end` as deleted, only in memory until it is saved. `removed` is what its
+    /// queues added to the digest of the last manifest.
     pub(crate) fn begin(&self, topic: &str, end: u64, removed: Option<(DigestBase, u64)>) {
         let mut note = self.note.lock();
         note.topics.insert(topic.to_owned(), Deletion { end, is_done: false });
@@ -104,17 +104,17 @@ impl DeletedTopics {
         }
     }
 
-    /// Notes, durably, that the topic's files are gone.
+    /// Durably marks the topic's files as deleted.
     pub(crate) fn finish(&self, topic: &str) -> Result<(), StoreError> {
         let done = |deletion: &mut Deletion| deletion.is_done = true;
         self.note.lock().topics.entry(topic.to_owned()).and_modify(done);
         self.save()
     }
 
-    /// Writes the note as it is now, durably.
+    /// Durably writes the note.
     pub(crate) fn save(&self) -> Result<(), StoreError> {
         let _saving = self.saving.lock();
-        // Looked up by every message that was delayed: not held while the disk works.
+        // Every delayed message takes this lock, so it is not held during the write.
         let Note { topics, removed } = self.note.lock().clone();
         let line = |(topic, deletion): (&String, &Deletion)| {
             format!("{} {} {topic}\n", deletion.end, if deletion.is_done { DONE } else { BEGUN })
@@ -135,7 +135,7 @@ impl DeletedTopics {
     }
 }
 
-/// Reads `END STATE TOPIC`; a name may hold spaces.
+/// Parses `END STATE TOPIC`; a name may contain spaces.
 fn deletion_of(line: &str) -> Option<(String, Deletion)> {
     let mut words = line.splitn(3, ' ');
     let end = words.next()?.parse().ok()?;
@@ -143,7 +143,7 @@ fn deletion_of(line: &str) -> Option<(String, Deletion)> {
     Some((words.next()?.to_owned(), Deletion { end, is_done }))
 }
 
-/// Reads `digest RECORD QUEUES REMOVED`.
+/// Parses `digest RECORD QUEUES REMOVED`.
 fn removed_of(line: &str) -> Option<(DigestBase, u64)> {
     let mut words = line.strip_prefix(DIGEST)?.split_whitespace();
     let base = DigestBase { record: words.next()?.parse().ok()?, queues: words.next()?.parse().ok()? };

@@ -1,17 +1,17 @@
-//! Recovery: from what is on the disk to a store that may be written.
+//! Recovery: a writable store from the files on disk.
 //!
-//! Owns the decision how far back to read. After an orderly stop of ours that still matches the folder: nothing. After
-//! a crash of ours: from the record of the checkpoint. After another broker: from the begin of the file that holds it.
-//! And from the begin of the log for what turns out to be missing. Reading ends at the first record that is not
-//! whole; what follows is zeroed, durably, before anything is written. What was durable before and is broken now is
-//! rotten, not torn: it is passed over and reported, and what follows it stays.
+//! Owns the decision how far back to read. After an orderly stop of rmqpy, if the folder still matches: nothing.
+//! After a crash of rmqpy: from the record of the checkpoint. After another broker: from the beginning of the file
+//! that holds it. For missing files: from the beginning of the log. Reading ends at the first record that is not
+//! whole; the rest is durably zeroed before anything is written. A broken record that was durable before is damaged,
+//! not torn: it is skipped and reported, and the records after it stay.
 //!
-//! Derived files decide nothing: where the disk has no room for them, what they lack stays in memory, and the checkpoint where it
-//! is.
+//! Derived files decide nothing: if the disk is too full for them, missing entries stay in memory, and the
+//! checkpoint does not move.
 //!
-//! Invariants: running it twice changes nothing the second time, also when the first was cut short; nothing of the log
-//! before its end is ever changed; when it returns, all that it found is durable.
-//! Threads: the opening one; `RecoveryProgress` may be read from any.
+//! *Invariant*: a second run changes nothing, also when the first was interrupted; no byte of the log before its end
+//! ever changes; when recovery returns, everything it found is durable.
+//! Threads: the opener of the store; `RecoveryProgress` may be read from any.
 
 mod checkpoint;
 mod deleted_topics;
@@ -30,12 +30,12 @@ use crate::positions::QueueKey;
 use crate::store::derived::{Derived, DerivedFiles, Index, Shape};
 use crate::store::disk::{DIRECT_BYTES, Disk, Open};
 use crate::store::error::{StoreError, unless_full};
-use crate::store::events::{Event, Events};
 use crate::store::log::{
-    Active, Checksums, LastRecord, Segments, Spool, TrustBoundary, WalkEnd, WritePathKind, is_whole,
+    Active, Checksums, LastRecord, Segments, TrustBoundary, WalkEnd, WritePathKind, WriteRing, is_whole,
     record_at, remove_parts, walk,
 };
-use crate::store::options::Options;
+use crate::store::reports::events::{Event, Events};
+use crate::store::settings::options::Options;
 
 use queue_load::Folders;
 use replay::{Replay, ReplayBase, empty};
@@ -46,27 +46,27 @@ pub(crate) use checkpoint::{
     CHECKPOINT_BYTES, Checkpoint, CheckpointFiles, CleanStop, MANIFEST_BYTES, Manifest,
 };
 pub(crate) use deleted_topics::{DeletedTopics, DigestBase};
-pub(crate) use drain::{drain, spooled_bytes};
+pub(crate) use drain::{drain, undrained_bytes};
 
-/// The original distrusts its checkpoint's times by this much.
+/// The margin by which Apache's broker distrusts the times of its checkpoint.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
 
 pub(super) struct Recovered {
     pub(crate) segments: Segments,
     pub(crate) checksums: Checksums,
-    /// Where it goes on.
+    /// The file to append to.
     pub(crate) active: Active,
-    /// Queues and index, with everything that is in the log.
+    /// Queues and index, up to date with the log.
     pub(crate) derived: DerivedFiles,
-    /// Topics that must not come back from the log.
+    /// Topics that must not be restored from the log.
     pub(crate) deleted: DeletedTopics,
-    /// The last record, if there is any.
+    /// The last record of the log.
     pub(crate) last: Option<LastRecord>,
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// Opens log, queues and index of the store in `options.paths`, which this process has locked. Of its log `lost_bytes` were
-/// left out when it was copied.
+/// Opens log, queues and index of the store in `options.paths`, which this process has locked. `lost_bytes` of its
+/// log were left out when it was copied.
 pub(super) fn recover(
     options: &Options,
     disk: &Arc<dyn Disk>,
@@ -113,7 +113,7 @@ pub(super) fn recover(
     }
 }
 
-/// Loads the files of the log, with a spool where that is wanted and can be had.
+/// Loads the files of the log, with a write ring if it is enabled and possible.
 fn load(options: &Options, disk: &Arc<dyn Disk>, events: &Arc<Events>) -> Result<Segments, StoreError> {
     let paths = &options.paths;
     let load = |write_path| {
@@ -121,23 +121,23 @@ fn load(options: &Options, disk: &Arc<dyn Disk>, events: &Arc<Events>) -> Result
         Segments::load(Arc::clone(disk), paths.log.clone(), scratch, options.segment_bytes, write_path)
     };
     let mut segments = load(options.durability.write_path())?;
-    if segments.write_path() != WritePathKind::Spool {
+    if segments.write_path() != WritePathKind::Ring {
         return Ok(segments);
     }
-    let spool = try_direct(&**disk, &paths.direct_scratch())
-        .and_then(|()| Spool::make(disk, paths.spool(), options.spool_bytes, segments.size()));
-    match spool {
-        Ok(spool) => segments.set_spool(spool),
+    let ring = try_direct(&**disk, &paths.direct_scratch())
+        .and_then(|()| WriteRing::make(disk, paths.write_ring(), options.ring_bytes, segments.size()));
+    match ring {
+        Ok(ring) => segments.set_write_ring(ring),
         Err(error) => {
-            events.add(Event::NoSpool { reason: error.to_string() });
-            remove_parts(&**disk, &paths.spool())?;
+            events.add(Event::NoRing { reason: error.to_string() });
+            remove_parts(&**disk, &paths.write_ring())?;
             segments = load(WritePathKind::Mapping)?;
         }
     }
     Ok(segments)
 }
 
-/// Whether the file system of the log takes direct writes; some refuse the first one alone.
+/// Checks that the file system of the log supports direct writes; some reject only the first write.
 fn try_direct(disk: &dyn Disk, scratch: &Path) -> Result<(), StoreError> {
     disk.remove_file(scratch)?;
     let zeros = vec![0; 2 * DIRECT_BYTES];
@@ -149,7 +149,7 @@ fn try_direct(disk: &dyn Disk, scratch: &Path) -> Result<(), StoreError> {
     };
     let written = write();
     disk.remove_file(scratch)?;
-    written.map_err(StoreError::io(scratch, "write directly"))
+    written.map_err(StoreError::io(scratch, "test direct writes to"))
 }
 
 struct Recovery<'a> {
@@ -161,9 +161,9 @@ struct Recovery<'a> {
     events: &'a Arc<Events>,
     segments: Segments,
     checksums: Checksums,
-    /// Everything of the log before was durable when the store was last open.
+    /// The position before which everything was durable when the store was last open.
     durable: u64,
-    /// Up to there that was seen to by us, and need not be written again.
+    /// The position before which rmqpy synced everything, so that it need not be written again.
     synced: u64,
     deleted: DeletedTopics,
     checkpoint: Checkpoint,
@@ -185,13 +185,13 @@ impl Recovery<'_> {
         let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
         for topic in &deleted {
             queues.files().remove_topic(topic)?;
-            // Without room for the note the next start removes them once more.
+            // If the disk has no space for the note, the next start removes them again.
             unless_full(self.deleted.finish(topic))?;
         }
         Ok((DerivedFiles { queues, index: options.index_enabled.then_some(index) }, folders))
     }
 
-    /// Takes everything as it was left, if it is as it was left.
+    /// Opens the store as the clean stop left it, if it still matches.
     fn after_clean_stop(self, stop: CleanStop) -> Result<Recovered, StoreError> {
         let Some(last) = self.last_record_of(&stop) else { return self.after_crash(None) };
         let (derived, folders) = self.derived()?;
@@ -217,7 +217,7 @@ impl Recovery<'_> {
         Ok(Recovered { segments, checksums, active, derived, deleted, last, checkpoint })
     }
 
-    /// The last record, if log and clean stop agree about the end of the log.
+    /// Returns the last record, if log and clean stop agree about the end of the log.
     fn last_record_of(&self, stop: &CleanStop) -> Option<Option<LastRecord>> {
         let last_file = self.segments.all().last().map_or(0, |segment| segment.limit());
         let ends_in_last_file =
@@ -239,9 +239,9 @@ impl Recovery<'_> {
         })?
     }
 
-    /// Reads the log from where the checkpoint is to be believed.
+    /// Reads the log from the position up to which the checkpoint is trusted.
     ///
-    /// `queues` is the digest that queues must have up to there, if the checkpoint is ours.
+    /// `queues` is the digest that the queues must have up to there, if the checkpoint is rmqpy's.
     fn after_crash(self, queues: Option<u64>) -> Result<Recovered, StoreError> {
         let record = self.checkpoint.record.max(0) as u64;
         let is_whole_there = record_at(&self.segments, record, |found| is_whole(found, record)) == Some(true);
@@ -254,7 +254,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Begin of the newest file that the checkpoint, ours or not, vouches for.
+    /// Returns the beginning of the newest file that the checkpoint, of any broker, covers.
     fn file_of_checkpoint(&self) -> u64 {
         let times = self.checkpoint.log_timestamp_ms.min(self.checkpoint.queue_timestamp_ms);
         let files = self.segments.all();
@@ -263,7 +263,7 @@ impl Recovery<'_> {
             record_at(&self.segments, base, |first| {
                 is_whole(first, base)
                     && match self.checkpoint.record {
-                        // Brokers before 5.4 know times only.
+                        // Brokers before 5.4 store only times.
                         0 => first.store_timestamp_ms() <= times.saturating_sub(TIMESTAMP_SLACK_MS),
                         record => first.physical_offset().0 <= record.max(0) as u64,
                     }
@@ -272,8 +272,8 @@ impl Recovery<'_> {
         candidate.map_or(0, |segment| segment.base())
     }
 
-    /// Cuts queues and index at `from`, feeds them from there, and ends the log where it stops making sense. `ends` are the
-    /// offsets that queues known to be damaged had reached.
+    /// Cuts queues and index at `from`, replays the log from there, and ends the log at the first record that is not
+    /// whole. `ends` are the last offsets of queues found damaged.
     fn from(
         self,
         from: u64,
@@ -286,7 +286,7 @@ impl Recovery<'_> {
             queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, Some(from))?.damaged;
         derived.queues.recount();
         if queues.is_some_and(|queues| !damaged.is_empty() || queues != derived.queues.digest()) {
-            // The files were changed: which queues are missing, only the log knows.
+            // Files were changed, and only the log shows which queues are missing.
             drop(derived);
             ends.extend(damaged);
             return self.from(begin, None, ends);
@@ -299,7 +299,7 @@ impl Recovery<'_> {
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(RecoveryPhase::Scanning, limit - from.min(limit));
         let base = match queues {
-            // The digest was compared.
+            // The digest matched.
             Some(_) => ReplayBase::Held,
             None if from == begin => ReplayBase::Expired,
             None => ReplayBase::InDoubt,
@@ -328,7 +328,7 @@ impl Recovery<'_> {
         self.settle(derived, last, from, end)
     }
 
-    /// Feeds damaged queues from the whole log.
+    /// Refills damaged queues from the whole log.
     fn rebuild(
         &self,
         derived: &DerivedFiles,
@@ -348,7 +348,7 @@ impl Recovery<'_> {
         Ok((replay.last(&self.segments), replay.damage))
     }
 
-    /// Makes it all durable: log, end of the log, queues and index, checkpoint.
+    /// Makes everything durable: log, end of the log, queues and index, checkpoint.
     fn settle(
         mut self,
         derived: DerivedFiles,
@@ -363,7 +363,7 @@ impl Recovery<'_> {
             None => self.segments.create()?,
         };
         self.checksums.cut(&self.segments, end);
-        // What has no room stays in memory; then the checkpoint stays where it is, and a crash has this read once more.
+        // Data without space stays in memory; then the checkpoint does not move, and a crash reads this part again.
         let mut lacking =
             unless_full(derived.write().and_then(|()| derived.sync()).and_then(|()| derived.note()))?;
         let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
@@ -397,7 +397,7 @@ impl Recovery<'_> {
         TrustBoundary { durable: self.durable, checksums: &self.checksums }
     }
 
-    /// Says what cannot be read any more.
+    /// Reports unreadable ranges.
     fn report_damage(&self, damage: &[Range<u64>]) {
         for range in damage {
             if let Some(segment) = self.segments.find(range.start) {
@@ -407,7 +407,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Says where the log is cut, and how much that takes.
+    /// Reports where the log is cut, and how many bytes are lost.
     fn report_torn_tail(&self, end: u64) {
         let Some(segment) = self.segments.find(end) else { return };
         let bytes = self.segments.used_behind(end);

@@ -1,6 +1,6 @@
-//! Recovery progress: how far opening a store is, for another thread to read.
+//! Recovery progress: phase and bytes of the opening of a store, for other threads.
 //!
-//! Threads: written by the one that opens the store; read from any.
+//! Threads: written by the opener of the store; read from any.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[repr(usize)]
 pub enum RecoveryPhase {
     Locking,
-    /// Reading what files there are.
+    /// Listing files.
     Loading,
     /// Reading the log from the last checkpoint on.
     Scanning,
-    /// Reading the log from its begin, for queues or keys that are missing.
+    /// Reading the log from its beginning, for missing queues or keys.
     Rebuilding,
-    /// Bringing what was found to disk.
+    /// Making the result durable.
     Syncing,
     Open,
 }
@@ -36,7 +36,7 @@ pub struct RecoveryProgress {
 }
 
 impl RecoveryProgress {
-    /// Phase, bytes of the log read in it, and bytes to read in all.
+    /// Returns the phase, the bytes of the log read in it, and the bytes to read in all.
     #[must_use]
     pub fn now(&self) -> (RecoveryPhase, u64, u64) {
         let phase = PHASES.get(self.phase.load(Ordering::Relaxed)).copied().unwrap_or(RecoveryPhase::Open);

@@ -1,10 +1,10 @@
-//! Queue load: what the files of queues hold, after a stop of either kind.
+//! Queue load: the units in the files of queues after an orderly stop or a crash.
 //!
 //! After an orderly stop a queue ends at its last unit. After a crash only units of records before the position that
-//! the checkpoint vouches for are kept; the rest is zeroed, and comes again from the log. Files of the wrong shape,
-//! gaps between them, or a last unit that does not point at its record make a queue *damaged*: to be rebuilt.
+//! the checkpoint covers are kept; the rest is zeroed and replayed from the log. Files of the wrong shape, gaps
+//! between them, or a last unit that does not point at its record make a queue *damaged*: it is rebuilt.
 //!
-//! Threads: recovery, which shares many queues among as many threads as there are cores.
+//! Threads: recovery, which distributes many queues over as many threads as there are cores.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -16,26 +16,26 @@ use crate::store::derived::{ConsumeQueue, QueueFiles, Queues, UNIT_BYTES, Unit};
 use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
 use crate::store::error::StoreError;
 use crate::store::log::{Segments, record_at};
-use crate::store::options::Options;
+use crate::store::settings::options::Options;
 
-/// Units read in one go.
+/// Units per read.
 const CHUNK_UNITS: usize = 1 << 12;
-/// Units read in the first go, of a file whose length is not known.
+/// Units of the first read of a file whose length is unknown.
 const FIRST_UNITS: usize = 1 << 8;
-/// Queues that are worth a thread of their own.
+/// Queues per additional thread.
 const QUEUES_PER_THREAD: usize = 512;
 
-/// The files of one queue, as its folder has them: begin and size in bytes.
+/// The files of one queue in its folder: beginning and size in bytes.
 struct Folder {
     key: QueueKey,
     files: Vec<(u64, u64)>,
 }
 
-/// The folders of all queues, looked at once: tens of thousands of them are the longest part of a start.
+/// The folders of all queues, listed once: with tens of thousands of them this is the longest part of a start.
 pub(crate) struct Folders(Vec<Folder>);
 
 impl Folders {
-    /// Lists what is below `root`, without the topics in `deleted`.
+    /// Lists the folders below `root`, without the topics in `deleted`.
     fn list(disk: &dyn Disk, root: &Path, deleted: &[String]) -> Result<Self, StoreError> {
         let mut folders = Vec::new();
         for topic in disk.entries(root)?.iter().filter(|entry| entry.is_dir && !deleted.contains(&entry.name))
@@ -53,7 +53,7 @@ impl Folders {
         Ok(Self(folders))
     }
 
-    /// Size of the files, the most frequent one; `wanted` where there are none.
+    /// Returns the most frequent size of the files, or `wanted` if there are none.
     fn file_bytes(&self, wanted: u64) -> u64 {
         let mut sizes: HashMap<u64, usize> = HashMap::new();
         for (_, size) in self.0.iter().flat_map(|folder| &folder.files) {
@@ -68,15 +68,15 @@ impl Folders {
 
 #[derive(Default)]
 pub(crate) struct Loaded {
-    /// Queues that are damaged, and the offset that each had reached as far as its files say.
+    /// Damaged queues, and the last offset of each as far as its files show.
     pub(crate) damaged: HashMap<QueueKey, u64>,
     /// Queues whose first message may be gone from the log.
     pub(crate) in_doubt: Vec<Arc<ConsumeQueue>>,
 }
 
-/// Puts every queue that has files into the table, the damaged ones as empty.
+/// Adds every queue that has files to the table, damaged ones as empty.
 ///
-/// `cut` is the position from which on the log is read again; `None` after an orderly stop.
+/// The log is read again from `cut` on; `None` after an orderly stop.
 pub(crate) fn load(
     queues: &Queues,
     disk: &dyn Disk,
@@ -103,11 +103,11 @@ pub(crate) fn load(
     Ok(loaded)
 }
 
-/// What the files of a queue hold.
+/// The content of the files of a queue.
 enum Measured {
-    /// Units from `first` up to `max`. The message of the first one is at `begins_at`, if that was looked at.
+    /// Units from `first` up to `max`. The message of the first one is at `begins_at`, if that was read.
     Sound { first: u64, max: u64, begins_at: Option<u64> },
-    /// Something else. As far as they say at all, the offset after the last unit is `max`.
+    /// Damaged. The offset after the last unit is `max`, as far as the files show.
     Damaged { max: u64 },
 }
 
@@ -115,7 +115,7 @@ impl Measured {
     const EMPTY: Self = Self::Sound { first: 0, max: 0, begins_at: None };
 }
 
-/// What it takes to find out.
+/// The inputs of the measurement.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
     files: &'a QueueFiles,
@@ -125,7 +125,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Every queue's; many are shared among the machine's cores, since most of it is time in the kernel.
+    /// Measures all queues; distributes many over the machine's cores, since most of the time is spent in the kernel.
     fn measure_all(self, folders: &[Folder]) -> Result<Vec<(QueueKey, Measured)>, StoreError> {
         let measure = move |folders: &[Folder]| -> Result<Vec<_>, StoreError> {
             let mut chunk = vec![[0; UNIT_BYTES]; CHUNK_UNITS];
@@ -151,7 +151,7 @@ impl Reading<'_> {
         let Folder { key, files: found } = folder;
         let dir = self.files.dir(&key.topic, key.queue_id);
         let mut found = found.as_slice();
-        // Made and not yet extended when the crash came.
+        // Created but not extended before the crash.
         if let [before @ .., (base, 0)] = found {
             let path = dir.join(name_of(*base));
             self.disk.remove_file(&path)?;
@@ -184,7 +184,7 @@ impl Reading<'_> {
                 {
                     return Ok(Measured::Damaged { max });
                 }
-                // Nothing in this file: a queue made and not yet written, or one whose end was cut.
+                // An empty file of a queue that was created and not yet written, or whose end was cut.
                 last if last.is_some() || before.is_empty() => {
                     let begins_at = units.first.filter(|_| before.is_empty()).map(|first| first.physical);
                     return Ok(Measured::Sound { first: offset_of(first), max, begins_at });
@@ -197,7 +197,7 @@ impl Reading<'_> {
     }
 }
 
-/// Memory that units are read into.
+/// Memory for units that are read.
 type Chunk = Vec<[u8; UNIT_BYTES]>;
 
 struct Units {
@@ -206,7 +206,7 @@ struct Units {
     last: Option<Unit>,
 }
 
-/// Units at the front of a file that make sense and point before `cut`, in the order of the log.
+/// Returns the plausible units at the front of a file that point before `cut`, in log order.
 fn units_before(
     file: &dyn DiskFile,
     file_units: u64,
@@ -215,7 +215,7 @@ fn units_before(
 ) -> std::io::Result<Units> {
     let limit = cut.unwrap_or(u64::MAX);
     let mut units = Units { count: 0, first: None, last: None };
-    // Most queues are short where there are many.
+    // If the store has many queues, most are short.
     let mut wanted = FIRST_UNITS;
     while units.count < file_units {
         let Some(into) = chunk.get_mut(..wanted) else { break };
@@ -242,7 +242,8 @@ fn units_before(
     Ok(units)
 }
 
-/// Whether the record of a unit belongs to that place of that queue. Records before the log's begin cannot be asked.
+/// Returns whether the record of a unit belongs to that place of that queue. Records before the log's beginning
+/// cannot be checked.
 fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit) -> bool {
     if unit.physical < log.begin() {
         return true;
@@ -256,7 +257,7 @@ fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit
     matches == Some(true)
 }
 
-/// Shares the disk of a store with its queues; says what their folders hold, but for the topics in `deleted`.
+/// Opens the queues of a store, and lists their folders without the topics in `deleted`.
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &Options,

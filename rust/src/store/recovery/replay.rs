@@ -1,13 +1,14 @@
-//! Replay: records of the log, read again, go to the derived files.
+//! Replay: records of the log for the derived files, read again.
 //!
-//! Owns what becomes of each record that recovery walks over: which queue takes its unit, whether the index takes its
+//! Owns the decision about each record that recovery reads: which queue takes its unit, whether the index takes its
 //! keys, and which queues have to be replayed from further back because older records are missing.
 //!
-//! The offsets of a queue follow each other in the log. A record that is *out of turn* is judged by the next one of its
-//! queue, for no checksum of Apache's covers the offset it claims: where that one goes on from it, the queue was made again,
-//! or part of the log is gone; else the record is damaged. What is lost keeps its place in the queue.
+//! The offsets of a queue increase by one along the log. A record *out of turn* is judged by the next one of its
+//! queue, because no checksum of RocketMQ's format covers the offset: if the next one continues from it, the queue was
+//! created again, or part of the log is gone; otherwise the record is damaged. Lost records keep their places in the
+//! queue.
 //!
-//! Invariants: a queue gets its records in log order, each once, or none at all; no offset is further on than the log
+//! *Invariant*: a queue gets its records in log order, each once, or none at all; no offset is larger than the log
 //! explains.
 //! Threads: recovery.
 
@@ -28,21 +29,21 @@ use crate::store::log::{Found, LastRecord, Segments, record_at};
 use super::deleted_topics::DeletedTopics;
 use super::progress::RecoveryProgress;
 
-/// The largest offset that has a place in the files of a queue, whose positions are signed.
+/// The largest offset that fits into the files of a queue, whose positions are signed.
 const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
-/// Records between two writes of what was rebuilt, which bounds the memory it takes.
+/// Records between two writes, which bounds the memory.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
-/// Records whose units and keys stay in memory while the disk has no room: some 200 MiB.
+/// Maximum number of records whose units and keys stay in memory while the disk is full: some 200 MiB.
 const RECORDS_IN_MEMORY_MAX: usize = 1 << 22;
 
-/// What the queues hold of records before those that are replayed.
+/// The records that the queues hold from before the replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReplayBase {
-    /// All of them: offsets go on from there.
+    /// All records: offsets continue from there.
     Held,
-    /// There are none in the log any more: a queue may begin at any offset.
+    /// No record is left in the log: a queue may begin at any offset.
     Expired,
-    /// Unknown: a queue whose offsets do not follow has to be replayed from the begin of the log.
+    /// Unknown: a queue whose offsets do not follow has to be replayed from the beginning of the log.
     InDoubt,
 }
 
@@ -57,21 +58,21 @@ pub(crate) struct Replay<'a> {
     base: ReplayBase,
     /// Queues that cannot be filled, because older records are missing.
     pub(crate) skips: HashSet<QueueKey>,
-    /// Records out of turn that no other of their queue has followed yet.
+    /// Records out of turn that no other record of their queue has followed yet.
     suspects: HashMap<QueueKey, Entry>,
     pub(crate) fills_index: bool,
-    /// Bytes of damage that are not in the log any more.
+    /// The number of damaged bytes that were deleted from the log.
     pub(crate) lost_bytes: u64,
-    /// What is damaged in the log, in order.
+    /// Damaged ranges of the log, in order.
     pub(crate) damage: Vec<Range<u64>>,
     /// Position of the newest record.
     last: Option<u64>,
     records: usize,
-    /// How many of them are in files.
+    /// The number of records that are in files.
     written: usize,
 }
 
-/// A unit, and the place in its queue that its record claims.
+/// A unit, and the offset that its record claims.
 struct Entry {
     queue: Arc<ConsumeQueue>,
     offset: QueueOffset,
@@ -79,14 +80,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether the files of a queue can hold an entry at this offset.
+    /// Returns whether the files of a queue can hold an entry at this offset.
     fn has_a_place(&self) -> bool {
         self.offset.0 <= QUEUE_OFFSET_MAX
     }
 }
 
 impl<'a> Replay<'a> {
-    /// A replay of everything from `from` on, of a log that begins at `log_begin`.
+    /// Starts a replay of everything from `from` on, of a log that begins at `log_begin`.
     pub(crate) fn new(
         derived: &'a DerivedFiles,
         progress: &'a RecoveryProgress,
@@ -113,13 +114,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The newest record that was taken. Looked at once, at the end: hashing every record's topic costs as much as
-    /// reading it.
+    /// Returns the newest record. Computed once, at the end: hashing every record's topic costs as much as reading
+    /// it.
     pub(crate) fn last(&self, segments: &Segments) -> Option<LastRecord> {
         record_at(segments, self.last?, |record| LastRecord::of(record, self.deleted))
     }
 
-    /// Takes what is at `at`, which is the next thing in the log.
+    /// Takes the record or damage at `at`, the next one of the log.
     pub(crate) fn take(&mut self, at: u64, found: Found<'_>) -> Result<(), StoreError> {
         let record = match found {
             Found::Record(record) => record,
@@ -133,11 +134,11 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
-        // Inner batches live in queues of another kind, which are left as they are.
+        // Inner batches belong to queues of another kind, which stay unchanged.
         if record.sys_flag() & sysflag::INNER_BATCH != 0 {
             return Ok(());
         }
-        // A name that cannot be a directory cannot have come from a send; it keeps its place in the log.
+        // A send cannot use a topic that cannot name a directory; the record keeps its place in the log.
         let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
         let dispatch = DispatchRequest::of(record, queue);
         if dispatch.is_queued() {
@@ -156,7 +157,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Writes what was rebuilt. Where the disk has no room it stays in memory, as long as that is little.
+    /// Writes the rebuilt data. On a full disk it stays in memory, up to a limit.
     fn write(&mut self) -> Result<(), StoreError> {
         match unless_full(self.derived.write())? {
             Some(error) if self.records - self.written > RECORDS_IN_MEMORY_MAX => return Err(error),
@@ -166,18 +167,19 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Settles what the next record of a queue would have settled. `ends` are the offsets that queues had reached before they
-    /// were emptied: one whose newest records are damaged does not give their offsets out again.
+    /// Decides about the last suspects. `ends` are the offsets that queues had reached before they were emptied: a
+    /// queue whose newest records are damaged does not assign their offsets again.
     pub(crate) fn finish(&mut self, ends: &HashMap<QueueKey, u64>) -> Result<(), StoreError> {
         for suspect in std::mem::take(&mut self.suspects).into_values() {
             let Entry { queue, offset, unit } = &suspect;
-            // Two that do not agree, and nothing else: rot makes large numbers rather than small ones.
+            // With only two records, which contradict each other: damage produces large numbers rather than small
+            // ones.
             let first = self.newest(queue)?.filter(|_| queue.max() == queue.min().advanced(1));
             let wrong = first.filter(|_| self.base == ReplayBase::Expired && *offset < queue.min());
             if let Some(wrong) = wrong {
                 self.note_damage(&wrong);
             }
-            // What was made again begins at 0; of what we deleted ourselves nothing older is here.
+            // A queue created again begins at 0. Older records of topics deleted by rmqpy were filtered out before.
             if wrong.is_some() || (offset.0 == 0 && self.base == ReplayBase::Expired) {
                 self.start_over(&suspect)?;
             } else {
@@ -216,12 +218,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Gives a queue its next unit; `false`, and nothing done, where it is not the next.
+    /// Adds the next unit of a queue; returns false, with nothing done, if it is not the next.
     fn enter(&self, entry: &Entry) -> bool {
         self.derived.queues.restore(&entry.queue, entry.offset, entry.unit)
     }
 
-    /// Lets a queue go on at an entry that does not follow.
+    /// Continues a queue at an entry that does not follow.
     fn start_over(&self, entry: &Entry) -> Result<(), StoreError> {
         let Entry { queue, offset, unit } = entry;
         self.derived.queues.start_over(queue, *offset, unit.physical, self.log_begin)?;
@@ -233,8 +235,8 @@ impl<'a> Replay<'a> {
         self.derived.queues.newest(queue, self.log_begin)
     }
 
-    /// Fills the places up to `until` where damage behind the queue's newest record explains the gap, so that the others keep
-    /// their offsets; `false` where it does not.
+    /// Fills the places up to `until` if damage after the queue's newest record explains the gap, so that the others
+    /// keep their offsets. Returns false if it does not.
     fn bridge(&self, queue: &Arc<ConsumeQueue>, until: u64) -> Result<bool, StoreError> {
         let Some(newest) = self.newest(queue)? else { return Ok(false) };
         let between = || self.damage.iter().filter(|damage| damage.start >= newest.end());
@@ -247,7 +249,7 @@ impl<'a> Replay<'a> {
         self.derived.queues.fill(queue, until, at, bytes)
     }
 
-    /// Remembers that a record is not what it was, though its lengths and its body say so.
+    /// Counts a record as damaged although its lengths and its body are valid.
     fn note_damage(&mut self, unit: &Unit) {
         let place = self.damage.partition_point(|damage| damage.start < unit.physical);
         self.damage.insert(place, unit.physical..unit.end());
@@ -255,7 +257,7 @@ impl<'a> Replay<'a> {
 }
 
 impl LastRecord {
-    /// What a record in the log says, and whether its topic has been deleted since.
+    /// Describes a record of the log, checking whether its topic was deleted since.
     pub(crate) fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
         let is_queued = sysflag::is_queued(record.sys_flag())
             && !deleted.covers(record.topic(), record.physical_offset().0);
@@ -264,7 +266,7 @@ impl LastRecord {
     }
 }
 
-/// Empties queues that are to be filled from the begin of the log.
+/// Empties queues that will be filled from the beginning of the log.
 pub(crate) fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
     for key in keys {
         let queue = queues.get_or_create(&key.topic, key.queue_id)?;

@@ -1,11 +1,10 @@
 //! Index file: a header, hash slots, and entries that are chained by slot.
 //!
-//! Entries are written in their order, some thousands at a time; slots and header follow when the file is synced. Nothing
-//! is written through a mapping: most of a file is a hole, and where the disk has no room for it that would kill the
-//! process.
+//! Entries are written in order, some thousands per write; slots and header follow when the file is synced. Nothing
+//! is written through a mapping: most of a file is a hole, and on a full disk a write to it would kill the process.
 //!
-//! Invariants: entries are in log order; a slot names the newest entry of its chain, or one beyond the count, which
-//! means none; the numbers of a chain fall. What a damaged file says beside that is never followed out of bounds.
+//! *Invariant*: entries are in log order. A slot names the newest entry of its chain; a number beyond the count
+//! means an empty slot. The numbers of a chain decrease. Numbers in a damaged file are never followed out of bounds.
 //! Threads: any, one at a time under the lock of the index.
 
 use std::io;
@@ -22,11 +21,11 @@ use super::key_hashes::KeyHashes;
 use super::layout::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, Shape};
 use super::slot_pages::SlotPages;
 
-/// Keys whose slots are fetched together before they are inserted.
+/// Keys whose slots are prefetched together before they are inserted.
 pub(crate) const KEYS_AHEAD: usize = 32;
-/// Bytes of entries that are written in one piece.
+/// Bytes of entries per write.
 const WRITE_BYTES: usize = 4096 * ENTRY_BYTES;
-/// Entries read in one piece.
+/// Entries per read.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +36,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The keys of a record that is read again, if it is one that is indexed.
+    /// Returns the keys of a record read from the log, if it is indexed.
     pub(crate) fn of(record: &RecordView<'_>) -> impl Iterator<Item = Self> + use<> {
         let sys_flag = record.sys_flag();
         let is_indexed = sysflag::is_indexed(sys_flag) && sys_flag & sysflag::INNER_BATCH == 0;
@@ -56,16 +55,16 @@ pub(crate) struct IndexFile {
     file: Arc<dyn DiskFile>,
     shape: Shape,
     header: Header,
-    /// The count that the header in the file has.
+    /// The count in the header on disk.
     count_in_file: u32,
     slots: SlotPages,
-    /// The newest entries, which are not in the file yet.
+    /// The newest entries, not yet in the file.
     tail: Vec<u8>,
     is_dirty: bool,
 }
 
 impl IndexFile {
-    /// Makes a file, which is one hole. Where that fails there is none.
+    /// Creates a file that is one hole. On an error no file is left.
     pub(crate) fn create(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let make = || {
             let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
@@ -76,7 +75,7 @@ impl IndexFile {
         make().inspect_err(|_| drop(disk.remove_file(path)))
     }
 
-    /// Opens a file of the right size as it is.
+    /// Opens a file of the right size without changing it.
     pub(crate) fn open(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let file = disk.open(path, Open::Write).map_err(StoreError::io(path, "open"))?;
         Self::of(file, path, shape)
@@ -98,11 +97,11 @@ impl IndexFile {
         })
     }
 
-    /// Opens a file of the right size and keeps only entries of records before `position`, all of which have been durable.
-    /// `None` when nothing of it is left; an error where its entries are not chained as they should be.
+    /// Opens a file of the right size and keeps only entries of records before `position`, all of which have been
+    /// durable. Returns `None` if no entry is left, and an error if entries are not chained correctly.
     ///
-    /// The entries that are kept are not touched, nor is the begin time, which is in the header alone: doing it again, from
-    /// wherever it was cut short, comes to the same.
+    /// The kept entries and the time of the beginning, which only the header has, are unchanged, so that repeating an
+    /// interrupted cut has the same result.
     pub(crate) fn cut(
         disk: &dyn Disk,
         path: &Path,
@@ -114,8 +113,8 @@ impl IndexFile {
         if file.is_whole_before(position).map_err(StoreError::io(path, "read"))? {
             return Ok(Some(file));
         }
-        let is_sound = file.chain_anew(position).map_err(StoreError::io(path, "read"))?;
-        // What the header says of entries before `position` was durable with them.
+        let is_sound = file.rebuild_chains(position).map_err(StoreError::io(path, "read"))?;
+        // The header's count of entries before `position` was durable with them.
         let is_sound = is_sound && (before.end_physical >= position || before.count == file.header.count);
         if is_sound && file.header.count == 1 {
             return Ok(None);
@@ -130,7 +129,8 @@ impl IndexFile {
         Ok(Some(file))
     }
 
-    /// Whether it was full before the record at `position` came: nothing of it was written since it was durable.
+    /// Returns whether the file was full before the record at `position`, so that nothing was written since it was
+    /// durable.
     fn is_whole_before(&self, position: u64) -> io::Result<bool> {
         let Header { begin_timestamp_ms, end_physical, count, .. } = self.header;
         Ok(self.is_full()
@@ -139,9 +139,9 @@ impl IndexFile {
             && self.entry(count - 1)?.physical == end_physical)
     }
 
-    /// Makes slots and header anew from the entries before `position`: up to the first that is empty, out of order or not
-    /// before it. `false` where an entry does not go on its chain.
-    fn chain_anew(&mut self, position: u64) -> io::Result<bool> {
+    /// Rebuilds slots and header from the entries before `position`, up to the first empty or misplaced one. Returns
+    /// false if an entry does not continue its chain.
+    fn rebuild_chains(&mut self, position: u64) -> io::Result<bool> {
         let begin_timestamp_ms = self.header.begin_timestamp_ms;
         self.header = Header { begin_timestamp_ms, count: 1, ..Header::default() };
         self.is_dirty = true;
@@ -184,7 +184,7 @@ impl IndexFile {
         &self.file
     }
 
-    /// The count that another process finds in the file.
+    /// Returns the count in the file, which other processes see.
     pub(crate) fn count_in_file(&self) -> u32 {
         self.count_in_file
     }
@@ -193,12 +193,13 @@ impl IndexFile {
         self.header.count as usize >= self.shape.entries
     }
 
-    /// Whether a key is older than the first one, as after a clock was set back: times are counted from that.
+    /// Returns whether a key is older than the first one, from which times count. This happens after the clock was
+    /// set back.
     pub(crate) fn begins_after(&self, key: &Key) -> bool {
         self.header.count > 1 && key.store_timestamp_ms < self.header.begin_timestamp_ms
     }
 
-    /// Store times of the oldest key and of the newest.
+    /// Returns the store times of the oldest and the newest key.
     pub(crate) fn times(&self) -> (i64, i64) {
         (self.header.begin_timestamp_ms, self.header.end_timestamp_ms)
     }
@@ -207,13 +208,12 @@ impl IndexFile {
         self.header.end_physical
     }
 
-    /// Fetches what the insertion of these keys will need.
+    /// Prefetches the slots of these keys.
     pub(crate) fn prefetch(&self, hashes: impl Iterator<Item = i32>) {
         self.slots.prefetch(hashes.map(|hash| self.shape.slot_at(hash)));
     }
 
-    /// Adds a key, unless its record comes before the last one. The file must not be full. After an error nothing has
-    /// changed.
+    /// Adds a key, unless its record is before the last one. The file must not be full. An error changes nothing.
     pub(crate) fn insert(&mut self, key: &Key) -> Result<(), StoreError> {
         if key.physical < self.header.end_physical {
             return Ok(());
@@ -234,7 +234,7 @@ impl IndexFile {
             hash: key.hash,
             physical: key.physical,
             seconds: if begin <= 0 { 0 } else { seconds.clamp(0, i64::from(i32::MAX)) as u32 },
-            // One beyond the count is what an earlier life left.
+            // A number beyond the count is stale.
             previous: if previous < number { previous } else { 0 },
         };
         self.tail.extend_from_slice(&entry.encode());
@@ -244,7 +244,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Lets the header tell of an entry behind the others.
+    /// Adds an entry to the header.
     fn count_in(&mut self, entry: &Entry) {
         let header = &mut self.header;
         if header.count == 1 {
@@ -268,7 +268,7 @@ impl IndexFile {
         Ok(Entry::decode(&bytes))
     }
 
-    /// Adds positions of records whose key hashes to `hash`, newest first, until there are `hits_max`.
+    /// Adds positions of records whose key hashes to `hash`, newest first, up to `hits_max` in all.
     pub(crate) fn find(
         &self,
         hash: i32,
@@ -278,12 +278,12 @@ impl IndexFile {
     ) -> io::Result<()> {
         let mut number = self.slots.get(&*self.file, self.shape.slot_at(hash))?;
         let mut newer = self.header.count;
-        // Numbers fall along a chain; whatever does not is damage, and ends it.
+        // Numbers decrease along a chain; any other number is damage and ends it.
         while number > 0 && number < newer && hits.len() < hits_max {
             let entry = self.entry(number)?;
             let seconds = i64::from(entry.seconds as i32);
             let stored = self.header.begin_timestamp_ms.saturating_add(seconds * 1000);
-            // Times are whole seconds after the first; a query for the very millisecond must still hit.
+            // Times are whole seconds after the first, but a query for the exact millisecond must match.
             if stored.saturating_add(999) < *times.start() {
                 break;
             }
@@ -296,7 +296,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Writes the entries that are in memory alone. After an error they still are.
+    /// Writes the entries that are only in memory. After an error they stay there.
     pub(crate) fn write_tail(&mut self) -> Result<(), StoreError> {
         if !self.tail.is_empty() {
             let first = self.header.count as usize - self.tail.len() / ENTRY_BYTES;
@@ -307,7 +307,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Writes what is in memory alone: entries, then the slots that lead to them, then the header.
+    /// Writes everything that is only in memory: entries, then their slots, then the header.
     pub(crate) fn write(&mut self) -> Result<(), StoreError> {
         self.write_tail()?;
         let header = self.header.encode();
@@ -322,7 +322,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// What was written last has been synced.
+    /// Clears the dirty flag: everything written is synced.
     pub(crate) fn was_synced(&mut self) {
         self.is_dirty = false;
     }

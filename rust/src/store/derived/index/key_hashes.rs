@@ -1,16 +1,16 @@
-//! Key hashes: the keys that a message can be looked up by.
+//! Key hashes: the keys under which a message can be looked up.
 //!
-//! Threads: any; made before the put lock is taken, so that the append allocates nothing.
+//! Threads: any; computed before the put lock is taken, so that the append allocates nothing.
 
 use arrayvec::ArrayVec;
 
 use crate::message::properties::{self, name};
 use crate::message::tag;
 
-/// Keys of one message that need no memory of their own.
+/// Keys of one message that are stored without an allocation.
 const KEYS_INLINE: usize = 4;
 
-/// Hashes of the keys of one message: UNIQ_KEY, the words of KEYS, the tag.
+/// Hashes of the keys of a message: UNIQ_KEY, the words of KEYS, and the tag.
 #[derive(Clone, Default, Debug)]
 pub struct KeyHashes {
     inline: ArrayVec<i32, KEYS_INLINE>,
@@ -18,7 +18,7 @@ pub struct KeyHashes {
 }
 
 impl KeyHashes {
-    /// The keys of a message with these properties, in the order of the original.
+    /// Returns the keys of a message with these properties, in Apache's order.
     #[must_use]
     pub fn of(topic: &[u8], properties: &[u8]) -> Self {
         let (mut unique, mut words, mut tags) = (None, None, None);

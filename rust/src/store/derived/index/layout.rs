@@ -1,4 +1,4 @@
-//! Layout of an index file, which is Apache's: where header, slots and entries lie, and what their bytes say.
+//! Layout of an index file: position and format of header, slots and entries, as in Apache's broker.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ pub(crate) const HEADER_BYTES: usize = 40;
 pub(crate) const SLOT_BYTES: usize = 4;
 pub(crate) const ENTRY_BYTES: usize = 20;
 
-/// How many slots and entries the files of an index have.
+/// Numbers of slots and entries in each file of an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub slots: usize,
-    /// Entries, the unused first one included.
+    /// Entries, including the unused first one.
     pub entries: usize,
 }
 
@@ -27,7 +27,7 @@ impl Shape {
         HEADER_BYTES + self.slots * SLOT_BYTES + number * ENTRY_BYTES
     }
 
-    /// Places of the slots in the file.
+    /// Returns the range of the slots in the file.
     pub(super) fn slots(self) -> Range<usize> {
         HEADER_BYTES..self.entry_at(0)
     }
@@ -40,7 +40,7 @@ pub(super) struct Header {
     pub(super) begin_physical: u64,
     pub(super) end_physical: u64,
     pub(super) slots_used: u32,
-    /// Number of the next entry; they are counted from 1.
+    /// Number of the next entry, counted from 1.
     pub(super) count: u32,
 }
 
@@ -60,7 +60,7 @@ impl Header {
         bytes
     }
 
-    /// What the bytes say, of a file that can hold numbers below `entries`.
+    /// Decodes the header of a file that can hold numbers below `entries`.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], entries: usize) -> Self {
         let long = |at: usize| {
             bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |long| u64::from_be_bytes(*long))
@@ -108,10 +108,10 @@ impl Entry {
     }
 }
 
-/// The time as `yyyyMMddHHmmssSSS`, in UTC: Apache takes the local zone, and the name is read to sort by it alone.
+/// Formats the time as `yyyyMMddHHmmssSSS`, in UTC. Apache's broker uses the local zone, but names are only sorted.
 pub(crate) fn file_name(wall_ms: u64) -> u64 {
     let (days, ms) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
-    // Days to a date by eras of 400 years that begin in March, when the leap day comes last.
+    // Converts days by eras of 400 years that begin in March, so that the leap day comes last.
     let day = days + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

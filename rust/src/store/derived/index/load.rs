@@ -1,9 +1,10 @@
-//! Loading of the index, after a stop of either kind.
+//! Index load: opening of the index after an orderly stop or a crash.
 //!
-//! Nothing here is a reason not to start: what cannot be loaded is removed, and made anew from the log by maintenance.
+//! No error here prevents a start: files that cannot be loaded are removed, and maintenance rebuilds them from the
+//! log.
 //!
-//! Invariant: the note says from where on the index may lack something before anything is taken out of it, so that a start
-//! that was cut short anywhere is no different from none.
+//! *Invariant*: before any entry is removed, the note names the position from which entries may be missing, so that
+//! an interrupted start can be repeated.
 //! Threads: recovery.
 
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use super::indexed_note::EVERYTHING;
 use super::{Files, Index};
 
 impl Index {
-    /// Loads the files as they are, after an orderly stop. What cannot be read is left out, which the digest tells.
+    /// Loads the files unchanged, after an orderly stop. Unreadable files are left out, which changes the digest.
     pub(crate) fn load(&self) {
         let mut files = self.files.lock();
         files.noted = self.note.load().unwrap_or(0);
@@ -25,7 +26,7 @@ impl Index {
             sound.filter_map(|(path, _)| IndexFile::open(&*self.disk, path, self.shape).ok()).collect();
     }
 
-    /// Goes on with the files that were loaded, at the end of the log.
+    /// Continues with the loaded files, at the end of the log.
     pub(crate) fn resume(&self, log_begin: u64, log_end: u64) {
         let noted = self.files.lock().noted;
         if noted == EVERYTHING {
@@ -37,9 +38,9 @@ impl Index {
         }
     }
 
-    /// Loads the files and keeps only entries of records before `position`; what is missing before is skipped, to be read
-    /// again. A file that cannot be cut is removed, with those that follow it, and nothing of this is a reason not
-    /// to start.
+    /// Loads the files and keeps only entries of records before `position`. Missing ones before it are marked as
+    /// skipped, to be read again. A file that cannot be cut is removed together with the later ones. No error
+    /// prevents the start.
     pub(crate) fn load_cut(&self, position: u64, log_begin: u64, until: u64) {
         let mut files = self.files.lock();
         let position = position.min(self.note.load().unwrap_or(0));
@@ -49,13 +50,13 @@ impl Index {
         (files.written, files.durable, files.is_complete) = (from, from, false);
         self.waiting.lock().begin(from, until);
         match cut {
-            Ok(_) if from < until => self.tell(&mut files, "it is made anew from there"),
+            Ok(_) if from < until => self.report(&mut files, "rebuilt from there in the background"),
             Ok(_) => {}
             Err(error) => self.give_up(&mut files, &error),
         }
     }
 
-    /// Returns the position from which records have to be fed.
+    /// Cuts the files and returns the position from which records must be replayed.
     fn cut_files(&self, files: &mut Files, position: u64) -> Result<u64, StoreError> {
         files.list.clear();
         let mut from = position;
@@ -68,7 +69,7 @@ impl Index {
             };
             match cut {
                 Some(Some(file)) => files.list.push(file),
-                // Nothing of it is needed.
+                // All its records are at `position` or later.
                 Some(None) => removed.push(path),
                 None => {
                     from = from.min(files.list.last().map_or(0, IndexFile::end_physical));
@@ -79,7 +80,7 @@ impl Index {
         if files.list.is_empty() {
             from = 0;
         }
-        // Before anything is missing.
+        // Before any entry is missing.
         self.save_note(files, from)?;
         for path in &removed {
             self.disk.remove_file(path)?;
@@ -88,7 +89,7 @@ impl Index {
         Ok(from)
     }
 
-    /// Files of the right name, oldest first, and whether they have the right size.
+    /// Lists files of the right name, oldest first, and whether they have the right size.
     fn paths(&self) -> Result<Vec<(PathBuf, bool)>, StoreError> {
         let entries = self.disk.entries(&self.dir)?;
         let is_index = |name: &str| name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,12 +1,12 @@
 //! Index: records by the hash of a key, in Apache's file format.
 //!
-//! Owns `index/`, a list of files (`index_file`) in log order. Keys of new records wait in memory (`waiting`), where a lookup
-//! finds them too; maintenance writes them. No message waits for the index, and no error of it is anybody else's: keys
-//! that could not be written stay where they are, those that have no room are read again from the log later, and
-//! the next start is told from where on (`indexed_note`).
+//! Owns `index/`, a list of files (`index_file`) in log order. Keys of new records wait in memory (`waiting`), where
+//! lookups find them too, until maintenance writes them. No message waits for the index, and its errors affect
+//! nothing else: keys that could not be written stay in memory, keys beyond the limit are read from the log later,
+//! and the next start reads their position from a note (`indexed_note`).
 //!
-//! Invariants: a hit is a record that was there when the entry was made, and is checked again when it is read; a checkpoint
-//! goes no further than the index, or the note says where that ends.
+//! *Invariant*: a hit is a record that existed when the entry was made, and is checked again when it is read. A
+//! checkpoint goes no further than the index, or the note names the end of the index.
 //! Threads: `take` under the dispatch lock; `find` from any; the rest from maintenance or recovery.
 
 pub(crate) mod index_file;
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::clock::SharedClock;
 use crate::store::disk::Disk;
 use crate::store::error::StoreError;
-use crate::store::events::{Event, Events};
+use crate::store::reports::events::{Event, Events};
 use index_file::{IndexFile, KEYS_AHEAD, Key};
 use indexed_note::{EVERYTHING, IndexedNote};
 use layout::{Shape, file_name};
@@ -59,26 +59,26 @@ struct Files {
     list: Vec<IndexFile>,
     /// Keys that are in no file yet.
     inserting: Vec<Key>,
-    /// How many come, of late, and when they were taken last.
+    /// The recent rate of keys, and the time of the last collection.
     pace: KeyPace,
     collected_at: Duration,
-    /// Keys of records before are in the files; and durably so.
+    /// The position before which all keys are in the files, and `durable`, before which they are durable there.
     written: u64,
     durable: u64,
-    /// Whether the files have, durably, all that was to be written.
+    /// Whether every collected key is durable in the files.
     is_complete: bool,
-    /// What the note says.
+    /// The position in the note on disk.
     noted: u64,
     /// Whether the last write failed.
     is_stuck: bool,
-    /// How a sync has failed: what the files hold is not known before the next start.
+    /// The error of a failed sync: the content of the files is unknown until the next start.
     doubt: Option<String>,
-    /// Whether it was told that something is missing.
-    is_told: bool,
+    /// Whether the current gap was reported.
+    is_reported: bool,
 }
 
 impl Files {
-    /// Writes what is in memory alone.
+    /// Writes everything that is only in memory.
     fn write_dirty(&mut self) -> Result<(), StoreError> {
         let mut dirty = self.list.iter_mut().filter(|file| file.is_dirty());
         dirty.try_for_each(IndexFile::write)
@@ -86,7 +86,7 @@ impl Files {
 }
 
 impl Index {
-    /// An index over `dir` of the store in `root`, with no files loaded.
+    /// Creates an index over `dir` of the store in `root`, with no files loaded.
     pub(crate) fn new(
         disk: &Arc<dyn Disk>,
         root: &Path,
@@ -106,7 +106,7 @@ impl Index {
             noted: EVERYTHING,
             is_stuck: false,
             doubt: None,
-            is_told: false,
+            is_reported: false,
         };
         Self {
             disk: Arc::clone(disk),
@@ -128,14 +128,14 @@ impl Index {
         Ok(())
     }
 
-    /// Says once that something is missing, and why.
-    fn tell(&self, files: &mut Files, reason: &str) {
-        if !std::mem::replace(&mut files.is_told, true) {
+    /// Reports once that entries are missing, and why.
+    fn report(&self, files: &mut Files, reason: &str) {
+        if !std::mem::replace(&mut files.is_reported, true) {
             self.events.add(Event::IndexIncomplete { from: files.durable, reason: reason.to_owned() });
         }
     }
 
-    /// Leaves the files as they are until the next start.
+    /// Leaves the files unchanged until the next start.
     fn give_up(&self, files: &mut Files, error: &StoreError) {
         files.doubt = Some(error.to_string());
         files.is_complete = false;
@@ -143,7 +143,7 @@ impl Index {
         self.waiting.lock().close(files.durable);
     }
 
-    /// Takes the keys that wait.
+    /// Takes the waiting keys.
     fn collect(&self, files: &mut Files) -> u64 {
         self.waiting.lock().take(&mut files.inserting)
     }
@@ -176,38 +176,38 @@ impl Index {
     }
 
     fn create(&self, list: &[IndexFile]) -> Result<IndexFile, StoreError> {
-        // Files are ordered by name, so a clock that went back must not give a smaller one.
+        // Files are ordered by name, so a clock that was set back must not yield a smaller one.
         let newest = list.last().and_then(|file| file.path().file_name()?.to_str()?.parse().ok());
         let name = file_name(self.clock.wall_ms()).max(newest.map_or(0, |newest: u64| newest + 1));
         IndexFile::create(&*self.disk, &self.dir.join(format!("{name:017}")), self.shape)
     }
 
-    /// Says, durably, how far the index goes: before a checkpoint, which may go further.
+    /// Writes the end of the index, durably: before a checkpoint, which may go further.
     pub(crate) fn note(&self) -> Result<(), StoreError> {
         let mut files = self.files.lock();
         let position = if files.is_complete { EVERYTHING } else { files.durable };
         self.save_note(&mut files, position)?;
-        if files.is_complete && std::mem::take(&mut files.is_told) {
+        if files.is_complete && std::mem::take(&mut files.is_reported) {
             self.events.add(Event::IndexComplete);
         }
         Ok(())
     }
 
-    /// Whether the note is to say that nothing is missing any more.
+    /// Returns whether the note can be reset, because no entry is missing any more.
     pub(crate) fn has_caught_up(&self) -> bool {
         let files = self.files.lock();
         let is_whole = !files.is_stuck && files.doubt.is_none() && self.waiting.lock().skipped().is_none();
         files.noted != EVERYTHING && is_whole
     }
 
-    /// Records that have to be read again, once everything before them is in the files.
+    /// Returns the records that have to be read again, once everything before them is in the files.
     pub(crate) fn skipped(&self) -> Option<Range<u64>> {
         let files = self.files.lock();
         let is_ready = files.inserting.is_empty() && !files.is_stuck && files.doubt.is_none();
         self.waiting.lock().skipped().filter(|_| is_ready)
     }
 
-    /// Bytes of the log whose records nothing was kept of.
+    /// Returns the bytes of the log whose keys were skipped.
     pub(crate) fn skipped_bytes(&self) -> u64 {
         self.waiting.lock().skipped().map_or(0, |skipped| skipped.end - skipped.start)
     }
@@ -222,7 +222,7 @@ impl Index {
         waiting.was_read(until);
     }
 
-    /// Positions of at most `hits_max` records whose key hashes to `hash`, stored within `begin_ms..=end_ms`.
+    /// Returns positions of at most `hits_max` records whose key hashes to `hash`, stored within `begin_ms..=end_ms`.
     pub(crate) fn find(
         &self,
         hash: i32,
@@ -257,7 +257,7 @@ impl Index {
         Ok(hits)
     }
 
-    /// Time of the newest key of the newest file that is full and durable, as Apache's checkpoint has it.
+    /// Returns the time of the newest key of the newest file that is full and durable, for Apache's checkpoint.
     pub(crate) fn full_timestamp_ms(&self) -> i64 {
         let files = self.files.lock();
         let full = files.list.iter().rev().find(|file| file.is_full() && !file.is_dirty());
@@ -271,7 +271,7 @@ impl Derived for Index {
         records.iter().filter(|record| record.is_indexed()).for_each(|record| waiting.add(record));
     }
 
-    /// After an error everything is tried again by the next call.
+    /// Writes the collected keys. After an error the next call retries all of them.
     fn write(&self) -> Result<(), StoreError> {
         let mut files = self.files.lock();
         if let Some(reason) = &files.doubt {
@@ -295,12 +295,12 @@ impl Derived for Index {
         let mut waiting = self.waiting.lock();
         waiting.still_taken(files.inserting.len());
         if waiting.skipped().is_some() {
-            self.tell(&mut files, "there were more keys than could be written");
+            self.report(&mut files, "more keys than the disk could take");
         }
         written
     }
 
-    /// After an error of a sync nothing is written any more.
+    /// Syncs dirty files. After an error nothing is written until the next start.
     fn sync(&self) -> Result<(), StoreError> {
         let (dirty, written) = {
             let mut files = self.files.lock();
@@ -313,7 +313,7 @@ impl Derived for Index {
             let dirty: Vec<_> = dirty.map(|file| (Arc::clone(file.file()), file.path().to_owned())).collect();
             (dirty, files.written)
         };
-        // Lookups go on meanwhile.
+        // Lookups continue during this.
         for (file, path) in dirty {
             file.sync()
                 .map_err(StoreError::io(&path, "sync"))
@@ -341,7 +341,7 @@ impl Derived for Index {
     fn digest(&self) -> u64 {
         let files = self.files.lock();
         if files.noted != EVERYTHING {
-            // Whatever is there is cut and completed by the next start.
+            // The next start cuts and completes the files.
             return 1;
         }
         files

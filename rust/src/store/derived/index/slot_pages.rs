@@ -1,10 +1,10 @@
-//! Slot pages: the slots of an index file, in memory, page by page of the file.
+//! Slot pages: the slots of an index file in memory, by page of the file.
 //!
-//! Slots lie anywhere, so that writing each one at once would cost a call for every key. A page is read when it is first
-//! needed, and brought to the file when the file is synced.
+//! Slots are scattered, so writing each one immediately would cost a system call per key. A page is read when it is
+//! first needed, and written when the file is synced.
 //!
-//! Invariant: a page that is not in memory is in the file as it should be.
-//! Threads: the caller's lock is the index's.
+//! Invariant: a page that is not in memory is up to date in the file.
+//! Threads: any, under the lock of the index.
 
 use std::io;
 use std::ops::Range;
@@ -20,15 +20,15 @@ struct Page {
     is_dirty: bool,
 }
 
-/// Pages by their place in the file. Places are those of bytes in the file.
+/// Pages by their place in the file. Places are byte offsets in the file.
 pub(super) struct SlotPages {
     pages: Vec<Option<Box<Page>>>,
-    /// Where the slots lie.
+    /// Range of the slots.
     slots: Range<usize>,
 }
 
 impl SlotPages {
-    /// None in memory yet.
+    /// Creates a set with no page in memory.
     pub(super) fn new(slots: Range<usize>) -> Self {
         Self { pages: Vec::new(), slots }
     }
@@ -37,7 +37,7 @@ impl SlotPages {
         self.pages.get(at / PAGE_BYTES)?.as_deref()
     }
 
-    /// The page of a slot, if need be as `fill` makes it.
+    /// Returns the page of a slot, loaded with `fill` if necessary.
     fn page_or(
         &mut self,
         at: usize,
@@ -59,19 +59,19 @@ impl SlotPages {
         }
     }
 
-    /// Puts a number into a slot; returns what it held.
+    /// Sets a slot and returns its old number.
     pub(super) fn replace(&mut self, file: &dyn DiskFile, at: usize, number: u32) -> io::Result<u32> {
         let begin = at - at % PAGE_BYTES;
         let page = self.page_or(at, |bytes| file.read_at(bytes, begin as u64).map(drop))?;
         Ok(page.replace(at, number))
     }
 
-    /// The same where nothing that the file holds counts.
+    /// Sets a slot without reading the file: pages not in memory count as zeros.
     pub(super) fn replace_unread(&mut self, at: usize, number: u32) -> io::Result<u32> {
         Ok(self.page_or(at, |_| Ok(()))?.replace(at, number))
     }
 
-    /// What a slot holds.
+    /// Returns the number in a slot.
     pub(super) fn get(&self, file: &dyn DiskFile, at: usize) -> io::Result<u32> {
         if let Some(page) = self.page(at) {
             return Ok(page.get(at));
@@ -81,15 +81,14 @@ impl SlotPages {
         Ok(u32::from_be_bytes(bytes))
     }
 
-    /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
-    /// insert would wait for memory.
+    /// Loads the slots of the next keys into the CPU cache together: separate inserts would each wait for memory.
     pub(super) fn prefetch(&self, places: impl Iterator<Item = usize>) {
         let slots = places.map(|at| self.page(at).map_or(0, |page| page.get(at)));
-        // A sum that may not be optimised away keeps the loads.
+        // `black_box` keeps the loads from being optimized away.
         std::hint::black_box(slots.fold(0, u32::wrapping_add));
     }
 
-    /// Lets no page of the file count that is not in memory: where it holds anything, it is to be zeros.
+    /// Zeroes pages of the file that are not in memory and have any content.
     pub(super) fn supersede(&mut self, file: &dyn DiskFile) -> io::Result<()> {
         let mut bytes = [0; PAGE_BYTES];
         for begin in (0..self.slots.end).step_by(PAGE_BYTES) {
@@ -105,13 +104,13 @@ impl SlotPages {
         Ok(())
     }
 
-    /// What of a page is slots.
+    /// Returns the range of the slots on a page.
     fn part(&self, index: usize) -> Range<usize> {
         let begin = index * PAGE_BYTES;
         begin.max(self.slots.start)..(begin + PAGE_BYTES).min(self.slots.end)
     }
 
-    /// Writes the pages that were changed.
+    /// Writes the dirty pages.
     pub(super) fn write(&mut self, file: &dyn DiskFile) -> io::Result<()> {
         for index in 0..self.pages.len() {
             let range = self.part(index);
@@ -126,7 +125,7 @@ impl SlotPages {
         Ok(())
     }
 
-    /// Gives the memory back, once everything is written.
+    /// Frees the memory, once everything is written.
     pub(super) fn clear(&mut self) {
         self.pages = Vec::new();
     }

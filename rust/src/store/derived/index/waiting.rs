@@ -1,10 +1,10 @@
-//! Keys on their way to the index files.
+//! Waiting keys: keys that are in memory before they are written to the index files.
 //!
-//! Owns keys that wait in memory, up to a bound. Beyond it nothing is kept of a record, but from which position of the log
-//! on they have to be read again: whoever makes records visible waits for no file.
+//! Owns the waiting keys, up to a limit. Beyond it, only the range of the log is kept from which keys must be read
+//! again, so that the thread that makes records visible never waits for a file.
 //!
-//! Invariant: what waits comes before what is skipped.
-//! Threads: the caller's lock.
+//! *Invariant*: waiting keys come before skipped ones.
+//! Threads: any, under the caller's lock.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::store::derived::pace;
 
 use super::index_file::Key;
 
-/// Keys that wait in memory: 24 MiB.
+/// Maximum number of waiting keys: 24 MiB.
 const WAITING_KEYS_MAX: usize = 1 << 20;
-/// The longest time in which no keys are written: that of a checkpoint.
+/// The longest pause between writes of keys, that of a checkpoint.
 const WRITE_PAUSE: Duration = Duration::from_secs(4);
-/// Keys that memory is made for early, at most: 12 MiB, twice.
+/// Maximum number of keys for which memory is preallocated: 12 MiB, twice.
 const ROOM_KEYS_MAX: usize = 1 << 19;
-/// Keys from which on memory for more is made early.
+/// The number of keys from which on memory is preallocated.
 const PACE_KEYS_MIN: usize = 256;
-/// Shares of a difference by which the pace follows what comes, upwards and downwards, in each interval.
+/// Fractions of a difference by which the pace follows the rate in each interval, upwards and downwards.
 const RISE: usize = 16;
 const FALL: usize = 64;
-/// Keys that memory is kept for at any pace.
+/// The number of keys for which memory is always kept.
 const IDLE_KEYS_MAX: usize = 1 << 16;
 
 #[derive(Default)]
 pub(super) struct Waiting {
     keys: Vec<Key>,
-    /// Keys that were taken from here and are in no file yet.
+    /// Keys that were taken and are not in a file yet.
     taken: usize,
-    /// Records that nothing was kept of: from the begin of the first to the end of the last.
+    /// Skipped records, from the start of the first to the end of the last.
     skipped: Option<Range<u64>>,
-    /// Position behind the last record, kept or skipped.
+    /// The position after the last record, kept or skipped.
     end: u64,
 }
 
@@ -56,7 +56,7 @@ impl Waiting {
         }
     }
 
-    /// Puts all keys behind those in `into`. Returns the position before which all keys are there.
+    /// Appends all keys to `into` and returns the position before which no key is missing.
     pub(super) fn take(&mut self, into: &mut Vec<Key>) -> u64 {
         if into.is_empty() {
             std::mem::swap(into, &mut self.keys);
@@ -67,7 +67,7 @@ impl Waiting {
         self.skipped.as_ref().map_or(self.end, |skipped| skipped.start)
     }
 
-    /// Notes how many of the keys that were taken are in no file yet.
+    /// Sets how many of the taken keys are not in a file yet.
     pub(super) fn still_taken(&mut self, count: usize) {
         self.taken = count;
     }
@@ -76,48 +76,48 @@ impl Waiting {
         self.skipped.clone()
     }
 
-    /// Everything before `from` is in the files, and what follows up to `until` is skipped.
+    /// Starts with everything before `from` in the files, and `from..until` skipped.
     pub(super) fn begin(&mut self, from: u64, until: u64) {
         *self = Self { end: until, ..Self::default() };
         self.skipped = (from < until).then_some(from..until);
     }
 
-    /// Keeps nothing more.
+    /// Drops all keys and skips those that follow.
     pub(super) fn close(&mut self, from: u64) {
         let end = self.end.max(from);
         *self = Self { skipped: Some(from..end), end, ..Self::default() };
     }
 
-    /// The records before `until` have been read again.
+    /// Marks the records before `until` as read again.
     pub(super) fn was_read(&mut self, until: u64) {
         self.skipped =
             self.skipped.take().map(|skipped| until..skipped.end).filter(|skipped| !skipped.is_empty());
     }
 }
 
-/// How many keys come while none can be written, of late.
+/// The recent number of keys per pause between writes.
 #[derive(Default)]
 pub(super) struct KeyPace {
     keys: usize,
 }
 
 impl KeyPace {
-    /// Notes keys that came in the time `since` the last ones were noted.
+    /// Adds a measurement: `count` keys in the time `since` the last one.
     pub(super) fn note(&mut self, count: usize, since: Duration) {
         let keys = if count < PACE_KEYS_MIN {
             0
         } else {
             pace::until_written(count, since, WRITE_PAUSE).min(ROOM_KEYS_MAX)
         };
-        // One message may have thousands of keys: that is no pace yet.
+        // One message may have thousands of keys, which is not a rate.
         self.keys = match keys.checked_sub(self.keys) {
             Some(more) => self.keys + more / RISE,
             None => keys.max(self.keys - self.keys.div_ceil(FALL)),
         };
     }
 
-    /// Makes memory for so many keys in what is empty and will be filled next, and touches it: who adds keys takes no page
-    /// fault. Much more than that is given back.
+    /// Preallocates and prefaults memory for that many keys in `empty`, which is filled next, so that adding a key
+    /// causes no page fault. Frees memory that is much larger.
     pub(super) fn make_room(&self, empty: &mut Vec<Key>) {
         let room = self.keys.next_power_of_two();
         let is_too_much = empty.capacity() > IDLE_KEYS_MAX && empty.capacity() / 4 > room;
@@ -136,13 +136,13 @@ mod tests {
     const ROUND: Duration = Duration::from_millis(50);
 
     #[test]
-    fn memory_for_keys_follows_their_pace_and_is_given_back_when_they_end() {
+    fn memory_for_keys_follows_their_pace_and_is_freed_afterwards() {
         let (mut pace, mut keys) = (KeyPace::default(), Vec::new());
         pace.note(20_000, ROUND);
         pace.make_room(&mut keys);
         assert!(
             keys.capacity() <= IDLE_KEYS_MAX,
-            "the keys of one message have no memory for {}",
+            "one message preallocated memory for {} keys",
             keys.capacity()
         );
         for _ in 0..100 {
@@ -153,7 +153,7 @@ mod tests {
         let (before, memory) = (keys.capacity(), keys.as_ptr());
         pace.note(9_000, ROUND);
         pace.make_room(&mut keys);
-        assert_eq!((keys.capacity(), keys.as_ptr()), (before, memory), "it stays where it is");
+        assert_eq!((keys.capacity(), keys.as_ptr()), (before, memory), "no new memory");
         for _ in 0..400 {
             pace.note(0, ROUND);
             pace.make_room(&mut keys);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_keys_have_no_memory_made_for_them() {
+    fn a_few_keys_get_no_preallocated_memory() {
         let (mut pace, mut keys) = (KeyPace::default(), Vec::new());
         pace.note(PACE_KEYS_MIN - 1, Duration::ZERO);
         pace.make_room(&mut keys);

@@ -1,11 +1,11 @@
-//! ConsumeQueue: one queue of one topic, as 20-byte units that point into the log.
+//! ConsumeQueue: a queue of a topic, as 20-byte units that point into the log.
 //!
-//! Owns the queue's offsets and its newest units. A unit is added in memory, by the thread that makes its record visible;
+//! Owns the queue's offsets and its newest units. The thread that makes a record visible adds its unit in memory;
 //! maintenance writes units to the queue's files (`queue_files`) and keeps some in memory, because consumers mostly
 //! read the end. 50,000 queues must fit into one process, so an idle queue holds no buffer, mapping or descriptor.
 //!
-//! Invariants: min <= max <= next; offsets are dense: unit `i` is the record with queue offset `i`; every unit is in
-//! the file, in the tail, or in both.
+//! *Invariant*: min <= max <= next; offsets are dense: unit `i` is the record with queue offset `i`; every unit is
+//! in the file, in the tail, or in both.
 //! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
 
 use std::collections::VecDeque;
@@ -18,20 +18,20 @@ use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
 use super::unit::{UNIT_BYTES, Unit};
 
-/// Written units that stay in memory: what a consumer at the end of the queue asks for.
+/// Written units that stay in memory, for consumers at the end of the queue.
 const WARM_UNITS: usize = 64;
 
-/// One queue of one topic.
+/// A queue of a topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
     key: QueueKey,
-    /// Tells queues apart that had the same name at different times.
+    /// Distinguishes queues that had the same name at different times.
     serial: u64,
     weight: u64,
-    /// How long its messages are delayed, where it is the queue of a delay level.
+    /// Delay of its messages, if it is the queue of a delay level.
     delay_ms: Option<u64>,
     next: AtomicU64,
-    /// Offset of the first unit that its files may hold.
+    /// The offset of the first unit that its files may hold.
     first: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
@@ -41,23 +41,23 @@ pub struct ConsumeQueue {
     tail: Mutex<Tail>,
 }
 
-/// The newest units; `first` is the offset of the oldest of them.
+/// The newest units, from offset `first` on.
 #[derive(Debug, Default)]
 struct Tail {
     first: u64,
     units: VecDeque<[u8; UNIT_BYTES]>,
-    /// Capacity of `units` all of which was touched before; it has another one where units that piled up made it grow.
+    /// The capacity of `units` that was prefaulted; differs from the real one after `units` has grown.
     touched: usize,
-    /// Offset of the first unit that is not in a file.
+    /// The offset of the first unit that is not in a file.
     written: u64,
-    /// Offset of the next unit when the queue was to cool down last.
+    /// The offset of the next unit at the last `cool_down`.
     cooled: u64,
-    /// What became visible since it was asked for last.
+    /// Messages that became visible since the last `take_arrivals`.
     arrived: ArrivedByType,
 }
 
 impl Tail {
-    /// Nothing in memory, and the next unit at `offset`.
+    /// Creates an empty tail whose next unit is at `offset`.
     fn at(offset: u64) -> Self {
         Self { first: offset, written: offset, cooled: offset, ..Self::default() }
     }
@@ -73,16 +73,16 @@ pub(crate) struct Arrived {
     pub(crate) bytes: u64,
 }
 
-/// What came of adding units.
+/// The result of adding units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
     pub(crate) count: u64,
-    /// Units that are in memory alone now.
+    /// Units that are now only in memory.
     pub(crate) unwritten: usize,
 }
 
 impl ConsumeQueue {
-    /// A queue whose files hold the units `min..max`.
+    /// Creates a queue whose files hold the units `min..max`.
     pub(crate) fn new(key: QueueKey, serial: u64, min: u64, max: u64) -> Self {
         Self {
             weight: weight_of(key.topic.as_bytes(), key.queue_id),
@@ -105,7 +105,7 @@ impl ConsumeQueue {
         self
     }
 
-    /// Third field of a unit: for the queue of a delay level the time of delivery, else what its tag is.
+    /// Returns the third field of a unit: the delivery time in the queue of a delay level, else `of_tag`.
     pub(crate) fn tags_code(&self, of_tag: i64, store_timestamp_ms: i64) -> i64 {
         self.delay_ms.map_or(of_tag, |delay_ms| store_timestamp_ms.saturating_add_unsigned(delay_ms))
     }
@@ -115,43 +115,43 @@ impl ConsumeQueue {
         &self.key
     }
 
-    /// What one message of this queue adds to the digest of all queues.
+    /// Returns what a message of this queue adds to the digest of all queues.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
     }
 
-    /// A number that no other queue of this process has.
+    /// Returns a number that no other queue of this process has.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// The first offset whose record is still in the log.
+    /// Returns the first offset whose record is still in the log.
     #[must_use]
     pub fn min(&self) -> QueueOffset {
         QueueOffset(self.min.load(Ordering::Acquire))
     }
 
-    /// The offset after the last visible message.
+    /// Returns the offset after the last visible message.
     #[must_use]
     pub fn max(&self) -> QueueOffset {
         QueueOffset(self.max.load(Ordering::Acquire))
     }
 
-    /// Says whether there are waiters for messages here.
+    /// Sets whether the queue has waiters for messages.
     ///
-    /// A waiter looks at `max` once more afterwards. The fence pairs with the one in `announce`:
-    /// either the waiter sees the new message, or the dispatch sees the waiter.
+    /// A waiter checks `max` again afterwards. The fence pairs with the one in `announce`: either the waiter sees
+    /// the new message, or the dispatch sees the waiter.
     pub fn set_awaited(&self, is_awaited: bool) {
         self.is_awaited.store(is_awaited, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether there are waiters for messages here.
+    /// Returns whether the queue has waiters for messages.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Acquire)
     }
 
-    /// Whether the queue was deleted: it takes no messages and leaves no files.
+    /// Returns whether the queue was deleted, so that it takes no messages and leaves no files.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
@@ -161,12 +161,12 @@ impl ConsumeQueue {
         self.is_deleted.store(true, Ordering::Release);
     }
 
-    /// The offset that the next message gets. Under the put lock.
+    /// Returns the offset that the next message gets. Under the put lock.
     pub(crate) fn next(&self) -> QueueOffset {
         QueueOffset(self.next.load(Ordering::Relaxed))
     }
 
-    /// Under the put lock.
+    /// Reserves an offset. Under the put lock.
     pub(crate) fn advance_next(&self) {
         self.next.store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -176,18 +176,18 @@ impl ConsumeQueue {
         self.min.fetch_max(min.min(self.max.load(Ordering::Acquire)), Ordering::AcqRel);
     }
 
-    /// Offset of the first unit that its files may hold.
+    /// Returns the offset of the first unit that its files may hold.
     pub(crate) fn first(&self) -> u64 {
         self.first.load(Ordering::Acquire)
     }
 
-    /// Notes that its files hold nothing before `offset` any more.
+    /// Records that its files hold nothing before `offset` any more.
     pub(crate) fn removed_before(&self, offset: u64) {
         self.first.fetch_max(offset, Ordering::AcqRel);
     }
 
-    /// Adds the units of records that become visible now, each at its offset, in one go. One that is not the next is left
-    /// out.
+    /// Adds the units of records that become visible, each at its offset, under one lock. Skips a unit that is not
+    /// the next one.
     pub(crate) fn push_all(&self, units: impl Iterator<Item = (QueueOffset, Unit, MessageType)>) -> Pushed {
         let mut tail = self.tail.lock();
         let begin = tail.first + tail.units.len() as u64;
@@ -205,17 +205,17 @@ impl ConsumeQueue {
         Pushed { count: max - begin, unwritten: (max - tail.written) as usize }
     }
 
-    /// Adds one unit. `false`, and nothing done, unless it is the next one.
+    /// Adds one unit; returns false, with nothing done, unless it is the next one.
     pub(crate) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
         self.push_all(iter::once((offset, unit, MessageType::Normal))).count == 1
     }
 
-    /// What became visible since the last call, by type. Only one caller keeps count.
+    /// Takes the counts of messages that became visible since the last call, by type. There is one caller.
     pub(crate) fn take_arrivals(&self) -> ArrivedByType {
         std::mem::take(&mut self.tail.lock().arrived)
     }
 
-    /// Adds a unit during recovery, when nothing is appended: the next message follows it.
+    /// Adds a unit in recovery, when nothing is appended. The next message follows it.
     pub(crate) fn restore(&self, offset: QueueOffset, unit: Unit) -> bool {
         let is_next = self.push(offset, unit);
         if is_next {
@@ -224,7 +224,7 @@ impl ConsumeQueue {
         is_next
     }
 
-    /// Starts over at `offset`, during recovery: what was there before is not part of the queue any more.
+    /// Restarts the queue at `offset` in recovery and drops earlier units.
     pub(crate) fn restart(&self, offset: QueueOffset) {
         let mut tail = self.tail.lock();
         *tail = Tail::at(offset.0);
@@ -234,9 +234,9 @@ impl ConsumeQueue {
         self.max.store(offset.0, Ordering::Release);
     }
 
-    /// Notes that the queue is on the list of queues to write; `true` when it was not.
+    /// Marks the queue as dirty; returns true if it was clean.
     pub(crate) fn list(&self) -> bool {
-        // Read first: in a busy queue the flag is up, and a plain read leaves the line shared.
+        // Read first: the flag of a busy queue is set, and a plain read keeps the cache line shared.
         !self.is_listed.load(Ordering::Acquire) && !self.is_listed.swap(true, Ordering::AcqRel)
     }
 
@@ -244,7 +244,8 @@ impl ConsumeQueue {
         self.is_listed.store(false, Ordering::Release);
     }
 
-    /// Copies units from `offset` on into `into` as far as they are in memory; `None` when the first one is not.
+    /// Copies units from `offset` on into `into` as far as they are in memory; returns `None` if the first one is
+    /// not.
     pub(crate) fn read_tail(&self, offset: u64, into: &mut [[u8; UNIT_BYTES]]) -> Option<usize> {
         let tail = self.tail.lock();
         let skip = usize::try_from(offset.checked_sub(tail.first)?).ok()?;
@@ -254,12 +255,12 @@ impl ConsumeQueue {
         Some(count)
     }
 
-    /// Offset of the first unit that is not in a file; reading below it needs the files.
+    /// Returns the offset of the first unit that is not in a file; reading below it needs the files.
     pub(crate) fn written(&self) -> u64 {
         self.tail.lock().written
     }
 
-    /// Copies units that are in no file yet into `into`, so many at most, and returns the offset of the first.
+    /// Copies up to `count_max` unwritten units into `into`; returns the offset of the first.
     pub(crate) fn copy_unwritten(&self, count_max: usize, into: &mut Vec<u8>) -> u64 {
         let tail = self.tail.lock();
         let skip = (tail.written - tail.first) as usize;
@@ -269,7 +270,7 @@ impl ConsumeQueue {
         tail.written
     }
 
-    /// Notes that all units before `offset` are in files, and lets go of most of them.
+    /// Records that all units before `offset` are in files, and drops most of them from memory.
     pub(crate) fn wrote(&self, offset: u64) {
         let mut tail = self.tail.lock();
         tail.written = offset;
@@ -278,9 +279,9 @@ impl ConsumeQueue {
         tail.first += excess as u64;
     }
 
-    /// Makes memory for so many units, and touches it: who adds them later takes no page fault. Memory that grew while units
-    /// piled up goes with that: on the way through it each page would be a fault. Returns for how many it was made, and for
-    /// how many that was given back that was made before.
+    /// Preallocates and prefaults memory for `count` units, so that adding them causes no page fault. Replaces
+    /// memory that grew while units piled up, because moving through it would fault on each page. Returns the
+    /// preallocated units, and those whose earlier preallocation was freed.
     pub(crate) fn make_room(&self, count: usize) -> (usize, usize) {
         let has_room = |tail: &Tail| tail.touched >= count && tail.units.capacity() == tail.touched;
         if has_room(&self.tail.lock()) {
@@ -299,8 +300,8 @@ impl ConsumeQueue {
         (made, std::mem::replace(&mut tail.touched, made))
     }
 
-    /// Lets go of the memory of a queue that nothing came to since the last call, and of most where little came; units
-    /// that are in no file stay. Returns for how many there is memory that was made early.
+    /// Frees the memory of a queue without new units since the last call, and most of it if there were few.
+    /// Unwritten units stay. Returns the units for which preallocated memory remains.
     pub(crate) fn cool_down(&self) -> usize {
         let mut tail = self.tail.lock();
         let end = tail.first + tail.units.len() as u64;
@@ -316,8 +317,8 @@ impl ConsumeQueue {
     }
 }
 
-/// What one message of this queue adds to the digest of all queues: a hash that stays the same from life to life
-/// (FNV-1a), so that the digest is a sum, and a queue that is missing or short shows in it.
+/// Returns what a message of a queue adds to the digest of all queues: a hash that is stable across processes
+/// (FNV-1a). The digest is a sum, so that a missing or short queue changes it.
 pub(crate) fn weight_of(topic: &[u8], queue_id: u32) -> u64 {
     topic
         .iter()
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_a_batch_are_added_in_one_go_without_those_out_of_turn() {
+    fn units_of_a_batch_are_added_together_except_those_out_of_turn() {
         let queue = queue(5);
         let offsets = [5, 6, 9, 7, 6, 8].into_iter().zip([Normal, Fifo, Fifo, Fifo, Normal, Transaction]);
         let pushed =
@@ -387,21 +388,21 @@ mod tests {
         assert_eq!(queue.read_tail(190, &mut into), Some(10));
         assert_eq!(Unit::decode(&into[9]), unit(19_900));
         queue.cool_down();
-        assert_eq!(queue.read_tail(190, &mut into), Some(10), "some came since it was made");
+        assert_eq!(queue.read_tail(190, &mut into), Some(10), "units came since the queue was created");
         queue.cool_down();
         assert_eq!(queue.read_tail(190, &mut into), None);
         assert_eq!(queue.written(), 200);
     }
 
     #[test]
-    fn memory_that_grew_while_units_piled_up_makes_way_for_what_was_touched() {
+    fn prefaulted_memory_replaces_memory_that_grew_while_units_piled_up() {
         let queue = queue(0);
         let pushed =
             |from: u64, to: u64| (from..to).for_each(|at| assert!(queue.push(QueueOffset(at), unit(at))));
         assert_eq!(queue.make_room(1000), (1000, 0));
         assert_eq!(queue.make_room(1000), (0, 0));
         pushed(0, 3000);
-        assert_eq!(queue.make_room(1000), (0, 0), "they need more than that");
+        assert_eq!(queue.make_room(1000), (0, 0), "the units need more than that");
         queue.wrote(3000);
         assert_eq!(queue.make_room(1000), (1000, 1000));
         assert_eq!(queue.tail.lock().units.capacity(), 1000);
@@ -410,6 +411,6 @@ mod tests {
         assert_eq!(queue.read_tail(2990, &mut into), Some(1));
         assert_eq!(Unit::decode(&into[0]), unit(2990));
         assert_eq!(queue.make_room(2000), (2000, 1000));
-        assert_eq!(queue.make_room(500), (0, 0), "there is more than that");
+        assert_eq!(queue.make_room(500), (0, 0), "there is room for more than that");
     }
 }

@@ -1,9 +1,9 @@
-//! Queue file cache: units of a queue that a reader copied and did not need yet.
+//! Queue file cache: units that a reader copied ahead from the file of a queue.
 //!
-//! Owns a piece of one queue: a read that goes on from there finds the next units here, instead of asking the file for a
-//! few at a time. It takes the place of the piece before, so that a reader holds one, however many queues it reads.
+//! Owns a range of one queue: a read that continues there finds the next units here and not in the file. A new range
+//! replaces the old one, so that a reader holds one, however many queues it reads.
 //!
-//! Invariant: what is held are units that could be read once, and such units never change.
+//! *Invariant*: the units held were readable once, and such units never change.
 //! Threads: the reader's own.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::consume_queue::ConsumeQueue;
 use super::queues::Queues;
 use super::unit::UNIT_BYTES;
 
-/// Units copied in one go: those of eight pulls as Java's consumers make them, in 5 KiB.
+/// Units per copy: those of eight pulls of Java's consumers, in 5 KiB.
 const UNITS_MAX: usize = 256;
 
 #[derive(Default, Debug)]
@@ -27,13 +27,13 @@ pub(crate) struct QueueFileCache {
 }
 
 impl QueueFileCache {
-    /// Memory held, filled or not.
+    /// Returns the memory held, filled or not.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.units.capacity() * UNIT_BYTES
     }
 
-    /// Units from the begin of `range` on, at least one and none beyond its end, which must not be beyond that of the queue;
-    /// nothing where there are none.
+    /// Returns units from the start of `range`, at least one unless there are none, and none beyond its end, which
+    /// must not exceed the end of the queue.
     pub(crate) fn units(
         &mut self,
         queues: &Queues,
@@ -78,18 +78,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_of_one_queue_or_several_finds_every_unit_of_each_however_they_grow() {
+    fn a_reader_of_several_growing_queues_finds_every_unit() {
         let files =
             QueueFiles::new(SimDisk::new().shared(), PathBuf::from("/queues"), 1000 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
-        let both = [0, 1].map(|queue_id| queues.get_or_create("t", queue_id).expect("a good name"));
+        let both = [0, 1].map(|queue_id| queues.get_or_create("t", queue_id).expect("a valid name"));
         let (mut cache, mut next) = (QueueFileCache::default(), 0_u64);
         for round in 1..200_u64 {
             both.iter().for_each(|queue| grow(&queues, queue, round * 15));
             if round % 20 == 0 {
                 queues.write().expect("a working disk");
             }
-            // Long runs of one queue; now and then the other one is read at the same place.
+            // Long runs of one queue, with an occasional read of the other at the same place.
             let (begin, read) = (next, if round % 7 == 0 { &both[..] } else { &both[..1] });
             for queue in read {
                 next = begin;

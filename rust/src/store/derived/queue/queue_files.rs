@@ -1,9 +1,10 @@
-//! Queue files: those of all queues, through few descriptors.
+//! Queue files: the files of all queues, through few descriptors.
 //!
-//! Owns `consumequeue/TOPIC/ID/`: files of one size, named by the byte position of their first unit, as long as they
-//! will ever be from the start (and sparse). A bounded cache keeps the most recently used ones open.
+//! Owns `consumequeue/TOPIC/ID/`: files of one size, named by the byte position of their first unit, with their full
+//! length from the start (and sparse). A bounded cache keeps the most recently used ones open.
 //!
-//! Invariant: a file in the cache is the one of that name on the disk; deleting a queue empties its part of the cache.
+//! Invariant: a file in the cache is the one of that name on the disk; deleting a queue empties its part of the
+//! cache.
 //! Threads: reading from any; writing from one at a time (recovery, maintenance, or a dispatcher with a full tail).
 
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use crate::store::error::StoreError;
 use super::consume_queue::ConsumeQueue;
 use super::unit::UNIT_BYTES;
 
-/// Open files at most: a fraction of the 1,024 descriptors that a process usually may have.
+/// Maximum number of open files: a fraction of the 1,024 descriptors that a process usually has.
 const OPEN_FILES_MAX: usize = 256;
 
 /// A file of a queue: the queue's serial and the file's first byte position.
@@ -38,7 +39,7 @@ type UnsyncedFiles = HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>;
 struct OpenFiles {
     files: HashMap<FileKey, (Arc<dyn DiskFile>, u64)>,
     uses: u64,
-    /// Written since the last sync; open until then, so that no error is lost.
+    /// Files written since the last sync, kept open so that no error is lost.
     unsynced: UnsyncedFiles,
     /// Directories with new files.
     unsynced_dirs: Vec<PathBuf>,
@@ -71,7 +72,7 @@ impl QueueFiles {
         into: &mut [[u8; UNIT_BYTES]],
     ) -> Result<usize, StoreError> {
         let (base, within) = self.place(offset);
-        // Where the file is open already its path is of interest to an error alone.
+        // The path of a file that is open already is needed only for an error.
         let failed = |action| move |source| self.failed(queue, base, action, source);
         let Some(file) = self.file(queue, base).map_err(failed("open"))? else {
             return Ok(0);
@@ -89,7 +90,7 @@ impl QueueFiles {
         self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base))
     }
 
-    /// Writes units, given as bytes, from `offset` on, making files where there are none.
+    /// Writes encoded units from `offset` on and creates files as needed.
     pub(crate) fn write(
         &self,
         queue: &ConsumeQueue,
@@ -117,8 +118,8 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Makes everything written so far durable. After an error that is in doubt until the store is opened again, and every
-    /// sync says so, whoever met the error.
+    /// Makes everything written so far durable. After an error the state is in doubt until the store is reopened,
+    /// and every later sync fails, too.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let (files, dirs) = {
             let mut open = self.open.lock();
@@ -139,7 +140,7 @@ impl QueueFiles {
         }
         for dir in dirs {
             match self.disk.sync_dir(dir) {
-                // Its topic was deleted since: nothing in it is to be kept.
+                // The topic was deleted since, so its files need not be synced.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 synced => synced.map_err(StoreError::io(dir, "sync"))?,
             }
@@ -152,7 +153,7 @@ impl QueueFiles {
         self.remove_dir(&self.dir(topic, queue_id))
     }
 
-    /// Removes the first of a queue's files, durably: a crash must not leave a gap.
+    /// Durably removes the first of a queue's files: a crash must not leave a gap.
     pub(crate) fn remove_first(&self, queue: &ConsumeQueue, base: u64) -> Result<(), StoreError> {
         {
             let mut open = self.open.lock();
@@ -176,7 +177,7 @@ impl QueueFiles {
         self.disk.sync_entries(parent)
     }
 
-    /// Forgets the open files of a queue.
+    /// Closes the open files of a queue.
     pub(crate) fn close(&self, queue: &ConsumeQueue) {
         let mut open = self.open.lock();
         open.files.retain(|(serial, _), _| *serial != queue.serial());
@@ -185,7 +186,7 @@ impl QueueFiles {
         open.unsynced_dirs.retain(|unsynced| *unsynced != dir);
     }
 
-    /// Position of the file that holds the unit at `offset`, and the unit's place in it.
+    /// Returns the position of the file that holds the unit at `offset`, and the unit's place in it.
     fn place(&self, offset: u64) -> (u64, u64) {
         let at = offset * UNIT_BYTES as u64;
         let within = at % self.file_bytes;
@@ -205,7 +206,7 @@ impl QueueFiles {
         self.disk.make_dir(dir)?;
         let file = self.disk.open(path, Open::Create).map_err(StoreError::io(path, "open"))?;
         if file.size().map_err(StoreError::io(path, "measure"))? != self.file_bytes {
-            // At once as long as it will be, as Apache expects of any file it finds.
+            // At full length from the start, as Apache's broker expects of any file it finds.
             file.resize(self.file_bytes).map_err(StoreError::io(path, "extend"))?;
         }
         // The file may be new, and so may the directories of its queue and its topic.
@@ -221,12 +222,12 @@ impl QueueFiles {
         Ok(file)
     }
 
-    /// The file, from the cache or opened; `None` when there is none.
+    /// Returns the file, from the cache or opened; `None` if it does not exist.
     fn file(&self, queue: &ConsumeQueue, base: u64) -> io::Result<Option<Arc<dyn DiskFile>>> {
         if let Some(file) = self.cached(queue, base) {
             return Ok(Some(file));
         }
-        // For both, since a cached file may be written next.
+        // Opened for writing, too, because a cached file may be written next.
         let file = match self.disk.open(&self.path(queue, base), Open::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -237,7 +238,7 @@ impl QueueFiles {
         Ok(Some(file))
     }
 
-    /// Puts a file into the cache, which gives way where the process can have no more descriptors.
+    /// Adds a file to the cache, which shrinks when the process runs out of descriptors.
     fn keep(&self, key: FileKey, file: &Arc<dyn DiskFile>) {
         self.open.lock().keep(key, file);
         while self.disk.is_short_of_descriptors() && self.open.lock().close_oldest() {}
@@ -254,7 +255,7 @@ impl QueueFiles {
 }
 
 impl OpenFiles {
-    /// Puts a file into the cache, in the place of the one that was not used for the longest time.
+    /// Adds a file to the cache; evicts the least recently used one when the cache is full.
     fn keep(&mut self, key: FileKey, file: &Arc<dyn DiskFile>) {
         if self.files.len() >= OPEN_FILES_MAX {
             self.close_oldest();
@@ -262,7 +263,7 @@ impl OpenFiles {
         self.files.insert(key, (Arc::clone(file), self.uses));
     }
 
-    /// Takes the file out that was not used for the longest time; `false` where there is none.
+    /// Evicts the least recently used file; returns `false` when the cache is empty.
     fn close_oldest(&mut self) -> bool {
         let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
         oldest.and_then(|key| self.files.remove(&key)).is_some()

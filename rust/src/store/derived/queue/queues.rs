@@ -1,9 +1,9 @@
 //! Queues: the table of all ConsumeQueues.
 //!
-//! Owns which queues exist, and the list of those with units that are in memory alone. Deleting a topic takes its
-//! queues out of the table and removes their files; the messages stay in the log until their segment goes.
+//! Owns the set of queues, and the list of dirty ones. Deleting a topic removes its queues from the table and
+//! removes their files; the messages stay in the log until their segment is deleted.
 //!
-//! Invariant: a queue that is not in the table is never written, so a deleted topic stays deleted.
+//! *Invariant*: a queue that is not in the table is never written, so a deleted topic stays deleted.
 //! Threads: lookups from any; `write` and `delete` exclude each other.
 
 use std::collections::BTreeMap;
@@ -25,32 +25,32 @@ use super::consume_queue::ConsumeQueue;
 use super::queue_files::QueueFiles;
 use super::unit::{UNIT_BYTES, Unit};
 
-/// Units of one queue in memory alone, at most; then the dispatching thread writes them itself. At two million messages a
-/// second the rounds of maintenance leave room for a disk that keeps it waiting.
+/// Maximum number of unwritten units of a queue. Beyond it the dispatching thread writes them itself: backpressure.
+/// At two million messages a second it covers the rounds of maintenance and a slow disk.
 const UNWRITTEN_UNITS_MAX: usize = 1 << 18;
-/// Units of one write: who adds some meanwhile waits until they are copied.
+/// Units per write: a thread that adds units meanwhile waits until they are copied.
 const WRITE_UNITS: usize = 1 << 14;
-/// Units of a queue from which on memory for more is made early.
+/// The number of units from which on memory is preallocated for a queue.
 const PACE_UNITS_MIN: usize = 64;
-/// The longest time in which no units are written, but for a disk that stands still: they are during a checkpoint, too.
+/// The longest time without a write of units, unless the disk blocks: a checkpoint does not delay them.
 const WRITE_PAUSE: Duration = Duration::from_secs(1);
-/// Units of all queues that memory is made for early, from one cooling down to the next: 20 MiB.
+/// Maximum number of units over all queues for which memory is preallocated between two cool-downs: 20 MiB.
 const ROOM_UNITS_MAX: usize = 1 << 20;
-/// Queues that are trimmed in one go: a few milliseconds' worth.
+/// Queues trimmed per call: a few milliseconds of work.
 const QUEUES_PER_PIECE: usize = 256;
-/// Bytes of a topic's name: what a directory entry can hold.
+/// Longest name of a topic in bytes, limited by a directory entry.
 const TOPIC_BYTES_MAX: usize = 255;
 
 type Topics = HashMap<Arc<str>, BTreeMap<u32, Arc<ConsumeQueue>>>;
 
-/// Memory that writing uses again and again.
+/// Memory that is reused for each write.
 #[derive(Default)]
 struct Writing {
     dirty: Vec<Arc<ConsumeQueue>>,
     units: Vec<u8>,
 }
 
-/// Queues that still have to be trimmed to a begin of the log.
+/// Queues that must still be trimmed to a beginning of the log.
 #[derive(Default)]
 struct Trimming {
     log_begin: Option<u64>,
@@ -59,23 +59,23 @@ struct Trimming {
 
 pub(crate) struct Queues {
     files: QueueFiles,
-    /// What the queues of the delay levels wait, from level 1 on.
+    /// Delays of the delay levels, from level 1 on.
     delay_levels_ms: Box<[u64]>,
     topics: RwLock<Topics>,
     serials: AtomicU64,
     /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
     pub(super) digest: AtomicU64,
-    /// Queues with units to write.
+    /// Queues with unwritten units.
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held while queue files are written or removed.
     writing: Mutex<Writing>,
-    /// Units that there is memory for: of all queues when they cooled down last, and what was made early since.
+    /// Units for which memory exists: of all queues at the last cool-down, plus what was preallocated since.
     room_units: AtomicUsize,
     trimming: Mutex<Trimming>,
 }
 
 impl Queues {
-    /// An empty table over `files`.
+    /// Creates an empty table over `files`.
     pub(crate) fn new(files: QueueFiles, delay_levels_ms: &[u64]) -> Self {
         Self {
             files,
@@ -98,7 +98,7 @@ impl Queues {
         self.topics.read().get(topic)?.get(&queue_id).cloned()
     }
 
-    /// The queue, made empty where there is none.
+    /// Returns the queue, created empty if necessary.
     pub(crate) fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         match self.get(topic, queue_id) {
             Some(queue) => Ok(queue),
@@ -106,8 +106,8 @@ impl Queues {
         }
     }
 
-    /// Likewise, but makes none for a topic that is gone when it would be made: what is still on its way to a topic must not
-    /// bring it back.
+    /// Returns the queue, but does not create one of a deleted topic, so that a message in flight does not restore
+    /// the topic.
     pub(crate) fn get_or_create_unless(
         &self,
         topic: &str,
@@ -120,7 +120,7 @@ impl Queues {
         }
     }
 
-    /// Adds a queue whose files hold the units `min..max`, unless there is one of that name already.
+    /// Adds a queue whose files hold the units `min..max`, unless one of that name exists.
     pub(crate) fn insert(
         &self,
         topic: &str,
@@ -141,12 +141,12 @@ impl Queues {
         let is_directory_name = !matches!(topic, "" | "." | "..")
             && topic.len() <= TOPIC_BYTES_MAX
             && !topic.contains(['/', '\0']);
-        // The original's queue ids are signed.
+        // Apache's queue ids are signed.
         if !is_directory_name || queue_id > i32::MAX as u32 {
             return Err(StoreError::Topic { topic: topic.to_owned() });
         }
         let mut topics = self.topics.write();
-        // Asked while nobody can remove the topic: a removal comes before, and is seen, or after, and takes the queue along.
+        // Checked under the lock: a removal comes either before and is seen, or after and removes the queue.
         if is_gone() {
             return Err(StoreError::TopicDeleted { topic: topic.to_owned() });
         }
@@ -164,21 +164,21 @@ impl Queues {
         Ok(Arc::clone(queue))
     }
 
-    /// What messages of a queue wait before they are delivered; `None` where they do not.
+    /// Returns the delay of messages of a queue; `None` for queues of other topics.
     fn delay_ms(&self, topic: &str, queue_id: u32) -> Option<u64> {
         if topic != SCHEDULE_TOPIC {
             return None;
         }
-        // A queue of a level that is no longer in the list waits as long as the last one.
+        // A level that is not in the list any more has the delay of the last one.
         self.delay_levels_ms.get(queue_id as usize).or(self.delay_levels_ms.last()).copied()
     }
 
-    /// All queues, by topic and id.
+    /// Returns all queues, by topic and id.
     pub(crate) fn all(&self) -> Vec<Arc<ConsumeQueue>> {
         self.topics.read().values().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// Topics with the ids of their queues, sorted.
+    /// Returns the topics with the ids of their queues, sorted.
     pub(crate) fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
         let topics = self.topics.read();
         let mut list: Vec<_> = topics
@@ -189,14 +189,14 @@ impl Queues {
         list
     }
 
-    /// Computes the digest anew, when recovery has changed queues without dispatching anything.
+    /// Recomputes the digest after recovery has changed queues without dispatching.
     pub(crate) fn recount(&self) {
         let sum = self.all().iter().fold(0_u64, |sum, queue| sum.wrapping_add(digest_of(queue)));
         self.digest.store(sum, Ordering::Release);
     }
 
-    /// Takes a topic's queues out of the table. Under the dispatch lock and the put lock, so that no message is on
-    /// its way to them.
+    /// Removes a topic's queues from the table. Under the dispatch lock and the put lock, so that no message for
+    /// them is in flight.
     pub(crate) fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
         let removed = self.topics.write().remove(topic).unwrap_or_default();
         for queue in removed.values() {
@@ -206,11 +206,11 @@ impl Queues {
         removed.into_values().collect()
     }
 
-    /// Removes the files of queues that were taken out of the table.
+    /// Removes the files of queues that were removed from the table.
     pub(crate) fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         removed.iter().for_each(|queue| self.files.close(queue));
-        // A topic made again under the same name may have files by now; they are younger and stay.
+        // A topic created again under the same name may have files by now; they are newer and stay.
         if self.topics.read().contains_key(topic) {
             return removed
                 .iter()
@@ -220,7 +220,7 @@ impl Queues {
         self.files.remove_topic(topic)
     }
 
-    /// Starts a queue over at `offset`, during recovery, with files that hold only fillers before it.
+    /// Restarts a queue at `offset`, during recovery, with files that hold only fillers before it.
     pub(crate) fn restart(&self, queue: &ConsumeQueue, offset: u64) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         self.files.close(queue);
@@ -232,7 +232,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Adds a unit during recovery; `false`, and nothing done, unless it is the queue's next one.
+    /// Adds a unit in recovery; returns false, with nothing done, unless it is the queue's next one.
     pub(crate) fn restore(&self, queue: &Arc<ConsumeQueue>, offset: QueueOffset, unit: Unit) -> bool {
         let is_next = queue.restore(offset, unit);
         if is_next && queue.list() {
@@ -241,8 +241,8 @@ impl Queues {
         is_next
     }
 
-    /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none: a file
-    /// that cannot be read is an error, whatever it holds.
+    /// Reads units from `offset` on, from memory or file. May return fewer than fit, and 0 only at the end of the
+    /// queue. An unreadable file is an error.
     pub(crate) fn read(
         &self,
         queue: &ConsumeQueue,
@@ -252,7 +252,7 @@ impl Queues {
         if let Some(count) = queue.read_tail(offset, into) {
             return Ok(count);
         }
-        // Below the tail all units are in files. What lies behind them in a file may be older than the tail.
+        // All units below the tail are in files. Units after them in a file may be older than the tail.
         let in_files = queue.written().saturating_sub(offset).min(into.len() as u64) as usize;
         match into.get_mut(..in_files) {
             Some(into) if !into.is_empty() => self.files.read(queue, offset, into),
@@ -260,7 +260,7 @@ impl Queues {
         }
     }
 
-    /// The unit at `offset`, which must be below the queue's max.
+    /// Reads the unit at `offset`, which must be below the queue's max.
     pub(crate) fn unit(&self, queue: &ConsumeQueue, offset: u64) -> Result<Option<Unit>, StoreError> {
         let mut unit = [[0; UNIT_BYTES]];
         let count = self.read(queue, offset, &mut unit)?;
@@ -274,7 +274,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Offset of a queue's first unit whose record lies at a position of the log or behind it.
+    /// Returns the offset of a queue's first unit whose record is at `position` or later.
     fn first_from(&self, queue: &ConsumeQueue, position: u64) -> Result<u64, StoreError> {
         let is_before = |offset: u64| -> Result<bool, StoreError> {
             let unit = self.unit(queue, offset)?;
@@ -295,7 +295,7 @@ impl Queues {
         Ok(low)
     }
 
-    /// What a topic's queues add to the digest with those of their records that lie before a position of the log.
+    /// Returns what a topic's records before a position of the log add to the digest.
     pub(crate) fn digest_before(&self, topic: &str, position: u64) -> Result<u64, StoreError> {
         let queues: Vec<_> =
             self.topics.read().get(topic).into_iter().flat_map(BTreeMap::values).cloned().collect();
@@ -304,13 +304,14 @@ impl Queues {
         })
     }
 
-    /// Removes the files of a queue that end before its min, oldest first. The newest stays: it says where offsets go on.
+    /// Removes the files of a queue that end before its min, oldest first. The newest stays: it holds the next
+    /// offset.
     fn remove_expired(&self, queue: &ConsumeQueue) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         let file_units = self.files.file_units();
         let newest = queue.max().0.min(queue.written()).saturating_sub(1) / file_units;
         for file in queue.first() / file_units..newest.min(queue.min().0 / file_units) {
-            // A topic that was deleted meanwhile has taken all its files along.
+            // Deleting a topic removes all its files.
             if queue.is_deleted() {
                 break;
             }
@@ -320,7 +321,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Writes what came in the time `since` the last call, and makes memory for what will come at that pace.
+    /// Writes the units of the time `since` the last call, and preallocates memory for the same rate.
     pub(crate) fn write_and_make_room(&self, since: Duration) -> Result<(), StoreError> {
         self.write_all(|queue, units| {
             if units < PACE_UNITS_MIN {
@@ -328,7 +329,7 @@ impl Queues {
             }
             let pace = pace::until_written(units, since, WRITE_PAUSE);
             let room = pace.min(UNWRITTEN_UNITS_MAX).next_power_of_two();
-            // Where many queues have their turn the first units of each make their own memory.
+            // If many queues are due, the first units of each allocate their own memory.
             if self.room_units.load(Ordering::Relaxed) + room <= ROOM_UNITS_MAX {
                 let (made, given_back) = queue.make_room(room);
                 self.room_units.fetch_add(made, Ordering::Relaxed);
@@ -337,7 +338,7 @@ impl Queues {
         })
     }
 
-    /// Lets idle queues give their memory back.
+    /// Frees the memory of idle queues.
     pub(crate) fn cool_down(&self) {
         let kept =
             self.topics.read().values().flat_map(BTreeMap::values).map(|queue| queue.cool_down()).sum();
@@ -360,19 +361,19 @@ impl Queues {
             self.dirty.lock().push(Arc::clone(queue));
         }
         if pushed.unwritten >= UNWRITTEN_UNITS_MAX {
-            // Maintenance is behind. An error is its to report: the queue stays on the list.
+            // Maintenance is behind. It reports any error, because the queue stays on the list.
             let mut writing = self.writing.lock();
             let _ = self.write_queue(queue, &mut writing.units);
         }
     }
 
-    /// Writes what is in memory alone; `written` is told of each queue how many units that were.
+    /// Writes all unwritten units; `written` receives each queue and the number of its units.
     fn write_all(&self, written: impl Fn(&ConsumeQueue, usize)) -> Result<(), StoreError> {
         let mut writing = self.writing.lock();
         let Writing { dirty, units } = &mut *writing;
         std::mem::swap(dirty, &mut *self.dirty.lock());
         while let Some(queue) = dirty.pop() {
-            // Off the list before its units are copied: a unit that comes later puts it back.
+            // Unlisted before its units are copied: a later unit lists it again.
             queue.unlist();
             match self.write_queue(&queue, units) {
                 Ok(count) => written(&queue, count),
@@ -389,7 +390,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Writes what was there when it began; returns how many units that were.
+    /// Writes the units that exist at the start and returns their number.
     fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<usize, StoreError> {
         let (end, mut count) = (queue.max().0, 0);
         while queue.written() < end && !queue.is_deleted() {
@@ -397,7 +398,7 @@ impl Queues {
             let offset = queue.copy_unwritten(WRITE_UNITS, buffer);
             self.files.write(queue, offset, buffer)?;
             let units = buffer.len() / UNIT_BYTES;
-            debug_assert!(units > 0, "what is behind the written ones is in memory");
+            debug_assert!(units > 0, "unwritten units are in memory");
             queue.wrote(offset + units as u64);
             count += units;
         }
@@ -405,14 +406,14 @@ impl Queues {
     }
 }
 
-/// What a queue adds to the digest of all.
+/// Returns what a queue adds to the digest of all.
 pub(super) fn digest_of(queue: &ConsumeQueue) -> u64 {
     queue.weight().wrapping_mul(queue.max().0)
 }
 
 impl Derived for Queues {
     fn take(&self, records: &[DispatchRequest]) {
-        // The messages of a batch, and most of a pipelined producer's, are neighbours in their queue too.
+        // The messages of a batch, and most of a pipelined producer's, are adjacent in their queue, too.
         for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
             if let Some(first) = run.first().filter(|first| !first.queue.is_deleted()) {
                 self.take_run(&first.queue, run);
@@ -454,26 +455,26 @@ mod tests {
     use super::*;
     use crate::store::disk::simulated::{Fault, SimDisk};
 
-    /// More files than stay open without being synced make the writer sync them itself.
+    /// With more unsynced files than may stay open, the writer syncs them itself.
     #[test]
     fn a_sync_that_fails_while_units_are_written_leaves_every_later_sync_in_doubt() {
         let disk = SimDisk::new();
         let files = QueueFiles::new(disk.shared(), PathBuf::from("/queues"), 1000 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
         let grow = |queue_id: u32| {
-            let queue = queues.get_or_create("t", queue_id).expect("a good name");
+            let queue = queues.get_or_create("t", queue_id).expect("a valid name");
             let unit = Unit { physical: u64::from(queue_id), size: 1, tags_code: 0 };
             assert!(queues.restore(&queue, queue.max(), unit));
         };
         (0..255).for_each(grow);
         queues.write().expect("a working disk");
         grow(255);
-        // Making the last file takes a few operations; then all are synced.
+        // Creating the last file takes a few operations; then all are synced.
         let operation = disk.operations() + 100;
         disk.set_fault(Fault { operation, is_lasting: false, kind: std::io::ErrorKind::Other });
         assert!(queues.write().is_err());
-        queues.write().expect("nothing is left to write, or it can be written");
-        assert!(queues.sync().is_err(), "what was dropped then is still not on the disk");
+        queues.write().expect("the disk works again");
+        assert!(queues.sync().is_err(), "the units dropped then are still not on the disk");
         assert!(queues.sync().is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Starting over: a queue whose next record in the log has another offset than the one that would follow.
+//! Starting over: continuation of a queue whose next record has an unexpected offset.
 //!
-//! It was made again under the same name, or part of the log is gone, or the log begins later than the queue did.
+//! The topic was created again, or part of the log is gone, or the log begins later than the queue did.
 //!
-//! Threads: recovery; later the one that makes records visible, under the dispatch lock.
+//! Threads: recovery; later the thread that makes records visible, under the dispatch lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use super::unit::Unit;
 const RECORD_BYTES_MIN: u64 = 90;
 
 impl Queues {
-    /// The newest unit of a queue, if its record may be in a log that begins at `log_begin`.
+    /// Returns the newest unit of a queue, if its record may be in a log that begins at `log_begin`.
     pub(crate) fn newest(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<Option<Unit>, StoreError> {
         let max = queue.max().0;
         if max == queue.min().0 {
@@ -28,16 +28,17 @@ impl Queues {
         Ok(newest.filter(|unit| *unit != Unit::FILLER && unit.physical >= log_begin))
     }
 
-    /// Puts units that lead nowhere, but to `at`, in the places of a queue up to `until`; `false`, and nothing done, unless so
-    /// many records may have been in `bytes`.
+    /// Fills a queue up to `until` with units of lost messages at `at`; returns false, with nothing done, unless
+    /// `bytes` may have held that many records.
     pub(crate) fn fill(&self, queue: &Arc<ConsumeQueue>, until: u64, at: u64, bytes: u64) -> bool {
         let next = queue.max().0;
         let is_explained = until > next && until - next <= bytes / RECORD_BYTES_MIN;
         is_explained && (next..until).all(|offset| self.restore(queue, QueueOffset(offset), Unit::lost(at)))
     }
 
-    /// Lets a queue go on at `offset`, whose record is at `physical`, and keeps what is before it if the log between has room
-    /// for what is missing: older messages of a topic that was made again cannot keep their places, newer ones must.
+    /// Continues a queue at `offset`, whose record is at `physical`. Keeps the earlier units if the log in between
+    /// has room for the missing records: messages of an earlier topic of that name cannot keep their offsets, newer
+    /// ones must.
     pub(crate) fn start_over(
         &self,
         queue: &Arc<ConsumeQueue>,

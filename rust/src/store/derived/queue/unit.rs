@@ -7,21 +7,21 @@ pub(crate) const UNIT_BYTES: usize = 20;
 pub struct Unit {
     pub(crate) physical: u64,
     pub(crate) size: u32,
-    /// Hash of its tag, or for delayed messages the time of delivery.
+    /// The hash of the tag; for delayed messages the delivery time.
     pub(crate) tags_code: i64,
 }
 
 impl Unit {
-    /// Stands before the first unit of a queue whose beginning is lost, so that offsets keep their places.
+    /// Precedes the first unit of a queue whose beginning is lost, so that later units keep their offsets.
     pub(crate) const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
 
-    /// Stands in the place of a message that is lost, so that those behind it keep theirs: it leads to `at`, between its
-    /// neighbours in the log, where no record of one byte can be.
+    /// Returns a unit for a lost message, so that later units keep their offsets. It points to `at`, between its
+    /// neighbours in the log; no record has only one byte.
     pub(crate) const fn lost(at: u64) -> Self {
         Self { physical: at, size: 1, tags_code: 0 }
     }
 
-    /// Whether this stands in the place of a lost message.
+    /// Returns whether this unit stands for a lost message.
     pub(crate) const fn is_lost(&self) -> bool {
         self.size == 1
     }
@@ -36,7 +36,7 @@ impl Unit {
         bytes
     }
 
-    /// Reads a unit back; says nothing about whether it makes sense.
+    /// Decodes a unit without checking it.
     pub(crate) fn decode(bytes: &[u8; UNIT_BYTES]) -> Self {
         let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *bytes;
         Self {
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Whether this can be a unit at all: zeros, as in the unused part of a file, cannot.
+    /// Returns whether this can be a unit. Zeros, as in the unused part of a file, cannot.
     pub(crate) fn is_plausible(&self) -> bool {
         self.physical < 1 << 63 && self.size > 0 && self.size <= i32::MAX as u32
     }

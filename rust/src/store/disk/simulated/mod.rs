@@ -1,16 +1,15 @@
-//! Simulated disk: it can be stopped before any operation, and loses what a real one may lose.
+//! Simulated disk: stops before any chosen operation, and loses what a real disk may lose.
 //!
-//! Owns directories and files in memory, each twice: as the running process sees them, and as they are certain to be
-//! after a power loss. Writes, mapped stores and changes of names reach the second image when they are synced. A crash
-//! lets each dirty sector of 512 bytes and each unsynced change of a name survive or not, as [`Survival`] and a seed
-//! decide.
+//! Owns directories and files in memory, each twice: as the running process sees them, and as they are guaranteed to be
+//! after a power loss. Writes, mapped stores and changes of names reach the second image when they are synced. In a crash
+//! each dirty sector of 512 bytes and each unsynced change of a name survives or not, as [`Survival`] and a seed decide.
 //!
-//! Every operation that changes or syncs something is counted, so that a test can run a workload once, learn how many
-//! operations it takes, and then stop the world before each of them, or make each of them fail.
+//! Every operation that changes or syncs something is counted. A test can run a workload once, see how many operations it
+//! takes, and then stop the disk before each of them, or make each of them fail.
 //!
-//! Not modelled: reads that fail, sectors that rot, directories that lose synced entries.
+//! Not modelled: failing reads, damaged sectors, directories that lose synced entries.
 //!
-//! Threads: any; but a test that wants the same operations in the same order runs the store without its threads.
+//! Threads: any; a test that needs the same operations in the same order runs the store without its threads.
 
 mod state;
 
@@ -59,7 +58,7 @@ impl SimDisk {
         self.state.lock().operations
     }
 
-    /// Stops the world before operation number `operation`: it and all later ones fail.
+    /// Stops the disk before operation number `operation`: that one and all later ones fail.
     pub fn freeze_at(&self, operation: u64) {
         self.state.lock().freeze_at = Some(operation);
     }
@@ -69,13 +68,13 @@ impl SimDisk {
         self.state.lock().frozen.is_some()
     }
 
-    /// Says how much room there is; at first it is not known. Only an allocation of more than that fails, and keeps what
-    /// there was; to fail other operations is [`set_fault`](Self::set_fault)'s and [`set_broken`](Self::set_broken)'s.
+    /// Sets the space, which is unknown at first. Only a larger allocation fails, and keeps its partial space;
+    /// [`set_fault`](Self::set_fault) and [`set_broken`](Self::set_broken) make other operations fail.
     pub fn set_space(&self, space: Space) {
         self.state.lock().space = space;
     }
 
-    /// Says how much room there is for what lies in a folder. Only asked about: allocations go by what there is elsewhere.
+    /// Sets the reported space of a folder. Allocations do not use it.
     pub fn set_space_of(&self, folder: &str, space: Space) {
         let places = &mut self.state.lock().space_of;
         places.retain(|(known, _)| known != Path::new(folder));
@@ -86,12 +85,17 @@ impl SimDisk {
         self.state.lock().fault = Some(fault);
     }
 
-    /// From now on nothing can be written to files below `place`; `None`: everywhere it can.
+    /// Makes writes to files below `place` fail; `None` makes all of them work again.
     pub fn set_broken(&self, place: Option<(&str, io::ErrorKind)>) {
         self.state.lock().broken = place.map(|(path, kind)| (PathBuf::from(path), kind));
     }
 
-    /// The disk after a crash at the moment the world stopped, or now.
+    /// Makes files refuse direct writes, as on some file systems.
+    pub fn refuse_direct_writes(&self) {
+        self.state.lock().refuses_direct = true;
+    }
+
+    /// Returns the disk after a crash at the moment it stopped, or now.
     #[must_use]
     pub fn crash(&self, survival: Survival, seed: u64) -> Self {
         let mut state = self.state.lock();
@@ -139,6 +143,9 @@ impl Disk for SimDisk {
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
         let found = self.state.lock().names.get(path).copied();
+        if how == Open::Direct && self.state.lock().refuses_direct {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let id = match (found, how) {
             (Some(Node::File(id)), _) => id,
             (Some(Node::Dir), _) => return Err(io::ErrorKind::IsADirectory.into()),
@@ -186,7 +193,7 @@ impl Disk for SimDisk {
             let state = self.state.lock();
             state.names.keys().filter(|name| name.starts_with(path)).cloned().collect()
         };
-        // Children first, each on its own, as a recursive removal goes.
+        // Children first, one by one, like a recursive removal.
         for path in below.iter().rev() {
             self.remove(path)?;
         }
@@ -222,7 +229,7 @@ impl Disk for SimDisk {
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
-        // Sharers of a lock are not counted here: a test has one reader at a time.
+        // Shared locks are not counted: a test has one reader at a time.
         self.open(path, Open::Read)?;
         self.lock(path)
     }
@@ -249,7 +256,7 @@ impl Drop for SimLock {
 struct SimFile {
     disk: SimDisk,
     id: u64,
-    /// Its writes have to be aligned.
+    /// Writes must be aligned.
     is_direct: bool,
 }
 

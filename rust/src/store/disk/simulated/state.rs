@@ -1,6 +1,6 @@
-//! Contents of a simulated disk: names and bytes, each as the process sees them and as a power loss would leave them.
+//! Disk state: names and bytes of a simulated disk, as the process sees them and as a power loss would leave them.
 //!
-//! Owns the picture of one moment, and what becomes of it in a crash. All of it lies under the disk's lock.
+//! Owns the snapshot of one moment, and computes its state after a crash. Everything is under the disk's lock.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,30 +11,32 @@ use std::path::{Path, PathBuf};
 use crate::store::disk::Space;
 use crate::store::disk::region::Region;
 
-/// Which of the changes that were never synced outlive a crash.
+/// The unsynced changes that survive a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survival {
-    /// None: the power failed before the disk did anything.
+    /// No change: the power failed before the disk did anything.
     Nothing,
-    /// All: the process was killed, and the machine went on.
+    /// Every change: the process was killed, but the machine kept running.
     Everything,
+    /// All: the process was killed, and then the machine restarted in order.
+    Reboot,
     /// In every file the sectors before a random one, and of the names the changes before a random one.
     Prefix,
     /// Each with this probability in percent, independently.
     Percent(u8),
 }
 
-/// An operation that is to go wrong.
+/// A planned failure of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Number of the operation, from 0.
     pub operation: u64,
-    /// Whether all later ones go wrong, too.
+    /// All later operations fail, too.
     pub is_lasting: bool,
     pub kind: io::ErrorKind,
 }
 
-/// What a disk writes in one piece.
+/// Bytes that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub(super) type Names = BTreeMap<PathBuf, Node>;
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) dir: PathBuf,
-    /// What the paths name afterwards.
+    /// The nodes at these paths afterwards.
     pub(super) after: Vec<(PathBuf, Option<Node>)>,
 }
 
@@ -64,14 +66,16 @@ pub(super) struct DiskState {
     pub(super) freeze_at: Option<u64>,
     pub(super) frozen: Option<Box<DiskImage>>,
     pub(super) fault: Option<Fault>,
-    /// Where nothing can be written, and why.
+    /// Folder where writes fail, and the error.
     pub(super) broken: Option<(PathBuf, io::ErrorKind)>,
+    /// Whether files cannot be opened for direct writes.
+    pub(super) refuses_direct: bool,
     pub(super) locks: BTreeSet<PathBuf>,
-    /// How often the machine has been started.
+    /// Number of boots of the machine.
     pub(super) boot: u128,
-    /// What a question for the room there is is answered.
+    /// The space reported for a path.
     pub(super) space: Space,
-    /// Folders that are file systems of their own, as far as room goes.
+    /// Folders with their own file system, for the reported space only.
     pub(super) space_of: Vec<(PathBuf, Space)>,
 }
 
@@ -79,9 +83,9 @@ pub(super) struct DiskState {
 pub(super) struct File {
     pub(super) contents: Contents,
     pub(super) durable: Vec<u8>,
-    /// The newest read-only mapping, which shows what is written to the file.
+    /// The newest read-only mapping, which shows writes to the file.
     pub(super) shown: Option<Region>,
-    /// Sectors of a failed sync: the kernel believes them clean, and does not write them until they are written again.
+    /// Sectors of a failed sync: the kernel treats them as clean, and does not write them until they change.
     pub(super) dropped: BTreeSet<usize>,
 }
 
@@ -105,7 +109,7 @@ pub(super) struct DiskImage {
 }
 
 impl DiskState {
-    /// Counts an operation, and lets it fail if it is to.
+    /// Counts an operation; fails if a failure is planned.
     pub(super) fn count(&mut self) -> io::Result<()> {
         let operation = self.operations;
         self.operations += 1;
@@ -113,7 +117,7 @@ impl DiskState {
             if self.frozen.is_none() {
                 self.freeze();
             }
-            return Err(io::Error::other("the world has stopped"));
+            return Err(io::Error::other("the simulated disk has stopped"));
         }
         match self.fault {
             Some(fault)
@@ -125,7 +129,7 @@ impl DiskState {
         }
     }
 
-    /// Refuses to write to a file below the place that is broken.
+    /// Fails for a file below the broken folder.
     pub(super) fn check_place(&self, id: u64) -> io::Result<()> {
         let Some((place, kind)) = &self.broken else { return Ok(()) };
         let is_there = |(path, node): (&PathBuf, &Node)| *node == Node::File(id) && path.starts_with(place);
@@ -190,8 +194,8 @@ impl Contents {
 }
 
 impl File {
-    /// The bytes to change with a file operation. A writable mapping made before goes on with a copy of its own: the store
-    /// never writes to a file that it has mapped that way.
+    /// Returns the bytes to change with a file operation. An earlier writable mapping continues with its own copy:
+    /// the store never writes to a file that it has mapped that way.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         if let Contents::Mapped(region) = &self.contents {
             self.contents = Contents::Bytes(region.snapshot());
@@ -238,7 +242,7 @@ impl DiskImage {
                 apply(&mut names, &change.after);
             }
         }
-        // What lies in a directory that is gone is gone.
+        // Entries of a directory that is gone are gone, too.
         let all = names.clone();
         names.retain(|path, _| path.ancestors().skip(1).all(|parent| all.get(parent) == Some(&Node::Dir)));
         let mut ids: Vec<_> = self.files.keys().copied().collect();
@@ -251,7 +255,7 @@ impl DiskImage {
         });
         let files = files.collect();
         let durable_names = names.clone();
-        // A killed process leaves the machine running.
+        // The machine continues when a process is killed.
         let boot = self.boot + u128::from(survival != Survival::Everything);
         DiskState { names, durable_names, files, files_made: self.files_made, boot, ..DiskState::default() }
     }
@@ -279,7 +283,7 @@ fn after_crash(now: &[u8], durable: &[u8], survival: Survival, rng: &mut Rng) ->
     bytes
 }
 
-/// Numbers that follow from a seed (splitmix64).
+/// A pseudo-random sequence from a seed (splitmix64).
 pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
@@ -293,7 +297,7 @@ impl Rng {
     pub(super) fn choose(&mut self, survival: Survival, count: usize) -> Vec<bool> {
         match survival {
             Survival::Nothing => vec![false; count],
-            Survival::Everything => vec![true; count],
+            Survival::Everything | Survival::Reboot => vec![true; count],
             Survival::Prefix => {
                 let end = self.next() % (count as u64 + 1);
                 (0..count as u64).map(|index| index < end).collect()

@@ -1,52 +1,53 @@
-//! Raw append: records of a master's log, in the places that they have there.
+//! Raw append: records of a master's log, stored at the positions they have there.
 //!
-//! The log takes them as they are; whether they are sound, and where each lies, the caller has seen to.
+//! The caller has verified the records and their positions.
 //!
-//! Threads: one at a time, the one that copies the master's log.
+//! Threads: the copier of the master's log.
 
 use std::sync::atomic::Ordering;
 
 use crate::store::derived::DispatchRequest;
 use crate::store::error::PutError;
+use crate::store::log::conditions::Condition;
 use crate::store::log::segments::Active;
 use crate::store::log::write_path::{BLANK_BYTES_MIN, Blank};
 
 use super::{CommitLog, NoRoom, Writer};
 
-/// A whole record of a master's log, and what the derived files need to know of it.
+/// A whole record of a master's log, with the fields that the derived files need.
 pub(crate) struct RawRecord<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) store_timestamp_ms: i64,
-    /// `None` of one that is in no queue this store could have. Moved out by the append.
+    /// `None` for a record whose queue this store cannot have. Moved out by the append.
     pub(crate) dispatch: Option<DispatchRequest>,
 }
 
-/// Why a record was not appended.
+/// The reason why a record was not appended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RawStop {
     NoRoom(NoRoom),
-    /// No part of the spool takes so many bytes in one piece.
+    /// No part of the write ring has room for the contiguous bytes.
     LargerThanParts,
-    /// Its queue does not go on with its offset.
+    /// The offset does not follow the last one of the queue.
     OutOfTurn,
-    /// Its queue was deleted.
+    /// The queue was deleted.
     QueueGone,
     Refused(PutError),
 }
 
 impl CommitLog {
-    /// Says whether the log is a copy of another.
+    /// Sets whether the log is a copy of another.
     pub(crate) fn set_replica(&self, is_replica: bool) {
         let _writer = self.writer.lock();
-        self.is_replica.store(is_replica, Ordering::Release);
+        self.conditions.set(Condition::Replica, is_replica);
     }
 
     pub(crate) fn is_replica(&self) -> bool {
-        self.is_replica.load(Ordering::Acquire)
+        self.conditions.has(Condition::Replica)
     }
 
-    /// Appends records that follow each other and the end of the log, all in its newest file. Returns how many were, and why
-    /// not the next one.
+    /// Appends consecutive records at the end of the log, all in its newest file. Returns how many were appended,
+    /// and the reason why the next one was not.
     pub(crate) fn append_raw(&self, records: &mut [RawRecord<'_>]) -> (usize, Option<RawStop>) {
         let mut writer = self.writer.lock();
         let mut done = 0;
@@ -95,7 +96,8 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether the write path takes so many bytes in one piece. A part of the spool may be smaller than what a master's takes.
+    /// Checks that the write path accepts this number of contiguous bytes. A part of the write ring may be smaller than the
+    /// master's.
     fn check_room(&self, writer: &Writer, size: usize) -> Result<(), RawStop> {
         match writer.write_path.has_room(size) {
             true => Ok(()),
@@ -104,7 +106,7 @@ impl CommitLog {
         }
     }
 
-    /// Ends the newest file as the master's ends, with all these bytes, and goes on in the next one.
+    /// Ends the newest file with the master's blank and continues in the next one.
     pub(crate) fn append_blank(&self, bytes: &[u8]) -> Result<(), RawStop> {
         let mut writer = self.writer.lock();
         self.check_open().map_err(RawStop::Refused)?;
@@ -116,9 +118,8 @@ impl CommitLog {
             self.check_room(&writer, front.len())?;
         }
         let Some((segment, appender)) = self.next.lock().take() else {
-            self.wants_next.store(true, Ordering::Release);
-            let lacks_space = self.lacks_space.load(Ordering::Acquire);
-            return Err(match lacks_space {
+            self.conditions.set(Condition::WantsNext, true);
+            return Err(match self.conditions.has(Condition::LacksSpace) {
                 true => RawStop::Refused(PutError::DiskFull),
                 false => RawStop::NoRoom(NoRoom::File),
             });
@@ -128,7 +129,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Lets the log, in which nothing was written, go on in `file`, its only one.
+    /// Continues the empty log in `file`, its only file.
     pub(crate) fn begin_at(&self, (segment, appender): Active) {
         let mut writer = self.writer.lock();
         self.next.lock().take();

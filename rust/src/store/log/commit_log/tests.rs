@@ -1,6 +1,7 @@
-//! The next file and the waits for it.
+//! Tests of the next file and of appends that wait for it.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::{hint, thread};
 
@@ -9,14 +10,14 @@ use crate::clock::ManualClock;
 use crate::positions::QueueKey;
 use crate::store::derived::ConsumeQueue;
 use crate::store::disk::simulated::SimDisk;
-use crate::store::events::Events;
 use crate::store::log::write_path::WritePathKind;
+use crate::store::reports::events::Events;
 
 const SEGMENT_BYTES: u64 = 1 << 16;
-/// How often an append asks for room before it has waited long enough.
+/// The number of requests for room before an append has waited long enough.
 const ASKED_MAX: u32 = 3;
 
-/// Appends a record that takes most of a file; its outcome, and how often room was asked for.
+/// Appends a record that takes most of a file. Returns the outcome, and how often room was requested.
 fn append(log: &CommitLog, queue: &Arc<ConsumeQueue>) -> (Result<Stored, PutError>, u32) {
     let body = vec![b'x'; SEGMENT_BYTES as usize / 2];
     let mut puts = [Put::sample(queue, &body)];
@@ -61,7 +62,7 @@ fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
     });
     thread::spawn(move || {
         for _ in 0..1_000 {
-            // What an append does that fills the file, and takes its time.
+            // Like a slow append that fills the file.
             log.between_appends(|| {
                 (0..1_000).for_each(|_| hint::spin_loop());
                 log.drop_next();
@@ -76,7 +77,7 @@ fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
 }
 
 #[test]
-fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
+fn after_one_append_timed_out_no_other_waits_until_there_is_room() {
     let log = empty_log();
     let queue = Arc::new(ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, 0));
     assert!(append(&log, &queue).0.is_ok());
@@ -89,6 +90,6 @@ fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
     assert_eq!(
         append(&log, &queue),
         (Err(PutError::Busy), ASKED_MAX),
-        "there was room, so it is waited for again"
+        "there was room, so the next append waits again"
     );
 }

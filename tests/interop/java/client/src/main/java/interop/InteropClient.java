@@ -61,6 +61,9 @@ public final class InteropClient {
                 return listeners.stop(request.getString("listener"));
             case "pull":
                 return Pulls.pull(request);
+            case "pop":
+                // By its name: it is not built for the client of 4.9.
+                return Class.forName("interop.Pops").getDeclaredMethod("run", JSONObject.class).invoke(null, request);
             case "transact":
                 return transactions.transact(request);
             case "leave":

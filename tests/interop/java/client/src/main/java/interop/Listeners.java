@@ -45,6 +45,10 @@ final class Listeners {
         consumer.setPollNameServerInterval(ROUTE_INTERVAL_MS);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(4);
+        if (request.getBooleanValue("broker_assigns")) {
+            // By its name: 4.9 has no such setting.
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         if (request.getBooleanValue("broadcast")) {
             // Without its name: the enumeration has moved to another package since 4.9.
             consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));

@@ -1,0 +1,1 @@
+"""Alerts: rules over the checks and groups of a cluster, sent to webhooks, mail and commands."""

@@ -1,0 +1,1 @@
+"""Producers: sends, retries and outcomes, for threads and for event loops."""

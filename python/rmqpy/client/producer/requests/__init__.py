@@ -1,0 +1,1 @@
+"""Requests of a producer: messages whose sender waits for a reply."""

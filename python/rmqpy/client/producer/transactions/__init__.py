@@ -1,0 +1,1 @@
+"""Transactions of a producer: half messages, their ends, and checks by brokers."""

@@ -1,0 +1,1 @@
+"""Message traces: records of producers and consumers, and the thread that sends them."""

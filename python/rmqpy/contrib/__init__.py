@@ -1,0 +1,1 @@
+"""Integrations with other frameworks: one module each, with an extra of the same name; nothing else imports them."""

@@ -1,0 +1,149 @@
+//! Promises: the conditions for the reply to a stored message: the disk, copies of the log, or both.
+//!
+//! The connection holds a pending reply and is woken when the disk or enough slaves have the message, or when its
+//! time is up. In the last case the reply reports late slaves and a stored message.
+//!
+//! Threads: the connection's; `confirmed` runs on the replication thread.
+
+use std::sync::Arc;
+
+use super::broker::{Broker, Deadline};
+use super::session::Session;
+use crate::dataplane::state::rejection::ErrorReply;
+use crate::dataplane::state::reply;
+use crate::dataplane::state::request::{RequestContext, RequestKind};
+use crate::dataplane::state::role::CopyRules;
+use crate::dataplane::waiting::held_replies::Wait;
+use crate::positions::PhysicalOffset;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+
+impl Broker {
+    fn copy_rules(&self) -> CopyRules {
+        self.metadata.identity.copies
+    }
+
+    /// Returns the condition for the reply to a message that was just stored.
+    pub(super) fn wait_of_reply(&self) -> Wait {
+        let is_sync = self.store.is_sync();
+        let rules = self.copy_rules();
+        if rules.copies <= 1 {
+            return Wait { code: response::SUCCESS, is_held: is_sync, until: None };
+        }
+        if self.store.copies_in_sync() <= 1 {
+            // No slave is in sync, so waiting would only time out.
+            return Wait { code: response::SLAVE_NOT_AVAILABLE, is_held: is_sync, until: None };
+        }
+        let until = Some(self.clock.elapsed() + rules.timeout);
+        Wait { code: response::SUCCESS, is_held: true, until }
+    }
+
+    /// Refuses a message if too few replicas are in sync.
+    pub(super) fn check_copies(&self) -> Result<(), ErrorReply> {
+        let rules = self.copy_rules();
+        let in_sync = self.store.copies_in_sync();
+        if rules.copies <= 1 || in_sync >= rules.copies_min {
+            return Ok(());
+        }
+        let remark = format!(
+            "[IN_SYNC_REPLICAS_NOT_ENOUGH] {in_sync} replicas are in sync, and minInSyncReplicas is {}",
+            rules.copies_min
+        );
+        Err(ErrorReply::new(response::SYSTEM_ERROR, remark))
+    }
+
+    /// Replies, without fields, to a request whose record ends at `end`: now, or when the promise is kept.
+    pub(super) fn answer_stored(
+        &self,
+        session: &mut Session,
+        context: RequestContext,
+        end: PhysicalOffset,
+        out: &mut Outbox,
+    ) {
+        self.answer_stored_with(session, context, end, &[], out);
+    }
+
+    /// Replies the same way with fields.
+    pub(super) fn answer_stored_with(
+        &self,
+        session: &mut Session,
+        context: RequestContext,
+        end: PhysicalOffset,
+        ext: &[(&'static str, &str)],
+        out: &mut Outbox,
+    ) {
+        let wait = self.wait_of_reply();
+        if wait.is_held && !context.is_oneway {
+            session.held.hold(end, context, wait, |out| {
+                reply::write(out, context, wait.code, None, ext);
+            });
+            self.wait_for_promises(session, end, out);
+        } else {
+            session.latency.note(context, wait.code);
+            reply::write(out.bytes(), context, wait.code, None, ext);
+        }
+    }
+
+    /// Registers the connection for the events that replies up to `end` wait for, and sends the replies that are
+    /// ready.
+    pub(super) fn wait_for_promises(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
+        if self.store.is_sync() {
+            self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
+            self.store.release_after(end);
+        }
+        // The flush or the slaves may have passed before the registration; then no event follows.
+        self.release_held(session, out);
+    }
+
+    /// Sends replies whose conditions are met or whose wait for slaves timed out, and refuses those that the disk
+    /// will never have.
+    pub(in crate::dataplane) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
+        if session.held.is_empty() {
+            return;
+        }
+        self.release_ready(session, out);
+        if self.store.is_latched() {
+            let error_reply = ErrorReply::new(
+                response::SERVICE_NOT_AVAILABLE,
+                "the log could not be flushed; it is read-only now",
+            );
+            let now = self.clock.elapsed();
+            let Session { held, latency, .. } = session;
+            for context in held.revoke() {
+                let took = now.saturating_sub(context.came_at);
+                latency.waited(&self.latencies, RequestKind::of(context, error_reply.code), took);
+                self.refuse_send(out.bytes(), context, &error_reply);
+            }
+        }
+        if let Some((end, until)) = session.held.first_wait() {
+            self.copy_waiters.lock().insert(session.link.id().0, (end, Arc::clone(&session.link)));
+            let now = self.clock.elapsed();
+            if session.held.due.is_none_or(|due| due <= now) {
+                session.held.due = Some(until);
+                self.deadlines.add(until.saturating_sub(now), Deadline::Send(Arc::clone(&session.link)));
+            }
+            // Slaves may have confirmed before the registration.
+            if self.store.confirmed() >= end {
+                self.release_ready(session, out);
+            }
+        }
+    }
+
+    fn release_ready(&self, session: &mut Session, out: &mut Outbox) {
+        let now = self.clock.elapsed();
+        let on_disk = if self.store.is_sync() { self.store.durable() } else { PhysicalOffset(u64::MAX) };
+        let Session { held, latency, .. } = session;
+        held.release(on_disk, self.store.confirmed(), now, out.bytes(), |context, code| {
+            let took = now.saturating_sub(context.came_at);
+            latency.waited(&self.latencies, RequestKind::of(context, code), took);
+        });
+    }
+
+    /// Wakes the connections whose replies wait for a position that enough copies have reached.
+    pub(in crate::dataplane) fn confirmed(&self, position: PhysicalOffset) {
+        let mut waiters = self.copy_waiters.lock();
+        for (_, (_, link)) in waiters.extract_if(|_, (end, _)| *end <= position) {
+            link.signal();
+        }
+    }
+}

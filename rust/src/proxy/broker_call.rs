@@ -1,0 +1,143 @@
+//! Broker call: a request to the broker in remoting's form, and its answer.
+//!
+//! The connection is one within the process, so a request passes the same admission, access control and handlers as one
+//! from the network, and a connection through the network could take its place.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::status::{Refused, code};
+use crate::remoting::codes::response;
+use crate::remoting::frame::Encoding;
+use crate::remoting::header::HeaderWriter;
+use crate::remoting::{FrameError, Peer};
+use crate::requests::credentials::Credentials;
+use crate::requests::send::{SendHeader, SendOrigin};
+
+/// The limit of requests that do not wait for messages.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A request.
+pub(super) struct BrokerCall<'a> {
+    code: i32,
+    language: u8,
+    ext: Vec<(&'static str, Cow<'a, str>)>,
+    send: Option<(&'a SendHeader<'a>, &'a SendOrigin<'a>)>,
+    body: &'a [u8],
+    credentials: Option<&'a Credentials>,
+    timeout: Duration,
+}
+
+/// An answer.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) code: i32,
+    pub(super) remark: String,
+    ext: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+impl<'a> BrokerCall<'a> {
+    pub(super) fn new(code: i32, language: u8, credentials: Option<&'a Credentials>) -> Self {
+        Self { code, language, ext: Vec::new(), send: None, body: &[], credentials, timeout: TIMEOUT }
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
+        self.ext.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn number(self, name: &'static str, value: i64) -> Self {
+        self.with(name, value.to_string())
+    }
+
+    /// Adds the fields of a send.
+    pub(super) fn send(self, fields: &'a SendHeader<'a>, origin: &'a SendOrigin<'a>) -> Self {
+        Self { send: Some((fields, origin)), ..self }
+    }
+
+    pub(super) fn body(self, body: &'a [u8]) -> Self {
+        Self { body, ..self }
+    }
+
+    pub(super) fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sends the request now; the future is its answer, whatever its code.
+    ///
+    /// # Errors
+    /// The connection failed, or the time is over.
+    pub(super) fn ask(
+        self,
+        peer: &Arc<Peer>,
+    ) -> impl Future<Output = Result<Answer, Refused>> + Send + use<> {
+        let (done, answered) = oneshot::channel();
+        let timeout = self.timeout;
+        peer.call(
+            timeout,
+            |opaque, out| self.encode(opaque, out),
+            move |reply| {
+                let answer = reply.map_err(Refused::from).map(|reply| Answer {
+                    code: reply.header.code,
+                    remark: reply.header.remark().unwrap_or_default().to_owned(),
+                    ext: reply
+                        .header
+                        .ext()
+                        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                        .collect(),
+                    body: Bytes::copy_from_slice(reply.body),
+                });
+                // The caller may have gone.
+                drop(done.send(answer));
+            },
+        );
+        async move {
+            let lost = || Refused::new(code::INTERNAL_SERVER_ERROR, "the broker did not answer");
+            answered.await.unwrap_or_else(|_| Err(lost()))
+        }
+    }
+
+    fn encode(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let start = out.len();
+        let mut header =
+            HeaderWriter::begin_as(self.language, out, Encoding::Binary, self.code, opaque, 0, None);
+        if let Some((fields, origin)) = self.send {
+            fields.encode(origin, &mut header);
+        }
+        for (name, value) in &self.ext {
+            header.ext(name, value);
+        }
+        if let Some(credentials) = self.credentials {
+            credentials.announce(&mut header);
+        }
+        header.finish(self.body.len())?;
+        if let Some(credentials) = self.credentials {
+            credentials.sign(out, start, self.body)?;
+        }
+        out.extend_from_slice(self.body);
+        Ok(())
+    }
+}
+
+impl Answer {
+    /// Returns the value of a field; empty if it is missing.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.ext.iter().rev().find(|(found, _)| found == name).map_or("", |(_, value)| value)
+    }
+
+    /// Returns the answer if it is one of success.
+    ///
+    /// # Errors
+    /// The broker's refusal.
+    pub(super) fn success(self, is_guarded: bool) -> Result<Self, Refused> {
+        if self.code == response::SUCCESS {
+            return Ok(self);
+        }
+        Err(Refused::by_broker(self.code, &self.remark, is_guarded))
+    }
+}

@@ -1,0 +1,96 @@
+//! Proxy: the interface of 5.x clients, gRPC, inside a broker.
+//!
+//! `listener` accepts connections, `service` finds the method of a call, `caller` reads its client. Each method is a
+//! request to the broker in remoting's form (`broker_call`), on a connection within the process: admission, access
+//! control, store and POP are those of every other client. `api` holds the messages, `messages` converts them, `names`
+//! checks them, and `handle` reads receipt handles. `client` and `shared` keep what outlives a call; `telemetry`
+//! registers clients, and `upkeep` extends the messages that they are working on.
+//!
+//! *Architecture invariant*: nothing here decides what a broker accepts, except what 5.x clients expect in their own
+//! codes. Requests and states are bounded.
+//! Threads: one, `rmqpy-grpc`, apart from those of remoting.
+
+mod acks;
+mod api;
+mod api_telemetry;
+mod bodies;
+mod broker_call;
+mod caller;
+mod client;
+mod codec;
+mod handle;
+mod listener;
+mod messages;
+mod names;
+mod offsets;
+mod receives;
+mod routes;
+mod sends;
+mod service;
+mod shared;
+mod status;
+mod telemetry;
+mod transactions;
+mod upkeep;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use crate::dataplane::service::data_plane::DataPlane;
+use crate::dataplane::waiting::event::Event;
+use crate::remoting::{Client, ClientOptions, Connector};
+use crate::tls::ServerTls;
+use shared::Proxy;
+
+/// Time for answers in flight when the server stops.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+
+/// A running server for 5.x clients.
+pub(crate) struct ProxyServer {
+    proxy: Arc<Proxy>,
+    acceptor: AbortHandle,
+}
+
+impl ProxyServer {
+    /// Starts serving at `address`, port 0 for a free one; returns the bound address too.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, a thread cannot be started, or the server is not a broker.
+    pub(crate) fn start(
+        data_plane: Arc<DataPlane>,
+        connector: Connector<Event>,
+        address: SocketAddr,
+        tls: Arc<ServerTls>,
+    ) -> io::Result<(Self, SocketAddr)> {
+        let metadata = data_plane.metadata().cloned();
+        let metadata = metadata.ok_or_else(|| io::Error::other("only brokers serve gRPC"))?;
+        let listener = listener::bind(address)?;
+        let bound = listener.local_addr()?;
+        let proxy = Arc::new(Proxy::new(data_plane, metadata, connector));
+        let requests = Arc::new(upkeep::BrokerRequests(Arc::downgrade(&proxy)));
+        let remoting = Client::start_as("rmqpy-grpc", ClientOptions::default(), requests)?;
+        let runtime = remoting.runtime().clone();
+        proxy.connect_with(remoting);
+        runtime.spawn(upkeep::run(Arc::downgrade(&proxy)));
+        let acceptor = runtime.spawn(listener::accept(Arc::clone(&proxy), listener, tls)).abort_handle();
+        Ok((Self { proxy, acceptor }, bound))
+    }
+
+    /// Ends all connections and joins the thread. Idempotent.
+    pub(crate) fn stop(&self) {
+        self.acceptor.abort();
+        if let Some(remoting) = self.proxy.remoting() {
+            remoting.stop(STOP_GRACE);
+        }
+    }
+}
+
+impl Drop for ProxyServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,219 @@
+//! Sends: SendMessage and RecallMessage.
+
+use super::api::{
+    RecallMessageRequest, RecallMessageResponse, SendMessageRequest, SendMessageResponse, SendResultEntry,
+    SystemProperties, TopicMessage, message_type,
+};
+use super::broker_call::Answer;
+use super::caller::Caller;
+use super::routes::no_route;
+use super::shared::{Asking, HalfPlace, Proxy, shown};
+use super::status::{Refused, code, ok, overall, status};
+use super::{messages, names};
+use crate::dataplane::state::metadata::{PERMISSION_WRITE, Topic};
+use crate::message::MessageType;
+use crate::message::id::OffsetMessageId;
+use crate::message::tag::java_hash;
+use crate::message::topic::is_of_group;
+use crate::remoting::codes::{request, response};
+use crate::requests::send::{SendHeader, SendOrigin};
+
+/// Messages of one request.
+const MESSAGES_MAX: usize = 1_024;
+
+impl Proxy {
+    pub(super) async fn send_message(
+        &self,
+        caller: &Caller,
+        asked: &SendMessageRequest,
+    ) -> SendMessageResponse {
+        match self.send(caller, asked).await {
+            Ok(entries) => {
+                let statuses = entries.iter().filter_map(|entry| entry.status.as_ref());
+                let status = overall(statuses, "send status is empty");
+                SendMessageResponse { status: Some(status), entries }
+            }
+            Err(refused) => SendMessageResponse { status: Some(refused.status()), entries: Vec::new() },
+        }
+    }
+
+    async fn send(
+        &self,
+        caller: &Caller,
+        asked: &SendMessageRequest,
+    ) -> Result<Vec<SendResultEntry>, Refused> {
+        let corrupted = |text: &str| Refused::new(code::MESSAGE_CORRUPTED, text);
+        let first = asked.messages.first().ok_or_else(|| corrupted("no message to send"))?;
+        if asked.messages.iter().any(|message| message.topic != first.topic) {
+            return Err(corrupted("the messages of one request must have one topic"));
+        }
+        if asked.messages.len() > MESSAGES_MAX {
+            let text = format!("a request of {} messages; the limit is {MESSAGES_MAX}", asked.messages.len());
+            return Err(Refused::new(code::BAD_REQUEST, text));
+        }
+        let name = names::topic(first.topic.as_ref())?;
+        let (bytes_max, now_ms) = (self.metadata.identity.message_bytes_max, self.now_ms());
+        for message in &asked.messages {
+            names::message(message, bytes_max, now_ms)?;
+        }
+        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
+        if topic.permission & self.metadata.permission() & PERMISSION_WRITE == 0 || topic.write_queues == 0 {
+            return Err(Refused::new(code::FORBIDDEN, "no writable queue"));
+        }
+        for system in asked.messages.iter().filter_map(|message| message.system_properties.as_ref()) {
+            check_type(&topic, name, messages::type_of(system))?;
+        }
+        let asking = Asking::of(self, caller)?;
+        // All are on the way before the first answer, so that the broker stores them together.
+        let sent: Vec<_> = asked
+            .messages
+            .iter()
+            .map(|message| begin(&asking, caller, message, name, &topic, now_ms))
+            .collect();
+        let mut entries = Vec::with_capacity(sent.len());
+        for (message, answer) in asked.messages.iter().zip(sent) {
+            let stored = answer.await.and_then(|answer| self.stored(message, name, answer));
+            entries.push(stored.unwrap_or_else(|refused| SendResultEntry {
+                status: Some(refused.status()),
+                ..SendResultEntry::default()
+            }));
+        }
+        Ok(entries)
+    }
+
+    /// Returns the result of one message.
+    fn stored(
+        &self,
+        message: &TopicMessage,
+        topic: &str,
+        answer: Answer,
+    ) -> Result<SendResultEntry, Refused> {
+        let persisted = match answer.code {
+            response::SUCCESS => ok(),
+            response::FLUSH_DISK_TIMEOUT => {
+                Refused::new(code::MASTER_PERSISTENCE_TIMEOUT, "the disk of the broker is slow").status()
+            }
+            response::FLUSH_SLAVE_TIMEOUT => {
+                Refused::new(code::SLAVE_PERSISTENCE_TIMEOUT, "a slave of the broker is slow").status()
+            }
+            response::SLAVE_NOT_AVAILABLE => {
+                Refused::new(code::HA_NOT_AVAILABLE, "too few slaves of the broker are connected").status()
+            }
+            _ => return Err(Refused::by_broker(answer.code, &answer.remark, self.is_guarded())),
+        };
+        let system = message.system_properties.as_ref();
+        let message_id = system.map(|system| system.message_id.clone()).unwrap_or_default();
+        let transaction_id = match answer.get("transactionId") {
+            "" => message_id.clone(),
+            id => id.to_owned(),
+        };
+        let offset = answer.get("queueOffset").parse().unwrap_or_default();
+        let is_half = system.is_some_and(|system| system.message_type == message_type::TRANSACTION);
+        if is_half && let Ok(id) = OffsetMessageId::decode(answer.get("msgId")) {
+            let place = HalfPlace { offset, position: id.physical.0.cast_signed() };
+            self.remember_half(topic, &transaction_id, place);
+        }
+        let recall_handle = answer.get("recallHandle").to_owned();
+        Ok(SendResultEntry { status: Some(persisted), message_id, transaction_id, offset, recall_handle })
+    }
+
+    pub(super) async fn recall_message(
+        &self,
+        caller: &Caller,
+        asked: &RecallMessageRequest,
+    ) -> RecallMessageResponse {
+        let recalled = self.recall(caller, asked).await;
+        RecallMessageResponse { status: Some(status(&recalled)), message_id: recalled.unwrap_or_default() }
+    }
+
+    async fn recall(&self, caller: &Caller, asked: &RecallMessageRequest) -> Result<String, Refused> {
+        let name = names::topic(asked.topic.as_ref())?;
+        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
+        check_type(&topic, name, MessageType::Delay)?;
+        let asking = Asking::of(self, caller)?;
+        let call = asking
+            .call(request::RECALL_MESSAGE)
+            .with("producerGroup", name)
+            .with("topic", name)
+            .with("recallHandle", &*asked.recall_handle)
+            .with("bname", &*self.metadata.identity.broker);
+        let answer = call.ask(&asking.peer).await?;
+        let is_stored = matches!(answer.code, response::FLUSH_DISK_TIMEOUT | response::FLUSH_SLAVE_TIMEOUT);
+        let answer = if is_stored { answer } else { answer.success(asking.is_guarded)? };
+        Ok(answer.get("msgId").to_owned())
+    }
+}
+
+fn begin<'a>(
+    asking: &'a Asking,
+    caller: &Caller,
+    message: &'a TopicMessage,
+    topic: &'a str,
+    known: &Topic,
+    now_ms: i64,
+) -> impl Future<Output = Result<Answer, Refused>> + Send + use<> {
+    let none = SystemProperties::default();
+    let system = message.system_properties.as_ref().unwrap_or(&none);
+    let properties = messages::properties_of(message, topic, &shown(caller.addresses.peer));
+    let properties = String::from_utf8_lossy(&properties);
+    let group = system.message_group.as_deref().filter(|group| !group.is_empty());
+    let fields = SendHeader {
+        topic,
+        queue_id: group.map_or(-1, |group| queue_of(group, known.write_queues)),
+        sys_flag: messages::sys_flag_of(system),
+        born_timestamp_ms: system.born_timestamp.map_or(now_ms, |at| at.ms()),
+        properties: &properties,
+        ..SendHeader::default()
+    };
+    let origin = SendOrigin { group: topic, template_queues: 4, broker: "" };
+    asking.call(request::SEND_MESSAGE_V2).send(&fields, &origin).body(&message.body).ask(&asking.peer)
+}
+
+/// Refuses a message of another type than its topic declares, with the text of Apache's proxy.
+fn check_type(topic: &Topic, name: &str, actual: MessageType) -> Result<(), Refused> {
+    match topic.message_type.filter(|_| !is_of_group(name)) {
+        Some(expected) if expected != actual => {
+            let (expected, actual) = (expected.name(), actual.name());
+            let text = format!(
+                "TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
+            );
+            Err(Refused::new(code::MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the queue of a message group: a jump consistent hash over the writable queues.
+fn queue_of(group: &str, queues: u32) -> i32 {
+    let mut state = i64::from(java_hash(group.as_bytes())).cast_unsigned();
+    let (mut candidate, mut next) = (-1_i64, 0_i64);
+    while next < i64::from(queues) {
+        candidate = next;
+        state = state.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        let divisor = ((state >> 33) + 1) as f64 / f64::from(1_u32 << 31);
+        next = ((candidate + 1) as f64 / divisor) as i64;
+    }
+    i32::try_from(candidate).unwrap_or(0).max(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::queue_of;
+
+    #[test]
+    fn message_groups_land_where_the_original_puts_them() {
+        let rows = [
+            ("a", [0, 0, 0, 0]),
+            ("FG", [1, 2, 2, 15]),
+            ("group1", [1, 3, 3, 3]),
+            ("another_group", [1, 1, 6, 6]),
+            ("order-1", [0, 3, 3, 3]),
+            ("order-2", [0, 2, 2, 11]),
+            ("yourMessageGroup", [1, 1, 1, 15]),
+            ("订单", [1, 1, 7, 7]),
+        ];
+        for (group, queues) in rows {
+            assert_eq!([2, 4, 8, 16].map(|count| queue_of(group, count)), queues, "{group}");
+        }
+    }
+}

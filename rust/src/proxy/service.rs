@@ -1,0 +1,173 @@
+//! Service: the methods of `apache.rocketmq.v2.MessagingService`, by name.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prost::Message;
+use tonic::body::Body;
+use tonic::server::Grpc;
+use tonic::{Status, Streaming};
+
+use super::api::{self, ReceiveMessageRequest, ReceiveMessageResponse};
+use super::api_telemetry::TelemetryCommand;
+use super::bodies::RequestBody;
+use super::caller::{Addresses, Caller};
+use super::codec::{Once, Protobuf};
+use super::receives::ReceiveStream;
+use super::shared::Proxy;
+use super::status::Refused;
+
+/// Every method's path begins so.
+const SERVICE: &str = "/apache.rocketmq.v2.MessagingService/";
+/// Largest request: several messages of the usual limit.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Largest telemetry command: the settings of a thousand topics.
+const COMMAND_BYTES_MAX: usize = 128 << 10;
+
+/// A response that has a status.
+trait HasStatus: Message + Default + 'static {
+    fn refused(status: api::Status) -> Self;
+}
+
+macro_rules! with_status {
+    ($($response:ident),*) => {
+        $(impl HasStatus for api::$response {
+            fn refused(status: api::Status) -> Self {
+                Self { status: Some(status), ..Self::default() }
+            }
+        })*
+    };
+}
+
+impl HasStatus for api::StatusResponse {
+    fn refused(status: api::Status) -> Self {
+        Self { status: Some(status) }
+    }
+}
+
+with_status!(
+    QueryRouteResponse,
+    QueryAssignmentResponse,
+    SendMessageResponse,
+    AckMessageResponse,
+    ChangeInvisibleDurationResponse,
+    RecallMessageResponse,
+    OffsetResponse
+);
+
+/// A call: its client and its body.
+struct Call {
+    proxy: Arc<Proxy>,
+    caller: Result<Caller, Refused>,
+    request: Request<Incoming>,
+    receiving: Arc<AtomicUsize>,
+}
+
+impl Call {
+    fn counted(self) -> (Arc<Proxy>, Result<Caller, Refused>, Request<RequestBody>) {
+        let receiving = self.receiving;
+        (self.proxy, self.caller, self.request.map(|body| RequestBody::counted(body, &receiving)))
+    }
+
+    /// Serves a method with one request and one response.
+    async fn unary<Q, R, Fut>(
+        self,
+        method: impl FnOnce(Arc<Proxy>, Caller, Q) -> Fut + Send + 'static,
+    ) -> Response<Body>
+    where
+        Q: Message + Default + 'static,
+        R: HasStatus,
+        Fut: Future<Output = R> + Send + 'static,
+    {
+        let (proxy, caller, request) = self.counted();
+        let call = move |asked: Q| async move {
+            match caller {
+                Ok(caller) => method(proxy, caller, asked).await,
+                Err(refused) => R::refused(refused.status()),
+            }
+        };
+        let mut grpc = Grpc::new(Protobuf::<Q, R>::default()).max_decoding_message_size(REQUEST_BYTES_MAX);
+        grpc.unary(Once::of(call), request).await
+    }
+
+    async fn receive(self) -> Response<Body> {
+        let (proxy, caller, request) = self.counted();
+        let call = move |asked: ReceiveMessageRequest| async move {
+            match caller {
+                Ok(caller) => proxy.receive_message(&caller, &asked).await,
+                Err(refused) => ReceiveStream::refused(proxy, &refused),
+            }
+        };
+        let codec = Protobuf::<ReceiveMessageRequest, ReceiveMessageResponse>::default();
+        let mut grpc = Grpc::new(codec).max_decoding_message_size(REQUEST_BYTES_MAX);
+        grpc.server_streaming(Once::of(call), request).await
+    }
+
+    async fn telemetry(self) -> Response<Body> {
+        let Self { proxy, caller, request, .. } = self;
+        let request = request.map(RequestBody::uncounted);
+        let call =
+            move |commands: Streaming<TelemetryCommand>| async move { proxy.telemetry(caller, commands) };
+        let codec = Protobuf::<TelemetryCommand, TelemetryCommand>::default();
+        let mut grpc = Grpc::new(codec).max_decoding_message_size(COMMAND_BYTES_MAX);
+        grpc.streaming(Once::of(call), request).await
+    }
+}
+
+/// Serves one call.
+pub(super) async fn serve(
+    proxy: Arc<Proxy>,
+    addresses: Addresses,
+    receiving: Arc<AtomicUsize>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let caller = match Caller::read(request.headers(), addresses, &proxy.data_plane) {
+        Ok(caller) => Ok(caller),
+        Err(refused) => {
+            // Wrong signatures of one address are answered later and later.
+            tokio::time::sleep(refused.delay).await;
+            Err(refused.refused)
+        }
+    };
+    let path = request.uri().path().to_owned();
+    let call = Call { proxy, caller, request, receiving };
+    macro_rules! unary {
+        ($method:ident, $request:ident) => {
+            call.unary(
+                |proxy, caller, asked: api::$request| async move { proxy.$method(&caller, &asked).await },
+            )
+            .await
+        };
+    }
+    match path.strip_prefix(SERVICE).unwrap_or_default() {
+        "QueryRoute" => {
+            call.unary(|proxy, caller, asked: api::QueryRouteRequest| async move {
+                proxy.query_route(&caller, &asked)
+            })
+            .await
+        }
+        "QueryAssignment" => {
+            call.unary(|proxy, caller, asked: api::QueryAssignmentRequest| async move {
+                proxy.query_assignment(&caller, &asked)
+            })
+            .await
+        }
+        "Heartbeat" => unary!(heartbeat, HeartbeatRequest),
+        "SendMessage" => unary!(send_message, SendMessageRequest),
+        "ReceiveMessage" => call.receive().await,
+        "AckMessage" => unary!(ack_message, AckMessageRequest),
+        "ForwardMessageToDeadLetterQueue" => unary!(forward_to_dead_letters, ForwardToDeadLettersRequest),
+        "ChangeInvisibleDuration" => unary!(change_invisible_duration, ChangeInvisibleDurationRequest),
+        "EndTransaction" => unary!(end_transaction, EndTransactionRequest),
+        "Telemetry" => call.telemetry().await,
+        "NotifyClientTermination" => unary!(notify_termination, NotifyClientTerminationRequest),
+        "RecallMessage" => unary!(recall_message, RecallMessageRequest),
+        "GetOffset" => unary!(get_offset, GetOffsetRequest),
+        "UpdateOffset" => unary!(update_offset, UpdateOffsetRequest),
+        "QueryOffset" => unary!(query_offset, QueryOffsetRequest),
+        _ => Status::unimplemented(format!("{path} is not served")).into_http(),
+    }
+}

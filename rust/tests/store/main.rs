@@ -1,0 +1,18 @@
+//! The store as its callers see it, on simulated disks and on real ones.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
+
+mod clock;
+mod formats;
+mod full_disk;
+mod index;
+mod inspect;
+mod paths;
+mod recovery;
+mod replica;
+mod retention;
+mod serving;
+#[path = "../store_model/mod.rs"]
+mod store_model;
+mod turns;
+mod write_ring;

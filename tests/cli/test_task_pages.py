@@ -1,0 +1,87 @@
+"""Shell blocks of the pages about tasks run as they stand, apart from ports."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+from rmqpy.server import Standalone
+from rmqpy.testing import SMALL
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(page: str, *changes: tuple[str, str]) -> str:
+    """The `sh` blocks of a page as one script, with words replaced."""
+    text = "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL))
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def run(text: str, folder: Path, namesrv: str) -> str:
+    environment = {
+        **os.environ,
+        "NAMESRV_ADDR": namesrv,
+        "HOME": str(folder),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    text = f"trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{text}"
+    done = subprocess.run(
+        ["bash", "-euc", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_backup_is_restored_and_exported(tmp_path: Path) -> None:
+    port = free_port()
+    small = " ".join(f"{key}={value}" for key, value in SMALL.items())
+    serve = f"rmqpy standalone --namesrv-port {port} --broker-port 0 --http 0 --data-dir data {small}"
+    text = script(
+        "backup.md",
+        ("rmqpy standalone --data-dir data", serve),
+        ("rmqpy cluster health", "rmqpy cluster health --disk-free-min 0"),
+        ("rmqpy store verify data", f"rmqpy store verify data {small}"),
+    )
+    assert "first order" in run(text, tmp_path, f"127.0.0.1:{port}").splitlines()
+
+
+def test_broker_changes_over_on_its_folder(tmp_path: Path) -> None:
+    port = free_port()
+    namesrv = f"127.0.0.1:{port}"
+    with (
+        Standalone(tmp_path, namesrv_port=0, broker_port=0, **SMALL) as server,
+        rmqpy.Producer(server.namesrv) as producer,
+    ):
+        producer.send("orders", b"first order")
+    settings = {"namesrvAddr": namesrv, "listenPort": 0, "storePathRootDir": "store", **SMALL}
+    (tmp_path / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    (tmp_path / "namesrv.conf").write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    until = "until rmqpy consume orders --count 1 2>/dev/null; do sleep 0.2; done"
+    assert (
+        "first order" in run(f"{script('migrate-from-apache.md')}\n{until}", tmp_path, namesrv).splitlines()
+    )
+
+
+@pytest.mark.parametrize("page", ["migrate-from-kafka.md"])
+def test_commands_of_a_page_succeed(page: str, tmp_path: Path) -> None:
+    with rmqpy.testing.broker() as server:
+        run(script(page), tmp_path, server.namesrv)
+        with rmqpy.PullConsumer("ledger", server.namesrv, start_from="earliest") as consumer:
+            consumer.subscribe("payments")
+            [message] = consumer.poll(timeout=10)
+            assert (message.text(), message.sharding_key, message.keys) == ("80.00", "customer-7", ("P-1",))

@@ -1,0 +1,1 @@
+"""Integrations with frameworks, each with the real framework and a real broker."""
