@@ -104,7 +104,9 @@ class Kafka(OtherSystem):
     def tool(self, cell: Cell, count: int) -> list[str]:
         common = ("--bootstrap-server", self.address, "--topic", TOPIC)
         if cell.kind == "consume":
-            return self._java("ConsumerPerformance", *common, "--num-records", str(count))
+            # A JVM and a group may take longer to start than the tool waits by default.
+            wait = ("--timeout", str(round(READY_SECONDS_MAX * 1_000)))
+            return self._java("ConsumerPerformance", *common, *wait, "--num-records", str(count))
         # Each run has a new JVM, which compiles the producer's code meanwhile.
         counts = ("--num-records", str(2 * count), "--warmup-records", str(count), "--throughput", "-1")
         settings = self.loads[cell.name]

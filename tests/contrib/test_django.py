@@ -45,12 +45,12 @@ def test_tasks_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, server: Standalo
         tasks.greet.using(run_after=timezone.now() + timedelta(seconds=1)).enqueue("Grace")
         tasks.mail.enqueue(name="first")
         tasks.mail.enqueue("broken")
-        until(lambda: len(notes.read_text().splitlines()) == 4, seconds=20)
+        until(lambda: len(notes.read_text().splitlines()) == 4)
         found = dict(line.split() for line in notes.read_text().splitlines())
         assert found.keys() == {"Ada", "Grace", "first-1", "broken-1"}
         assert float(found["Grace"]) >= due
         with rmqpy.Admin(server.namesrv) as admin:
-            until(lambda: not any(row.lag or row.in_flight for row in admin.progress("django")), seconds=5)
+            until(lambda: not any(row.lag or row.in_flight for row in admin.progress("django")))
     finally:
         worker.terminate()
         assert worker.wait(20) == 0

@@ -141,7 +141,7 @@ def test_message_that_is_not_kombus_becomes_a_dead_letter(server: Standalone, co
         assert message.payload == "ours"
         message.ack()
         with rmqpy.Admin(config) as admin:
-            until(lambda: [row.messages for row in admin.dead_letters()] == [1], seconds=5)
+            until(lambda: [row.messages for row in admin.dead_letters()] == [1])
 
 
 def test_credentials_of_the_url_sign_requests() -> None:

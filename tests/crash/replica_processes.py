@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.processes import free_ports
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
+from rmqpy.protocol.requests.topics import GetAllTopicConfig
 from rmqpy.testing import SMALL
 from waiting import until_async
 from wire import Peer
@@ -125,6 +126,15 @@ async def caught_up(master: Replica, slave: Replica) -> int:
     end = await master.log_end()
     await until_async(slave.log_end, lambda reached: reached >= end)
     return end
+
+
+async def has_topics(broker: Replica, *topics: str) -> None:
+    """The broker knows the topics. A slave that was late when they were created copies them afterwards."""
+    async with await Peer.connect(broker.address) as peer:
+        await until_async(
+            lambda: peer.ask(GetAllTopicConfig()),
+            lambda found: set(topics) <= found.body.topic_config_table.keys(),
+        )
 
 
 async def in_sync(master: Replica, slaves: int = 1) -> None:

@@ -22,7 +22,7 @@ import rmqpy
 from benchmarks.processes import free_ports
 from crash.cable import INSIDE, MASTER_HOST, SLAVE_HOST, cable, needs_networks
 from crash.open_halves import Halves
-from crash.replica_processes import Replica, caught_up, in_sync, running
+from crash.replica_processes import Replica, caught_up, has_topics, in_sync, running
 from crash.traffic import QUEUES, Acknowledged, audit, load_until, send_header
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
@@ -122,6 +122,7 @@ async def test_acknowledged_messages_survive_the_loss_of_the_masters_machine(
             topics[topic] = acknowledged, halves
             for name in (topic, halves.topic):
                 await admin.create_topic(name, write_queues=QUEUES, read_queues=QUEUES)
+            await has_topics(slave, topic, halves.topic)
             if number % 2 == 1:
                 async with outages.away():
                     await slave.end(signal.SIGKILL)

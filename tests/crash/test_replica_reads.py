@@ -15,7 +15,7 @@ import pytest
 
 import rmqpy
 from crash.reading import Silence, send_numbers
-from crash.replica_processes import Replica, caught_up, in_sync, running
+from crash.replica_processes import Replica, caught_up, has_topics, in_sync, running
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset
 from waiting import until, until_async
 from wire import TIMEOUT_S, Peer, Refusal
@@ -88,6 +88,7 @@ async def test_reading_continues_at_the_slave_within_seconds(
         await in_sync(master)
         await asyncio.to_thread(send_numbers, namesrv, "orders", MESSAGES)
         await caught_up(master, slave)
+        await has_topics(slave, "orders")
         reading = Reading()
         task = asyncio.create_task(asyncio.to_thread(read, namesrv, reading))
         async with asyncio.timeout(4 * TIMEOUT_S):

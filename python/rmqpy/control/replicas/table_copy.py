@@ -31,9 +31,8 @@ WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 10.0
 #: The interval at an Apache master, which never reports a change; its own slaves poll every minute.
 APACHE_SECONDS: Final = 10.0
-#: The fraction of time for copying a constantly changing table, unless copying is fast.
+#: The fraction of time for copying a constantly changing table of several pages.
 BUSY_PART: Final = 0.2
-SMALL_SECONDS: Final = 0.1
 PAGE_ENTRIES: Final = 2_000
 #: The limit, like that of a registration.
 ENTRIES_MAX: Final = 100_000
@@ -76,8 +75,9 @@ class TableCopy(ABC, Generic[T]):
         if pages[0].version != self._version:
             await self._take(pages)
         self._can_wait = pages[0].can_wait
-        took = time.monotonic() - began
-        return (took / BUSY_PART if took > SMALL_SECONDS else 0.0) if self._can_wait else APACHE_SECONDS
+        if not self._can_wait:
+            return APACHE_SECONDS
+        return (time.monotonic() - began) / BUSY_PART if len(pages) > 1 else 0.0
 
     async def _pages(self, master: Peer) -> Sequence[Page[T]]:
         """Return all pages of one version."""
