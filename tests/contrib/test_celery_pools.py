@@ -58,11 +58,11 @@ def test_pool_runs_tasks(
     pool, concurrency = arguments
     with worker(url, tmp_path, "--pool", pool, "--concurrency", concurrency, VISIBILITY="1") as process:
         results = [app.send_task("add", (number, 1)) for number in range(30)]
-        assert [result.get(timeout=20) for result in results] == list(range(1, 31))
+        assert [result.get(timeout=60) for result in results] == list(range(1, 31))
         due = due_in(app, 0.7)
         until(lambda: notes.times("due"))
         assert notes.times("due")[0] >= due
-        assert app.send_task("flaky", ("flaky",)).get(timeout=10) == 2
+        assert app.send_task("flaky", ("flaky",)).get(timeout=60) == 2
         # Three times longer than the visibility timeout.
         app.send_task("late", ("long", 3.0))
         until(lambda: notes.lines("end-long"))
@@ -70,7 +70,7 @@ def test_pool_runs_tasks(
         answer = app.control.inspect(["w1@test"], timeout=5).ping()
         assert answer == {"w1@test": {"ok": "pong"}}
         app.control.shutdown()
-        assert process.wait(20) == 0, (tmp_path / "w1.log").read_text()
+        assert process.wait(60) == 0, (tmp_path / "w1.log").read_text()
 
 
 def test_task_of_a_killed_worker_runs_elsewhere(app: Celery, url: str, tmp_path: Path, notes: Notes) -> None:
@@ -107,7 +107,7 @@ def test_results_travel_over_the_broker(url: str, tmp_path: Path) -> None:
         worker(url, tmp_path, "--pool", "solo", RESULTS="rpc://"),
         Celery("tests", broker=url, backend="rpc://", set_as_current=False) as app,
     ):
-        assert [app.send_task("add", (n, n)).get(timeout=10) for n in range(3)] == [0, 2, 4]
+        assert [app.send_task("add", (n, n)).get(timeout=60) for n in range(3)] == [0, 2, 4]
         with rmqpy.Admin(url.removeprefix("rocketmq://")) as admin:
             known = ("celery", "exchange-", "rmq_sys_")
             assert [name for name in admin.topics() if not name.startswith(known)] == []

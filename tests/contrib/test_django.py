@@ -53,4 +53,4 @@ def test_tasks_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, server: Standalo
             until(lambda: not any(row.lag or row.in_flight for row in admin.progress("django")))
     finally:
         worker.terminate()
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0

@@ -43,7 +43,7 @@ def test_actors_run_retry_and_wait(broker: RocketMQBroker, server: Standalone) -
         [late] = [at for name, at in ran if name == "late"]
         assert late >= due
         assert sorted(name for name, _ in ran if name.startswith("n")) == sorted(f"n{n}" for n in range(20))
-        broker.join("greetings", timeout=10_000)
+        broker.join("greetings", timeout=60_000)
         with rmqpy.Admin(server.namesrv) as admin:
             until(lambda: [row.messages for row in admin.dead_letters()] == [1])
     finally:

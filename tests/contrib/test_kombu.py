@@ -81,11 +81,11 @@ def test_messages_are_got_requeued_and_acknowledged(connection: Connection) -> N
         queue.put({"path": "1.png"}, headers={"id": "t-1", "task": "resize"})
         queue.put(b"\x00\xff", content_type="application/data", content_encoding="binary")
         assert queue.qsize() == 2
-        first, second = sorted((queue.get(timeout=5) for _ in range(2)), key=lambda m: m.content_type)
+        first, second = sorted((queue.get(timeout=60) for _ in range(2)), key=lambda m: m.content_type)
         assert (first.payload, second.payload) == (b"\x00\xff", {"path": "1.png"})
         first.ack()
         second.requeue()
-        again = queue.get(timeout=5)
+        again = queue.get(timeout=60)
         assert again.payload == {"path": "1.png"}
         assert again.delivery_info["redelivered"]
         again.ack()
@@ -137,7 +137,7 @@ def test_message_that_is_not_kombus_becomes_a_dead_letter(server: Standalone, co
     with connection.SimpleQueue("mixed") as queue, rmqpy.Producer(config) as producer:
         producer.send("mixed", json.dumps([1, 2, 3]))
         queue.put("ours")
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=60)
         assert message.payload == "ours"
         message.ack()
         with rmqpy.Admin(config) as admin:
@@ -155,7 +155,7 @@ def test_credentials_of_the_url_sign_requests() -> None:
         signed = Connection(f"rocketmq://root:root-secret@{server.namesrv}")
         with signed, signed.SimpleQueue("jobs") as queue:
             queue.put("signed")
-            message = queue.get(timeout=5)
+            message = queue.get(timeout=60)
             message.ack()
             assert message.payload == "signed"
         refused = Connection(f"rocketmq://root:wrong@{server.namesrv}")

@@ -28,7 +28,7 @@ async def test_tasks_run_once_and_delayed_ones_on_time(server: Standalone) -> No
     worker = asyncio.create_task(run_receiver_task(broker))
     try:
         task = await greet.kiq("Ada")
-        result = await task.wait_result(timeout=10)
+        result = await task.wait_result(timeout=60)
         assert result.return_value == "Hello Ada"
         due = time.time() + 0.5
         await greet.kicker().with_labels(delay=0.5).kiq("Grace")
