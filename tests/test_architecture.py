@@ -149,6 +149,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
 
 #: Inner room, or file, of the Python client → those it may use. The files are its ground.
 CLIENT_BELOW: Mapping[str, frozenset[str]] = {
+    "codecs": frozenset(),
     "consume_result": frozenset(),
     "done_callbacks": frozenset(),
     "identity": frozenset(),
@@ -162,12 +163,12 @@ CLIENT_BELOW: Mapping[str, frozenset[str]] = {
     "cluster": frozenset({"heartbeats", "routes"}),
     "trace": frozenset({"consume_result", "interceptors"}),
     "group": frozenset({"cluster", "identity", "reports", "routes"}),
-    "producer": frozenset({"cluster", "done_callbacks", "interceptors", "lifetime", "observers"})
+    "producer": frozenset({"cluster", "codecs", "done_callbacks", "interceptors", "lifetime", "observers"})
     | {"outcome", "routes", "trace"},
     "pull": frozenset(
-        {"cluster", "group", "lifetime", "observers", "producer", "reports", "routes", "trace"}
+        {"cluster", "codecs", "group", "lifetime", "observers", "producer", "reports", "routes", "trace"}
     ),
-    "push": frozenset({"cluster", "consume_result", "group", "identity", "interceptors"})
+    "push": frozenset({"cluster", "codecs", "consume_result", "group", "identity", "interceptors"})
     | {"lifetime", "observers", "outcome", "producer", "pull", "reports", "trace"},
     "simple": frozenset({"cluster", "group", "lifetime", "reports"}),
 }

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rmqpy._native import __version__ as __version__
     from rmqpy.admin.client import Admin as Admin
     from rmqpy.admin.client import AsyncAdmin as AsyncAdmin
+    from rmqpy.client.codecs.codec import Codec as Codec
+    from rmqpy.client.codecs.json import JsonCodec as JsonCodec
+    from rmqpy.client.codecs.parameters import Property as Property
     from rmqpy.client.consume_result import BatchResult as BatchResult
     from rmqpy.client.consume_result import ConsumeResult as ConsumeResult
     from rmqpy.client.consume_result import Reply as Reply
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from rmqpy.client.producer.selectors import round_robin as round_robin
     from rmqpy.client.producer.transactions.transaction import AsyncTransaction as AsyncTransaction
     from rmqpy.client.producer.transactions.transaction import Transaction as Transaction
+    from rmqpy.client.producer.typed import AsyncTypedTopic as AsyncTypedTopic
+    from rmqpy.client.producer.typed import TypedTopic as TypedTopic
     from rmqpy.client.pull.catalog import Catalog as Catalog
     from rmqpy.client.pull.consumer import PullConsumer as PullConsumer
     from rmqpy.client.pull.consumer_async import AsyncPullConsumer as AsyncPullConsumer
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from rmqpy.client.pull.ranges import default_columns as default_columns
     from rmqpy.client.pull.ranges import read_range as read_range
     from rmqpy.client.pull.ranges import read_ranges as read_ranges
+    from rmqpy.client.pull.ranges import read_values as read_values
     from rmqpy.client.push.consumer import PushConsumer as PushConsumer
     from rmqpy.client.push.consumer_async import AsyncPushConsumer as AsyncPushConsumer
     from rmqpy.client.push.handlers import ConsumerStats as ConsumerStats
@@ -69,6 +75,10 @@ _HOMES = {
     "_native": ("ArrowBatch", "SendFuture", "__version__"),
     "admin.client": ("Admin", "AsyncAdmin"),
     "client.pull.catalog": ("Catalog",),
+    "client.codecs.codec": ("Codec",),
+    "client.codecs.json": ("JsonCodec",),
+    "client.codecs.parameters": ("Property",),
+    "client.producer.typed": ("AsyncTypedTopic", "TypedTopic"),
     "config.client": ("ClientConfig", "Credentials"),
     "config.tls": ("TLS",),
     "client.pull.consumer": ("PullConsumer",),
@@ -92,6 +102,7 @@ _HOMES = {
         "default_columns",
         "read_range",
         "read_ranges",
+        "read_values",
     ),
     "client.producer.selectors": ("QueueSelector", "at_random", "by_sharding_key", "round_robin"),
     "client.producer.transactions.transaction": ("AsyncTransaction", "Transaction"),

@@ -33,6 +33,8 @@ class ConsumeResult(Enum):
     RETRY = "retry"
     #: Do not deliver the message again, and count it as discarded.
     DISCARD = "discard"
+    #: Make the message a dead letter now, without further attempts.
+    DEAD_LETTER = "dead_letter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Deliver only the `failed` messages of a batch again."""
+    """Deliver only the `failed` messages of a batch again, and make the `dead` ones dead letters. `error` is stored in
+    the dead letters."""
 
-    failed: Sequence[ReceivedMessage]
+    failed: Sequence[ReceivedMessage] = ()
+    dead: Sequence[ReceivedMessage] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ class HandlerResult(NamedTuple):
     is_discarded: bool = False
     #: The reason of the failure, as text.
     error: str = ""
+    #: The messages that become dead letters without another attempt.
+    dead: Sequence[ReceivedMessage] = ()
 
 
 #: Nothing is left to do.
@@ -110,13 +117,16 @@ def interpret(answer: Any, messages: Sequence[ReceivedMessage]) -> HandlerResult
         return HandlerResult(messages, error=f"the handler returned {answer}")
     if answer is ConsumeResult.DISCARD:
         return _DISCARDED
+    if answer is ConsumeResult.DEAD_LETTER:
+        return HandlerResult(error=f"the handler returned {answer}", dead=messages)
     if isinstance(answer, Retry):
         return HandlerResult(messages, answer.level, answer.after, error=f"the handler returned {answer}")
     if isinstance(answer, BatchResult):
-        failed = tuple(answer.failed)
-        if any(one not in messages for one in failed):
+        dead = tuple(answer.dead)
+        failed = tuple(one for one in answer.failed if one not in dead)
+        if any(one not in messages for one in (*failed, *dead)):
             raise ValueError("a BatchResult names a message that was not in its batch")
-        return HandlerResult(failed, error="the handler named it in a BatchResult")
+        return HandlerResult(failed, error=answer.error or "the handler named it in a BatchResult", dead=dead)
     raise TypeError(
         f"a handler returned {answer!r}: return None when the message is done, a ConsumeResult, Retry or BatchResult"
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rmqpy._native import SendBatch
 from rmqpy.client.routes import Route
 from rmqpy.message import Body, Message, MessageFields, MessageQueue
+
+if TYPE_CHECKING:
+    from rmqpy.client.codecs.codec import Codec
 
 #: Address, broker name, queue id, and whether retries must stay in that queue.
 Chosen = tuple[str, str, int, bool]
@@ -30,6 +35,20 @@ def complete(message: Message | str, body: Body | None, fields: MessageFields) -
 
 def chosen(route: Route, queue: MessageQueue, *, is_pinned: bool = True) -> Chosen:
     return route.sender(queue.broker), queue.broker, queue.queue_id, is_pinned
+
+
+def chosen_codec(topic: str, kind: object, codec: Codec | None) -> Codec:
+    """Check the arguments of a typed topic, and return its codec. Raises `TypeError` for a type that the codec does not
+    support."""
+    # Few producers have one.
+    from rmqpy.client.codecs.codec import Codec
+    from rmqpy.client.codecs.json import JsonCodec
+    from rmqpy.config.arguments import check_types
+
+    check_types(topic=(topic, str), codec=(codec, Codec | None))
+    codec = JsonCodec() if codec is None else codec
+    codec.decoder(kind)
+    return codec
 
 
 def topic_of(message: Message | str) -> str:

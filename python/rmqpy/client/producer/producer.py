@@ -26,7 +26,7 @@ from rmqpy._native import NotSent, Rows, SendFuture
 from rmqpy.client import outcome
 from rmqpy.client.producer.delivery import deliver
 from rmqpy.client.producer.linger import ThreadLinger, may_share
-from rmqpy.client.producer.message_arguments import complete, row_place
+from rmqpy.client.producer.message_arguments import chosen_codec, complete, row_place
 from rmqpy.client.producer.producer_base import ProducerBase
 from rmqpy.client.producer.transactions.transaction import Transaction
 from rmqpy.config.arguments import check_types
@@ -37,11 +37,14 @@ from rmqpy.remoting.client import BlockingCaller, blocking, run
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from rmqpy.client.codecs.codec import Codec
     from rmqpy.client.producer.requests.delivery import RequestCallback
     from rmqpy.client.producer.transactions.checks import TransactionChecker
+    from rmqpy.client.producer.typed import TypedTopic
     from rmqpy.client.trace.dispatcher import OpenSend
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -279,6 +282,18 @@ class Producer(ProducerBase):
             partial(self._transactions.begin, self),
             partial(self._transactions.end, self),
         )
+
+    def typed(self, topic: str, kind: type[V], *, codec: Codec | None = None) -> TypedTopic[V]:
+        """Return a topic whose messages are values of one type, encoded by `codec`, `JsonCodec()` by default.
+
+        ::
+
+            orders = producer.typed("orders", Order)
+            orders.send(Order("A-1", 4.5), keys="A-1")
+        """
+        from rmqpy.client.producer.typed import TypedTopic
+
+        return TypedTopic(self, topic, chosen_codec(topic, kind, codec))
 
     def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until no message is in flight or lingering. Raises `RequestTimeout`."""

@@ -22,7 +22,7 @@ from rmqpy.client import outcome
 from rmqpy.client.lifetime.closing import Closing, check_loop, in_loop, is_elsewhere
 from rmqpy.client.producer.accepted import Accepted
 from rmqpy.client.producer.linger import LoopLinger, may_share
-from rmqpy.client.producer.message_arguments import complete
+from rmqpy.client.producer.message_arguments import chosen_codec, complete
 from rmqpy.client.producer.producer_base import ProducerBase
 from rmqpy.client.producer.transactions.transaction import AsyncTransaction
 from rmqpy.config.client import seconds
@@ -30,9 +30,12 @@ from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMe
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
 if TYPE_CHECKING:
+    from rmqpy.client.codecs.codec import Codec
+    from rmqpy.client.producer.typed import AsyncTypedTopic
     from rmqpy.client.trace.dispatcher import OpenSend
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class AsyncProducer(ProducerBase):
@@ -150,6 +153,12 @@ class AsyncProducer(ProducerBase):
             partial(self._transactions.begin, self),
             partial(self._transactions.end, self),
         )
+
+    def typed(self, topic: str, kind: type[V], *, codec: Codec | None = None) -> AsyncTypedTopic[V]:
+        """As `Producer.typed`."""
+        from rmqpy.client.producer.typed import AsyncTypedTopic
+
+        return AsyncTypedTopic(self, topic, chosen_codec(topic, kind, codec))
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """As `Producer.flush`."""

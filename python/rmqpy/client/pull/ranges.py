@@ -8,11 +8,13 @@ One reader is for one thread. The connection's thread turns replies into columns
 batch, and several ranges are pulled concurrently. At most one reply for each of them is buffered.
 """
 
+from __future__ import annotations
+
 import logging
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns
@@ -26,8 +28,15 @@ from rmqpy.remoting import pulls
 from rmqpy.remoting.backoff import Backoff
 from rmqpy.remoting.client import BlockingCaller, run
 
+if TYPE_CHECKING:
+    from rmqpy.client.codecs.codec import Codec
+
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
+#: The columns that `read_values` reads.
+_PLACE_AND_BODY: Final = ("topic", "brokerName", "queueId", "queueOffset", "body")
 #: The group of these pulls. They commit nothing.
 READER_GROUP: Final = "rmqpy-reader"
 #: A row from a reply of 4 MiB takes longer than one from a reply of 2 MiB.
@@ -87,7 +96,7 @@ def read_range(
     end: int,
     namesrv: Address | ClientConfig | None = None,
     **options: Unpack[RangeOptions],
-) -> "RangeReader":
+) -> RangeReader:
     """Return the messages of one queue with offsets in [begin, end), as Arrow batches.
 
     ::
@@ -105,7 +114,7 @@ def read_ranges(
     ranges: Iterable[QueueRange],
     namesrv: Address | ClientConfig | None = None,
     **options: Unpack[RangeOptions],
-) -> "RangeReader":
+) -> RangeReader:
     """Return the messages of several ranges as Arrow batches, with the options of `RangeOptions`. Messages of one range
     keep their order.
 
@@ -113,6 +122,59 @@ def read_ranges(
     warning instead and reads the rest. A body that cannot be decoded raises `DecodeError` with its position.
     """
     return RangeReader(list(ranges), ClientConfig.of(namesrv), options)
+
+
+def read_values(
+    ranges: Iterable[QueueRange],
+    kind: type[T],
+    namesrv: Address | ClientConfig | None = None,
+    *,
+    codec: Codec | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    **options: Unpack[RangeOptions],
+) -> Iterator[T]:
+    """Yield the bodies of several ranges as values of one type, decoded by `codec`, `JsonCodec()` by default.
+
+    Options as of `read_ranges`, but without `columns`. Needs `pyarrow`.
+
+    ::
+
+        for order in rmqpy.read_values([rmqpy.QueueRange(queue, 0, 1000)], Order):
+            print(order.total)
+
+    Raises `DecodeError` with the queue and offset of a body that cannot be decoded; with `on_error="skip"` it is logged
+    and left out.
+    """
+    if on_error not in ("raise", "skip"):
+        raise errors.ConfigError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+    if "columns" in options:
+        raise TypeError("read_values reads bodies: columns are an option of read_ranges")
+    from rmqpy.client.codecs.json import JsonCodec
+
+    decode = (codec or JsonCodec()).decoder(kind)
+    bodies: RangeOptions = {**options, "columns": _PLACE_AND_BODY}
+    reader = RangeReader(list(ranges), ClientConfig.of(namesrv), bodies)
+    return _decoded(reader, decode, is_skipping=on_error == "skip")
+
+
+def _decoded(reader: RangeReader, decode: Callable[[bytes], T], *, is_skipping: bool) -> Iterator[T]:
+    import pyarrow
+
+    with reader:
+        for batch in reader:
+            columns = pyarrow.record_batch(batch).to_pydict()
+            for topic, broker, queue_id, offset, body in zip(
+                *(columns[name] for name in _PLACE_AND_BODY), strict=True
+            ):
+                try:
+                    value = decode(body)
+                except ValueError as error:
+                    text = f"message {offset} of queue {queue_id} of {topic} on {broker} cannot be decoded: {error}"
+                    if not is_skipping:
+                        raise errors.DecodeError(text, broker=broker, topic=topic) from error
+                    log.warning("%s; skipping it", text)
+                    continue
+                yield value
 
 
 def column_types() -> dict[str, list[str]]:

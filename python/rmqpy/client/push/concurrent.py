@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 #: Sends messages of a queue back at a delay level, with the reason as text. Any thread.
 Return = Callable[[ProcessQueue, Batch, int, str], None]
 
+#: Makes messages of a queue dead letters, with the reason as text. Any thread.
+Bury = Callable[[ProcessQueue, Batch, str], None]
+
 #: The delay level of a message whose handler timed out, as in Java.
 LATE_LEVEL: Final = 3
 
@@ -31,11 +34,18 @@ class Concurrent:
     """Concurrent consumption of owned queues."""
 
     def __init__(
-        self, pool: WorkerPool[ProcessQueue], handlers: Handlers, give_back: Return, *, is_broadcast: bool
+        self,
+        pool: WorkerPool[ProcessQueue],
+        handlers: Handlers,
+        give_back: Return,
+        bury: Bury,
+        *,
+        is_broadcast: bool,
     ) -> None:
         self._pool = pool
         self._handlers = handlers
         self._give_back = give_back
+        self._bury = bury
         self._is_broadcast = is_broadcast
 
     def start(self, fail: Fail) -> None:
@@ -66,8 +76,8 @@ class Concurrent:
                     # The worker ends before its batch is finished.
                     process_queue.hold(batch)
                     raise
-                if result.failed and worker.revoked is not batch:
-                    self._fail(process_queue, batch, result)
+                if (result.failed or result.dead) and worker.revoked is not batch:
+                    self._fail(process_queue, result)
         finally:
             # Last, because waiters for the end commit finished messages.
             process_queue.leave(worker)
@@ -86,10 +96,10 @@ class Concurrent:
                 timeout_s,
             )
             error = f"the handler did not return within {timeout_s:g} s"
-            self._fail(process_queue, batch, HandlerResult(batch, LATE_LEVEL, error=error))
+            self._fail(process_queue, HandlerResult(batch, LATE_LEVEL, error=error))
 
-    def _fail(self, process_queue: ProcessQueue, batch: Batch, result: HandlerResult) -> None:
-        failed = result.failed
+    def _fail(self, process_queue: ProcessQueue, result: HandlerResult) -> None:
+        failed = (*result.failed, *result.dead)
         if self._is_broadcast:
             log.warning(
                 "%d messages of %s failed and are dropped: broadcast consumers do not retry",
@@ -101,4 +111,7 @@ class Concurrent:
         elif not process_queue.is_dropped:
             # Messages of a released queue belong to the new owner.
             process_queue.hold(failed)
-            self._give_back(process_queue, failed, result.level or BY_POLICY, result.error)
+            if result.failed:
+                self._give_back(process_queue, result.failed, result.level or BY_POLICY, result.error)
+            if result.dead:
+                self._bury(process_queue, result.dead, result.error)

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
 from rmqpy.client.consume_result import Reply
 from rmqpy.client.group.allocation import Allocate, strategy
@@ -27,7 +27,13 @@ from rmqpy.client.interceptors import ConsumerInterceptor, around
 from rmqpy.client.lifetime.client import Lifetime
 from rmqpy.client.observers import EVERYWHERE
 from rmqpy.client.push.engine import Engine
-from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
+from rmqpy.client.push.handlers import (
+    ConsumerStats,
+    HandlerAnswer,
+    MessageHandler,
+    check_callable,
+    check_callback,
+)
 from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.reply import REPLY_S
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
@@ -37,9 +43,13 @@ from rmqpy.config.ends import End
 from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
+    from rmqpy.client.codecs.codec import Codec
     from rmqpy.client.trace.consumer import ConsumerTrace
 
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
+#: A handler of a consumer with a codec, whose parameters are read from its annotations.
+DecodingHandler = Callable[..., HandlerAnswer | Awaitable[HandlerAnswer]]
+DecodingT = TypeVar("DecodingT", bound=DecodingHandler)
 R = TypeVar("R")
 
 #: Default time that `close` gives running handlers.
@@ -138,24 +148,46 @@ class PushConsumerBase(Lifetime, ABC):
         self._engine = Engine(options, self._pool, self._notify)
         self.is_closed = False
 
+    @overload
+    def on(
+        self, topic: str, tags: Filter = "*", handler: MessageHandler | None = None
+    ) -> Callable[[HandlerT], HandlerT]: ...
+    @overload
+    def on(
+        self, topic: str, tags: Filter = "*", handler: DecodingHandler | None = None, *, codec: Codec
+    ) -> Callable[[DecodingT], DecodingT]: ...
     def on(
         self,
         topic: str,
         tags: Filter = "*",
-        handler: MessageHandler | None = None,
-    ) -> Callable[[HandlerT], HandlerT]:
+        handler: Callable[..., Any] | None = None,
+        *,
+        codec: Codec | None = None,
+    ) -> Callable[..., Any]:
         """Call `handler`, or the decorated function, for messages of `topic` with one of the tags `"paid || refunded"`,
         or that match `rmqpy.sql("price > 10")`. Works while the consumer runs, too; the last call for a topic wins.
 
-        Raises `TypeError` for an unusable handler: it must take one argument, and may be a coroutine function only
-        in `AsyncPushConsumer`.
+        With a `codec` the handler's annotations say what it gets: `ReceivedMessage`, `bytes` and `str` the message and
+        its body, `Annotated[int, rmqpy.Property("size")]` a property, and any other type the decoded body. A message
+        that cannot be decoded becomes a dead letter.
+
+        Raises `TypeError` for an unusable handler: without a codec it must take one argument, and it may be a coroutine
+        function only in `AsyncPushConsumer`.
         """
 
-        def put(handler: HandlerT) -> HandlerT:
+        def put(handler: Callable[..., Any]) -> Callable[..., Any]:
             self._check_open()
             check_types(topic=(topic, str), tags=(tags, Filter))
-            check_callback(handler, self._engine.handlers.argument, may_await=self._MAY_AWAIT)
-            self._engine.put(topic, tags, around(self._interceptors, handler))
+            called = handler
+            if codec is None:
+                check_callback(handler, self._engine.handlers.argument, may_await=self._MAY_AWAIT)
+            else:
+                check_callable(handler, self._engine.handlers.argument, may_await=self._MAY_AWAIT)
+                # Few consumers have a codec.
+                from rmqpy.client.push.decoding import decoding
+
+                called = decoding(handler, codec, self._engine.handlers.batch_size)
+            self._engine.put(topic, tags, around(self._interceptors, called))
             if self._is_started:
                 self._resubscribe(topic)
             return handler
@@ -170,6 +202,11 @@ class PushConsumerBase(Lifetime, ABC):
         self._engine.remove(topic)
         if self._is_started:
             self._resubscribe(topic)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a permanent failure, which was logged, has stopped the consumer. `wait` raises it."""
+        return self._engine.failure is not None
 
     def stats(self) -> ConsumerStats:
         """Return the totals so far."""

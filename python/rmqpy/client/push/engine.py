@@ -359,6 +359,15 @@ class Engine:
 
         self._loop.call_soon_threadsafe(self._keep, give_back)
 
+    def _bury_all(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], error: str) -> None:
+        async def bury() -> None:
+            for message in messages:
+                # This attempt is the last one, whatever the group's limit.
+                await self._send_back.bury(message, message.delivery_attempt - 1, error)
+                process_queue.release(message)
+
+        self._loop.call_soon_threadsafe(self._keep, bury)
+
     def _bury(
         self,
         process_queue: ProcessQueue,
@@ -443,7 +452,7 @@ class Engine:
             )
         else:
             self._consumption = Concurrent(
-                self._pool, self.handlers, self._give_back, is_broadcast=options.broadcast
+                self._pool, self.handlers, self._give_back, self._bury_all, is_broadcast=options.broadcast
             )
         limits = Limits(
             options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR

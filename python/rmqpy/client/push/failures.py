@@ -27,6 +27,11 @@ def failed(topic: str, messages: Sequence[ReceivedMessage], error: BaseException
     return f"{type(error).__name__}: {error}"
 
 
+def undecodable(message: ReceivedMessage, error: Exception) -> None:
+    """Report a message that its handler never gets, because it cannot be decoded."""
+    log.error("message %s of %s at %s: %s", message.message_id, message.topic, message.queue, error)
+
+
 def buried(message: ReceivedMessage, group: str, attempts: int, error: str) -> None:
     """Report a message that became a dead letter after its last attempt."""
     log.error(

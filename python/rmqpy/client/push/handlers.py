@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
+from rmqpy.client.codecs.parameters import Undecodable
 from rmqpy.client.consume_result import (
     DONE,
     BatchResult,
@@ -36,9 +37,9 @@ MessageHandler = (
 )
 
 
-def check_callback(function: object, argument: str, *, may_await: bool) -> None:
-    """Raise `TypeError` for an object that is not a callback with one argument. `may_await`: it may be a coroutine
-    function."""
+def check_callable(function: object, argument: str, *, may_await: bool) -> Callable[..., Any]:
+    """Return a function that a consumer can call; raise `TypeError` for another object. `may_await`: it may be a
+    coroutine function."""
     if not callable(function):
         raise TypeError(f"{function!r} cannot be called: give a function of one argument, {argument}")
     called = (function, type(function).__call__)
@@ -48,6 +49,13 @@ def check_callback(function: object, argument: str, *, may_await: bool) -> None:
         raise TypeError(
             f"{function!r} is a coroutine function, which nothing would await: use AsyncPushConsumer"
         )
+    return function
+
+
+def check_callback(function: object, argument: str, *, may_await: bool) -> None:
+    """Raise `TypeError` for an object that is not a callback with one argument. `may_await`: it may be a coroutine
+    function."""
+    function = check_callable(function, argument, may_await=may_await)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -119,6 +127,9 @@ class Handlers:
             else:
                 answer = handler(messages[0] if self.batch_size == 1 else list(messages))
                 result = DONE if answer is None else await self._result(answer, messages)
+        except Undecodable as error:
+            failures.undecodable(messages[0], error)
+            result = HandlerResult(error=str(error), dead=messages)
         except BaseException as error:
             if self._pool.ends_worker(error):
                 raise
@@ -174,5 +185,6 @@ class Handlers:
         if result.is_discarded:
             counts.discarded += count
         else:
-            counts.consumed += count - len(result.failed)
-            counts.failed += len(result.failed)
+            failed = len(result.failed) + len(result.dead)
+            counts.consumed += count - failed
+            counts.failed += failed

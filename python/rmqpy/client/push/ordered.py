@@ -79,7 +79,7 @@ class Ordered:
                 result = await handlers.handle(worker, process_queue.topic or batch[0].topic, batch)
                 if process_queue.is_dropped:
                     return
-                if not result.failed:
+                if not (result.failed or result.dead):
                     process_queue.advance(batch)
                 elif self._fail(process_queue, batch, result):
                     return
@@ -92,11 +92,13 @@ class Ordered:
 
     def _fail(self, process_queue: ProcessQueue, batch: Batch, result: HandlerResult) -> bool:
         """Stop at the first failed message. The queue stays attended, so that the message is retried later."""
-        at = next((at for at, message in enumerate(batch) if message in result.failed), 0)
+        ended = (*result.failed, *result.dead)
+        at = next((at for at, message in enumerate(batch) if message in ended), 0)
         if at:
             process_queue.advance(batch[:at])
         process_queue.failures += 1
-        if self._attempts_max is not None and process_queue.failures >= self._attempts_max:
+        is_last = self._attempts_max is not None and process_queue.failures >= self._attempts_max
+        if is_last or batch[at] in result.dead:
             if self._bury is None:
                 log.warning("message %s failed permanently and is dropped", batch[at].message_id)
                 process_queue.advance(batch[at : at + 1])

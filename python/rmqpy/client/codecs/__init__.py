@@ -1,0 +1,1 @@
+"""Codecs: values of an application as bodies of messages, and back."""
