@@ -95,6 +95,8 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "control": _SERVED,
     "client": _PARTS,
     "admin": _PARTS,
+    "bodies": frozenset({"errors"}),
+    "tables": _PARTS | {"client", "bodies"},
     "alerts": _PARTS | {"admin"},
     "console": _SERVED | {"client", "admin", "alerts", "service"},
     "load": _PARTS | {"client", "admin"},
@@ -105,7 +107,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
     "contrib": _PARTS | {"client", "admin", "testing"},
-    "cli": _ROOTS | {"load", "namesrv", "broker", "server"},
+    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server"},
     "__main__": frozenset({"cli"}),
 }
 

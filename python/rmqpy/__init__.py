@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from rmqpy.message import Sql as Sql
     from rmqpy.message import TransactionState as TransactionState
     from rmqpy.message import sql as sql
+    from rmqpy.tables.topic_read import TopicRead as TopicRead
+    from rmqpy.tables.topic_read import read_topic as read_topic
 
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture", "__version__"),
@@ -106,6 +108,7 @@ _HOMES = {
     ),
     "client.producer.selectors": ("QueueSelector", "at_random", "by_sharding_key", "round_robin"),
     "client.producer.transactions.transaction": ("AsyncTransaction", "Transaction"),
+    "tables.topic_read": ("TopicRead", "read_topic"),
     "errors": ("RocketMQError",),
     "message": (
         "Message",

@@ -37,6 +37,8 @@ SUBJECTS: Final[dict[str, list[str]]] = {
         "RangeReader",
         "read_range",
         "read_ranges",
+        "TopicRead",
+        "read_topic",
         "ArrowBatch",
         "column_types",
         "default_columns",

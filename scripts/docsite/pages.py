@@ -44,7 +44,7 @@ SECTIONS: Final[list[tuple[str, list[str]]]] = [
             "monitoring.md",
         ],
     ),
-    ("Use", ["client.md", "work-queues.md", "celery.md", "grpc.md", "spark.md", "console.md"]),
+    ("Use", ["client.md", "work-queues.md", "celery.md", "grpc.md", "tables.md", "spark.md", "console.md"]),
     ("Reference", ["commands.md", "settings.md", "mqadmin.md", "store.md", "conf/index.md"]),
     ("API", []),
     ("Errors", []),

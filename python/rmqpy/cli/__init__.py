@@ -25,6 +25,7 @@ COMMANDS = {
     "dashboard": "Serve the web console of a cluster, rmqpy's or Apache's.",
     "produce": "Send messages from an argument, standard input or a file.",
     "consume": "Print the messages of a topic.",
+    "sql": "Query topics by SQL, with DuckDB.",
     "topic": "Topics: list, describe, traffic, settings; create, change, delete.",
     "group": "Consumer groups: settings, members, lag; watch, reset, skip, clone.",
     "message": "Messages: get by id, find by key or time, trace, resend, export.",

@@ -4,23 +4,21 @@ Each parser raises `click.BadParameter`, which names the accepted forms.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import click
 
 from rmqpy.config.ends import end_of
+from rmqpy.config.spans import DIGITS_MAX, moment_of, span_of
 
 if TYPE_CHECKING:
     from rmqpy.message import MessageQueue
 
-#: The most digits of a number, so that it is below 2^63.
-_DIGITS_MAX: Final = 18
 #: The most characters of a wrong value that an error quotes.
 _SHOWN_MAX: Final = 60
 #: A hundred years: longer than any wait.
 _SPAN_MAX: Final = timedelta(days=36_500)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def place(value: str) -> Literal["begin", "end"] | int | datetime:
@@ -28,14 +26,11 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
     if (end := end_of(value)) is not None:
         return end
     if value.isascii() and value.isdigit():
-        if len(value) > _DIGITS_MAX:
+        if len(value) > DIGITS_MAX:
             raise click.BadParameter(f"{_shown(value)} is larger than any offset")
         return int(value)
     try:
-        if (age := _span(value)) is not None:
-            return datetime.now(UTC) - age
-        moment = datetime.fromisoformat(value)
-        return moment if moment.tzinfo else moment.astimezone()
+        return moment_of(value)
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{_shown(value)} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
@@ -45,7 +40,7 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
 def span(value: str) -> timedelta:
     """Parse a time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
     try:
-        found = _span(value)
+        found = span_of(value)
     except OverflowError:
         found = None
     if found is None or found > _SPAN_MAX:
@@ -53,19 +48,6 @@ def span(value: str) -> timedelta:
             f"{_shown(value)} is not a time span like 10s, 5m, 2h or 1d, {_SPAN_MAX.days}d at most"
         )
     return found
-
-
-def _span(value: str) -> timedelta | None:
-    """Return a time span, or None for other text. Raises `OverflowError` if it exceeds any calendar."""
-    number = value.rstrip("msdh")
-    if number.isascii() and number.isdigit() and len(number) > _DIGITS_MAX:
-        raise OverflowError(f"more than {_DIGITS_MAX} digits")
-    if value.endswith("ms") and value[:-2].isascii() and value[:-2].isdigit():
-        return timedelta(milliseconds=int(value[:-2]))
-    number, unit = value[:-1], value[-1:]
-    if number.isascii() and number.isdigit() and unit in _UNITS:
-        return timedelta(**{_UNITS[unit]: int(number)})
-    return None
 
 
 def _shown(value: str) -> str:

@@ -239,13 +239,23 @@ class RangeReader:
             for queue, begin, end in ranges
             if begin < end
         ]
+        #: Called with the offsets that are left, before each batch.
+        self.on_batch: Callable[[int], None] | None = None
         self._batches = self._read()
+
+    @property
+    def remaining(self) -> int:
+        """The offsets that are not read yet, which is the maximum number of further messages."""
+        return sum(pull.end - pull.offset for pull in self._unfinished if pull.end is not None)
 
     def __iter__(self) -> Iterator[ArrowBatch]:
         return self
 
     def __next__(self) -> ArrowBatch:
-        return next(self._batches)
+        batch = next(self._batches)
+        if self.on_batch is not None:
+            self.on_batch(self.remaining)
+        return batch
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._columns.stream(self)
