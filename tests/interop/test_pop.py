@@ -20,7 +20,8 @@ from waiting import until
 from . import wire
 from .clients import ProcessClient, start_java
 from .messages import MessageSpec, Received
-from .pop_checks import AGAIN_MS, CHECKS, observe
+from .pop_checks import CHECKS, observe
+from .pop_requests import AGAIN_MS
 from .servers import BROKER_NAME, Cluster
 
 pytestmark = pytest.mark.timeout(400, func_only=True)
