@@ -12,6 +12,8 @@ TRANSACTIONS ?= 100000
 TIMERS ?= 1000000
 TIMER_POWER_LOSSES ?= 20
 SPARK_KILLS ?= 30
+SCHEDULES ?= 1000
+SCHEDULE_KILLS ?= 200
 TASKS ?= 10000
 ROUNDS ?= 200
 EVERY ?= 1
@@ -53,6 +55,10 @@ campaign-transactions: build ## brokers and producers killed: KILLS, TRANSACTION
 
 campaign-timers: build ## kills and power losses with timers: KILLS, TIMERS (root)
 	$(TIMER_KILLS) $(BIN)/pytest -s tests/crash/test_killed_timers.py
+
+campaign-schedules: build ## schedules over a year, and kills: SCHEDULE_KILLS
+	RMQPY_SCHEDULES=$(SCHEDULES) RMQPY_SCHEDULE_KILLS=$(SCHEDULE_KILLS) RMQPY_SCHEDULE_DAYS=365 \
+		$(CAMPAIGN_PYTEST) tests/crash/test_killed_schedules.py
 
 campaign-pop-kills: build ## brokers and workers of POP killed: KILLS
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest -s tests/crash/test_killed_pop.py tests/crash/test_killed_pop_pair.py

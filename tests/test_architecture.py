@@ -126,14 +126,15 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "registration": _CONTROL_GROUND | {"topics"},
     "duplicates": frozenset({"identity"}),
     "clients": _CONTROL_TABLES,
-    "replicas": _CONTROL_TABLES,
+    "replicas": _CONTROL_TABLES | {"schedules"},
     "addresses": frozenset({"identity"}),
-    "duties": _CONTROL_TABLES | {"clients"},
+    "duties": _CONTROL_TABLES | {"clients", "schedules"},
     "standing": frozenset(),
     "statistics": _CONTROL_TABLES | {"clients"},
+    "schedules": _CONTROL_TABLES,
     "topic_deletion": _CONTROL_TABLES | {"statistics"},
     "handlers": _CONTROL_TABLES
-    | {"access", "clients", "replicas", "standing", "statistics", "topic_deletion"},
+    | {"access", "clients", "replicas", "schedules", "standing", "statistics", "topic_deletion"},
     "startup": _CONTROL_TABLES
     | {
         "access",
@@ -144,6 +145,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
         "handlers",
         "registration",
         "replicas",
+        "schedules",
         "statistics",
     }
     | {"standing", "topic_deletion"},

@@ -167,7 +167,7 @@ class Broker(Service):
         storage = BrokerStorage(local, servers.registration)
         await storage.recover(self._progress, self._started, is_cut=cut is not None)
         self._restarts.cut = None
-        service = ClientService(local, storage)
+        service = ClientService(local, storage, servers.peer)
         replicas = make_replicas(local, servers, storage, service)
         await self._serve(local, servers, storage, service, replicas)
         metrics = self._metrics(storage, service, replicas)

@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.promotion import Promotion
     from rmqpy.admin.queues import Queues
     from rmqpy.admin.replicas import Replicas
+    from rmqpy.admin.schedules import Schedules
     from rmqpy.admin.search import Search
     from rmqpy.admin.settings import ServerSettings
     from rmqpy.admin.timers import Timers
@@ -145,6 +146,7 @@ else:
     Queues = _Part("queues", "Queues")
     Promotion = _Part("promotion", "Promotion")
     Replicas = _Part("replicas", "Replicas")
+    Schedules = _Part("schedules", "Schedules")
     Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
     Timers = _Part("timers", "Timers")
@@ -225,6 +227,12 @@ class _Operations:
     resend_message = _Operation(Messages.resend)
     recheck_transaction = _Operation(Messages.recheck)
     pending_timers = _Operation(Timers.pending)
+    schedules = _Operation(Schedules.all)
+    schedule = _Operation(Schedules.get)
+    create_schedule = _Operation(Schedules.create)
+    pause_schedule = _Operation(Schedules.pause)
+    resume_schedule = _Operation(Schedules.resume)
+    delete_schedule = _Operation(Schedules.delete)
     half_messages = _Operation(HalfMessages.open)
     trace = _Operation(Traces.of)
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "group": "Consumer groups: settings, members, lag; watch, reset, skip, clone.",
     "message": "Messages: get by id, find by key or time, trace, resend, export.",
     "dlq": "Dead letters: list, show, export, resend, purge.",
+    "schedule": "Messages at times of a calendar: create, list, pause, resume, delete.",
     "cluster": "The brokers of a cluster: state and health.",
     "client": "Connected producers and consumers: list, thread stacks.",
     "acl": "Users and policies: list, create, update, delete, check.",

@@ -17,6 +17,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "cluster promote": "Promote slave {broker_id} of {broker!r} and lose the messages that it lacks?",
     "dlq resend": "Resend dead letters ({count})?",
     "dlq purge": "Delete the dead letters of {group!r}?",
+    "schedule delete": "Delete the schedule {name!r}?",
     "acl user delete": "Delete the user {name!r} and its policies?",
     "acl user update": "Disable the user {name!r} and refuse its requests?",
     "acl rule delete": "Delete {what} of the user {name!r}?",

@@ -14,6 +14,9 @@ from rmqpy._native import DueMessages, Transactions
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
 from rmqpy.control.periodic import PeriodicTasks
+from rmqpy.control.schedules.scheduler import LOOK_SECONDS as SCHEDULE_SECONDS
+from rmqpy.control.schedules.scheduler import Scheduler
+from rmqpy.control.schedules.table import ProgressFile
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.transaction_checks import CheckFile
 from rmqpy.control.tables.full_disk import unless_full
@@ -41,6 +44,12 @@ class MasterDuties:
         self._check_file = check_file
         self._checks = checks
         self._ensure_topic = ensure_topic
+        self._scheduler: Scheduler | None = None
+        self._schedule_progress: ProgressFile | None = None
+
+    def schedule(self, scheduler: Scheduler, progress: ProgressFile) -> None:
+        """Send the messages of schedules once delivery has begun."""
+        self._scheduler, self._schedule_progress = scheduler, progress
 
     async def recover(self) -> None:
         """Find open transactions, before messages are accepted. Raises `StoreError`."""
@@ -61,6 +70,10 @@ class MasterDuties:
         periodic.every(config.offsets_interval_ms / 1_000, self._check_file.save)
         periodic.every(config.store.delay_offsets_interval_ms / 1_000, self._delay_file.save)
         periodic.every(config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(self._due.save))
+        if self._scheduler is not None and self._schedule_progress is not None:
+            self._scheduler.start()
+            periodic.every(SCHEDULE_SECONDS, self._scheduler.look)
+            periodic.every(config.offsets_interval_ms / 1_000, self._schedule_progress.save)
 
     async def _make_missing_topics(self) -> None:
         for name in self._due.take_missing_topics():
@@ -78,3 +91,5 @@ class MasterDuties:
                 await unless_full(self._check_file.save)()
             finally:
                 await unless_full(self._delay_file.save)()
+        if self._schedule_progress is not None and self._scheduler is not None and self._scheduler.is_started:
+            await unless_full(self._schedule_progress.save)()

@@ -215,6 +215,10 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200_078
     TRIGGER_LITE_DISPATCH = 200_079
     BATCH_ACK_MESSAGE = 200_151
+    # rmqpy only: schedules, and sends that are stored once.
+    RMQPY_GET_SCHEDULES = 209_001
+    RMQPY_PUT_SCHEDULE = 209_002
+    RMQPY_DELETE_SCHEDULE = 209_003
 
 
 class ResponseCode(IntEnum):

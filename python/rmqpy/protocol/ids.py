@@ -81,6 +81,16 @@ def decode_recall_handle(text: str) -> RecallHandle | None:
     return found if version == "v1" and all((topic, broker, message_id)) else None
 
 
+def encode_recall_handle(handle: RecallHandle) -> str:
+    """Encode a recall handle, as brokers do.
+
+    >>> decode_recall_handle(encode_recall_handle(RecallHandle("T", "b", 1001, "0A"))).message_id
+    '0A'
+    """
+    text = f"v1 {handle.topic} {handle.broker} {handle.time_ms} {handle.message_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
 class UniqueIds:
     """Generator of producer ids, in the layout of Java's clients, for messages not sent by the native module.
 

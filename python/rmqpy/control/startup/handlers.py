@@ -24,6 +24,7 @@ from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.replicas import ReplicaHandlers
 from rmqpy.control.handlers.replies import ReplyHandlers
+from rmqpy.control.handlers.schedules import ScheduleHandlers
 from rmqpy.control.handlers.timers import TimerHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
@@ -111,6 +112,15 @@ def _of_clients(
         relay,
         MessageHandlers(store, consumers, rights),
         TransactionHandlers(service.transactions, store, rights),
+        ScheduleHandlers(
+            settings,
+            storage.schedules,
+            storage.schedule_progress,
+            service.scheduler,
+            topics,
+            clock,
+            storage.log_end,
+        ),
         TimerHandlers(service.due, service.timer_counts),
         ReplyHandlers(settings, topics, service.replies, server, local.addresses.numeric(), clock),
     )

@@ -20,6 +20,7 @@ from rmqpy.control.replicas.mode_copy import ModeCopy
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
 from rmqpy.control.replicas.promise_copy import PromiseCopy
+from rmqpy.control.replicas.schedule_copy import ScheduleCopy
 from rmqpy.control.replicas.status import ReplicaStatus
 from rmqpy.control.replicas.succession import Succession
 from rmqpy.control.replicas.table_copy import GroupCopy, TopicCopy
@@ -159,6 +160,7 @@ def _slave(
         ),
         progress_copies=(
             ModeCopy(storage.request_modes),
+            ScheduleCopy(storage.schedules, storage.schedule_progress, storage.durable_end),
             OffsetCopy(storage.offsets, storage.durable_end),
             ProgressCopy(storage.delay_file, storage.timer_file, storage.durable_end, lag),
         ),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,8 @@ from rmqpy.control.duties import MasterDuties
 from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.control.periodic import PeriodicTasks
+from rmqpy.control.schedules.own_broker import OwnBrokerPeer
+from rmqpy.control.schedules.scheduler import Scheduler
 from rmqpy.control.startup.local import LocalBroker
 from rmqpy.control.startup.storage import BrokerStorage
 from rmqpy.control.statistics.group_totals import GroupTotals
@@ -32,6 +35,7 @@ from rmqpy.control.tables.full_disk import unless_full
 from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
 from rmqpy.remoting.certificates import WATCH_SECONDS as CERTIFICATES_SECONDS
+from rmqpy.remoting.client import Peer
 
 SCAN_SECONDS: Final = 10.0
 
@@ -39,8 +43,8 @@ SCAN_SECONDS: Final = 10.0
 class ClientService:
     """The parts that serve the clients of a broker."""
 
-    def __init__(self, local: LocalBroker, storage: BrokerStorage) -> None:
-        """Raises `ConfigError`."""
+    def __init__(self, local: LocalBroker, storage: BrokerStorage, peer: Callable[[str], Peer]) -> None:
+        """`peer` connects to a broker. Raises `ConfigError`."""
         config, clock, folder, settings = local.config, local.clock, local.folder, local.settings
         store, metadata, offsets = storage.store, local.metadata, storage.offsets
         self._local, self._storage = local, storage
@@ -70,6 +74,17 @@ class ClientService:
             checks,
             storage.topics.ensure_derived,
         )
+        self.scheduler = Scheduler(
+            config.name,
+            storage.schedules,
+            storage.schedule_progress,
+            store,
+            OwnBrokerPeer(peer, lambda: str(local.addresses)),
+            clock,
+            precision_ms=config.store.timer_precision_ms,
+            delay_ms_max=config.store.timer_delay_sec_max * 1_000,
+        )
+        self.duties.schedule(self.scheduler, storage.schedule_progress)
         self.progress = ConsumerProgress(
             config.name, store, offsets, server.fetch_positions, server.in_flight
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from rmqpy._native import Offsets, Store
 from rmqpy.config.broker import BrokerConfig
@@ -24,6 +25,7 @@ from rmqpy.control.groups.steps_back import STEPS_BACK_SECONDS, log_steps_back
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Registration
+from rmqpy.control.schedules.table import ProgressFile, Schedules
 from rmqpy.control.startup.local import LocalBroker
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
@@ -35,6 +37,10 @@ from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
 from rmqpy.protocol import names
+
+#: How often and at which interval a save checks whether the log was flushed.
+FLUSH_LOOKS: Final = 40
+FLUSH_LOOK_SECONDS: Final = 0.05
 
 
 class BrokerStorage:
@@ -65,6 +71,8 @@ class BrokerStorage:
             has_no_master=lambda: role.is_slave and not role.has_master,
         )
         self.request_modes = RequestModes(folder / "messageRequestMode.json", clock, is_copy=is_copy)
+        self.schedules = Schedules(folder / "schedules.json", clock, is_copy=is_copy)
+        self.schedule_progress = ProgressFile(folder / "scheduleProgress.json", clock, self._flushed)
         self.offsets = Offsets(metadata)
         self.offset_file = OffsetFile(folder / "consumerOffset.json", self.offsets, clock)
         self.order_file = OrderFile(folder / "consumerOrderInfo.json", self.offsets, clock)
@@ -91,7 +99,7 @@ class BrokerStorage:
         undo.callback(log_events, self.store)
         self._retain()
         self._local.set_rules()
-        for table in (self.topics, self.groups, self.request_modes):
+        for table in (self.topics, self.groups, self.request_modes, self.schedules, self.schedule_progress):
             await asyncio.to_thread(table.load)
         await asyncio.to_thread(self.offset_file.load, self.topics.has_queue, self.store.max_offset)
         for file in (self.order_file, self.delay_file, self.check_file, self.filter_file):
@@ -119,6 +127,15 @@ class BrokerStorage:
     def durable_end(self) -> int:
         """Return the durable end of the log."""
         return self.store.statistics()["durable"]
+
+    async def _flushed(self) -> bool:
+        """Wait until the log is durable up to its present end; return whether it is."""
+        end = self.log_end()
+        for _ in range(FLUSH_LOOKS):
+            if self.durable_end() >= end:
+                return True
+            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+        return False
 
     def apply(self, before: BrokerConfig) -> None:
         """Apply changed settings to the native module and the name servers."""
