@@ -2,7 +2,8 @@
 
 Owns the rule of exactly one message per occurrence. Occurrences are armed in order, each under a unique key that
 schedule and time determine. After a start, a promotion or a failed send it is not known which of them are in the log:
-then the index is asked for the key first. The log is the truth, so that a message that survives in it is not sent again, and a lost one is. Delivery itself is not repeated for a key, see the timers of the data plane.
+then the index is searched for the key first. The log is the truth: a message that survives in it is not sent again, and
+a lost one is. Delivery is not repeated for a key, see the timers of the data plane.
 
 Only a master schedules. Threads: the event loop's; a worker reads the index.
 """
