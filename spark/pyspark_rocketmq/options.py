@@ -270,6 +270,36 @@ class Options:
         "fail",
         "For a body that is not valid UTF-8, read as string: `fail`, `null`, or `replace` invalid bytes.",
     )
+    body_format: Literal["raw", "json", "csv", "avro"] = _option(
+        "RSW",
+        values.choice("raw", "json", "csv", "avro"),
+        "raw",
+        "Format of bodies. The column `body` is a structure of their fields, see [typed bodies](#typed-bodies).",
+    )
+    body_schema: str = _option(
+        "RS",
+        values.text,
+        "",
+        "Fields of bodies, `id bigint, price double`, or for Avro the JSON of the schema that they were written with.",
+    )
+    infer_schema: bool = _flag(
+        "RS",
+        False,
+        "Sample the fields of JSON and CSV from the latest 1,000 messages when the query is planned.",
+    )
+    mode: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"] = _option(
+        "RS",
+        values.choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        "PERMISSIVE",
+        "For a body that cannot be decoded: null, and kept in `_corrupt_body`; its row dropped; or a failure.",
+    )
+    sep: str = _option("RSW", values.character, ",", "Character between the fields of CSV.")
+    schema_registry: str = _option(
+        "RS",
+        values.text,
+        "",
+        "Address of a schema registry. Bodies begin with the id of a schema, which is in the column `bodySchemaId`.",
+    )
     commit_offsets: bool = _flag(
         "S",
         False,
@@ -306,6 +336,12 @@ class Options:
     send_timeout_ms: int = _count("W", 3000, "Timeout of a send, including its retries.")
     compress_threshold: int = _count(
         "W", 4096, "Minimum size of a body to compress. A compressed message is sent alone."
+    )
+    schema_id: int | None = _count(
+        "W",
+        None,
+        "Id of a schema in a registry, written before each typed body as Confluent's header.",
+        least=0,
     )
     create_topic: bool = _flag("W", False, "Create a missing topic with its first message.")
     ignore_extra_columns: bool = _flag(

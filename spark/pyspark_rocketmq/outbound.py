@@ -5,9 +5,12 @@ Owns the names, aliases and types of both sides. Casts run on whole columns in A
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from pyspark_rocketmq.bodies import ddl
 from pyspark_rocketmq.options import Options
+from rmqpy.bodies import encoding
+from rmqpy.bodies.types import parse_schema
 from rmqpy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +54,9 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
                 )
             continue
         kind, possible = field.dataType.simpleString(), COLUMNS[name][1]
-        if kind not in possible:
+        if name == "body" and options.body_format != "raw":
+            _check_body(field.dataType, options)
+        elif kind not in possible:
             raise ConfigError(
                 f"column {field.name!r} cannot be {kind}; it can be {' or '.join(possible)}",
                 hint=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast({possible[0]!r}))",
@@ -78,7 +83,7 @@ def messages(
     """Convert a batch for rmqpy."""
     import pyarrow
 
-    arrays = {name: _as_sent(batch.column(column), name) for name, column in columns.items()}
+    arrays = {name: _as_sent(batch.column(column), name, options) for name, column in columns.items()}
     if options.idempotency_key not in (("position",), ("none",)):
         # Equal rows for different topics are different messages.
         topics = [columns["topic"]] if options.topic is None else []
@@ -86,10 +91,22 @@ def messages(
     return pyarrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
-def _as_sent(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
+def _check_body(kind: DataType, options: Options) -> None:
+    """Raise `ConfigError` if bodies of this type cannot be written in the format of the options."""
+    if not isinstance(kind, StructType):
+        raise ConfigError(
+            f"column 'body' cannot be {kind.simpleString()} with bodyFormat={options.body_format}: it is a structure",
+            hint="put the fields into struct(…), or leave out bodyFormat",
+        )
+    encoding.check(parse_schema(ddl(kind)), options.body_format)
+
+
+def _as_sent(column: "pyarrow.Array", name: str, options: Options) -> "pyarrow.Array":
     import pyarrow
 
     match name:
+        case "body" if options.body_format != "raw":
+            return encoding.encode(column, options.body_format, options.sep, options.schema_id)
         case "body":
             return column.cast(pyarrow.binary())
         case "deliverTimestamp" if pyarrow.types.is_timestamp(column.type):

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.batch import TopicReader
+from pyspark_rocketmq.bodies import bodies_by, with_fields
 from pyspark_rocketmq.features import ADMISSION, FILTERS
 from pyspark_rocketmq.options import BATCH, STREAM, WRITE, Options
 from pyspark_rocketmq.schema import asked, default_schema
@@ -28,20 +29,21 @@ class RocketMQSource(DataSource):
         # Finds misspelt names early. Combinations are checked once the operation is known.
         self._any = Options.parse(options)
         wanted_by(self._any)
+        self._bodies = bodies_by(self._any)
 
     def schema(self) -> StructType:
         """Return the default columns."""
-        return default_schema(self._any.include_properties)
+        return default_schema(self._any.include_properties, with_fields(self._bodies, self._any))
 
     def reader(self, schema: StructType) -> TopicReader:
         """Return a batch read."""
         options = Options.parse(self.options, BATCH)
         if not options.pushdown:
-            return TopicReader(options, asked(schema))
+            return TopicReader(options, asked(schema, self._bodies))
         FILTERS.require("option 'pushdown'")
         from pyspark_rocketmq.pushdown import FilteringReader
 
-        return FilteringReader(options, asked(schema))
+        return FilteringReader(options, asked(schema, self._bodies))
 
     def streamReader(self, schema: StructType) -> TopicStream:  # noqa: N802
         """Return a streaming read."""
@@ -49,10 +51,10 @@ class RocketMQSource(DataSource):
         if ADMISSION.is_offered:
             from pyspark_rocketmq.admission import AdmittedStream
 
-            return AdmittedStream(options, asked(schema))
+            return AdmittedStream(options, asked(schema, self._bodies))
         from pyspark_rocketmq.paced import PacedStream
 
-        return PacedStream(options, asked(schema))
+        return PacedStream(options, asked(schema, self._bodies))
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
         """Return a batch write."""

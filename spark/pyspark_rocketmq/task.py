@@ -4,6 +4,7 @@ A task has names of queues and offsets, and nothing bound to a process. Its exec
 native client for later tasks. Messages never become Python objects.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -46,10 +47,11 @@ def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator
     ranges = [
         rmqpy.QueueRange(rmqpy.MessageQueue(*queue), start, end) for queue, start, end in partition.ranges
     ]
+    typed = asked.typed()
     with rmqpy.read_ranges(
         ranges,
         client_config(options),
-        columns=asked.columns,
+        columns=asked.columns if typed is None else typed.native,
         tags=partition.wanted,
         group=options.consumer_group,
         batch_rows=options.fetch_batch_rows,
@@ -61,7 +63,15 @@ def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator
         fail_on_data_loss=options.fail_on_data_loss,
     ) as batches:
         for native in batches:
-            batch = asked.shaped(pyarrow.record_batch(native))
+            batch = pyarrow.record_batch(native)
+            batch = asked.shaped(batch if typed is None else typed.shaped(batch))
             # The last pull of a batch may exceed the maximum number of rows.
             for start in range(0, batch.num_rows, options.fetch_batch_rows):
                 yield batch.slice(start, options.fetch_batch_rows)
+    if typed is not None and typed.counts.corrupt:
+        counts = typed.counts
+        warnings.warn(
+            f"{counts.corrupt} of {counts.corrupt + counts.decoded} bodies are not {asked.bodies.name} of the schema "
+            f"(mode {asked.bodies.mode}), the first: {counts.first}",
+            stacklevel=1,
+        )

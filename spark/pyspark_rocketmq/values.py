@@ -53,6 +53,14 @@ def choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def character(value: str) -> str:
+    """Parse one character, or `\\t` for a tab."""
+    found = "\t" if value == "\\t" else value
+    if len(found) != 1 or found in '"\r\n':
+        raise ValueError("expected one character")
+    return found
+
+
 def names(value: str) -> tuple[str, ...]:
     """Parse names separated by commas, and drop repetitions."""
     found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
