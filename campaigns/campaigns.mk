@@ -119,6 +119,9 @@ campaign-mqadmin-table: build ## writes docs/mqadmin.md (2 min)
 campaign-handler-rate: build ## messages a second into empty handlers, ours and Java's
 	$(CAMPAIGN_PYTEST) campaigns/interop/handler_rate.py
 
+campaign-archive: build ## archives killed while they write, and audited: KILLS
+	RMQPY_KILLS=$(KILLS) $(BIN)/pytest -s --timeout 3600 tests/tables/test_archive.py -k kills
+
 campaign-celery: build ## Celery's workers and broker killed: TASKS, KILLS
 	$(CAMPAIGN).contrib.celery_kills --tasks $(TASKS) --kills $(KILLS)
 

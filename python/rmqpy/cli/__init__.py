@@ -26,6 +26,7 @@ COMMANDS = {
     "produce": "Send messages from an argument, standard input or a file.",
     "consume": "Print the messages of a topic.",
     "sql": "Query topics by SQL, with DuckDB.",
+    "archive": "Archive a topic in Parquet or Delta, exactly once.",
     "topic": "Topics: list, describe, traffic, settings; create, change, delete.",
     "group": "Consumer groups: settings, members, lag; watch, reset, skip, clone.",
     "message": "Messages: get by id, find by key or time, trace, resend, export.",

@@ -197,6 +197,21 @@ class TopicRead:
         made.counts, made.failures = self.counts, self.failures
         return made
 
+    def between(self, ranges: Sequence[QueueRange]) -> "TopicRead":
+        """Return the same table with other offsets."""
+        made = self.select(*self._asked)
+        made.ranges = list(ranges)
+        return made
+
+    def watched(
+        self, progress: Callable[[int, int], None] | None, batch_bytes: int = BATCH_BYTES
+    ) -> "TopicRead":
+        """Return the same table with another `progress`, and batches of this size at most."""
+        made = self.select(*self._asked)
+        made._progress = progress
+        made._options = {**self._options, "batch_bytes": min(BATCH_BYTES, max(1024, batch_bytes))}
+        return made
+
     def batches(self) -> "Iterator[pa.RecordBatch]":
         """Yield the messages as record batches of pyarrow."""
         pa = pyarrow("record batches")
