@@ -164,3 +164,19 @@ class SendResult(NamedTuple):
     def ok(self) -> bool:
         """Stored as configured for flush and replication."""
         return self.status is SendStatus.SEND_OK
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the place is that of an earlier message, because it has the same `dedup` key."""
+        return False
+
+
+class Duplicate(SendResult):
+    """The place of an earlier message with the same `dedup` key."""
+
+    __slots__ = ()
+
+    @property
+    def is_duplicate(self) -> bool:
+        """True."""
+        return True

@@ -127,6 +127,17 @@ class BrokerConfig(ConsumptionConfig, NetworkConfig):
         changeable=True,
     )
 
+    # Sends with a deduplication key.
+    deduplication_window_ms: int = key(
+        "deduplicationWindow",
+        600_000,
+        "Time for which a message with a deduplication key (`dedup=` of rmqpy's producers) is stored once.",
+        unit="ms",
+        low=1_000,
+        high=86_400_000,
+        changeable=True,
+    )
+
     # Timed messages.
     serves_recall: bool = key(
         "recallMessageEnable",

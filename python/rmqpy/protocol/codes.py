@@ -219,6 +219,7 @@ class RequestCode(IntEnum):
     RMQPY_GET_SCHEDULES = 209_001
     RMQPY_PUT_SCHEDULE = 209_002
     RMQPY_DELETE_SCHEDULE = 209_003
+    RMQPY_SEND_ONCE = 209_004
 
 
 class ResponseCode(IntEnum):

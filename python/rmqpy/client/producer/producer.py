@@ -86,15 +86,23 @@ class Producer(ProducerBase):
         *,
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
+        dedup: str | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
         """Send and wait for the broker. `send(Message(...))`, or `send(topic, body, tag=..., keys=...)`.
+
+        A message whose `dedup` key was sent to the topic before, within the broker's `deduplicationWindow` of 10
+        minutes, is not stored again: the result is that of the first message, with `is_duplicate`.
 
         Equal sharding keys go to one queue. Raises `SendError` with every attempt listed, `RouteError` if the topic has
         no queue to send to, and `ValueError` for an invalid message.
         """
         if fields:
             message, body = complete(message, body, fields)
+        if dedup is not None:
+            if queue is not None:
+                raise ValueError("dedup determines the queue: leave out queue")
+            return run(self._send_once(message, body, dedup, timeout))
         sent = None
         if queue is None and timeout is None and self._sends_at_once and not self.is_closed:
             # The common case is a single call.

@@ -82,9 +82,16 @@ class AsyncProducer(ProducerBase):
         *,
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
+        dedup: str | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
         """As `Producer.send`."""
+        if dedup is not None:
+            if queue is not None:
+                raise ValueError("dedup determines the queue: leave out queue")
+            if fields:
+                message, body = complete(message, body, fields)
+            return await self._send_once(message, body, dedup, timeout)
         return await (await self.submit(message, body, queue=queue, timeout=timeout, **fields))
 
     async def submit(

@@ -267,6 +267,32 @@ class ProducerBase(Lifetime, ABC):
         finally:
             ready.open.close()
 
+    # ---- messages that are stored once -------------------------------------------------------------------
+
+    async def _send_once(
+        self,
+        message: Message | str,
+        body: Body | None,
+        dedup: str,
+        timeout: float | timedelta | None,
+    ) -> SendResult:
+        """Send a message unless one with this key was stored within the window."""
+        check_types(dedup=(dedup, str))
+        # Few producers deduplicate.
+        from rmqpy.client.producer.once import send_once
+
+        self._check_open()
+        message = self._intercept(message, body)
+        limit = self._send_timeout_s if timeout is None else seconds(timeout, row="send_timeout")
+        try:
+            with self._accepted:
+                sent = await send_once(self._cluster, self._caller, self.group, message, dedup, limit)
+        except BaseException as error:
+            self._tell(message, error)
+            raise
+        self._tell(message, sent)
+        return sent
+
     # ---- timed messages ----------------------------------------------------------------------------------
 
     async def _recall(self, topic: str, handle: str, *, timeout: float | timedelta | None = None) -> str:

@@ -19,6 +19,7 @@ from rmqpy.control.handlers.leadership import LeadershipHandlers
 from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
+from rmqpy.control.handlers.once import OnceHandlers
 from rmqpy.control.handlers.plain_acl import PlainAclHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
@@ -112,6 +113,7 @@ def _of_clients(
         relay,
         MessageHandlers(store, consumers, rights),
         TransactionHandlers(service.transactions, store, rights),
+        OnceHandlers(settings, store, service.own, clock),
         ScheduleHandlers(
             settings,
             storage.schedules,

@@ -74,12 +74,13 @@ class ClientService:
             checks,
             storage.topics.ensure_derived,
         )
+        self.own = OwnBrokerPeer(peer, lambda: str(local.addresses))
         self.scheduler = Scheduler(
             config.name,
             storage.schedules,
             storage.schedule_progress,
             store,
-            OwnBrokerPeer(peer, lambda: str(local.addresses)),
+            self.own,
             clock,
             precision_ms=config.store.timer_precision_ms,
             delay_ms_max=config.store.timer_delay_sec_max * 1_000,

@@ -85,6 +85,31 @@ class SendMessage(Request[StoredMessage]):
 
 
 @reply
+class StoredOnce:
+    """The place of a message, or of the earlier one with its deduplication key."""
+
+    msg_id: str
+    unique_id: str
+    queue_id: int
+    queue_offset: int
+    is_duplicate: bool = False
+
+
+@request(RequestCode.RMQPY_SEND_ONCE, needs=(topic("topic", Action.PUB),))
+class SendOnce(Request[StoredOnce]):
+    """A message that is stored unless one with its key was within the window; rmqpy only."""
+
+    producer_group: Resource
+    topic: Resource
+    queue_id: int
+    dedup_key: str
+    born_timestamp: int
+    flag: int = 0
+    properties: str
+    body: bytes
+
+
+@reply
 class Recalled:
     """The recalled message."""
 
