@@ -30,7 +30,7 @@ DOCUMENTS = [
     *sorted((ROOT / "conf").glob("*.md")),
 ]
 #: Pages whose programs other tests run: those of Spark, and of clients of RocketMQ 5.
-ELSEWHERE = ("spark.md", "grpc.md")
+ELSEWHERE = ("spark.md", "spark-from-kafka.md", "grpc.md")
 #: The pages that a package index shows of the two distributions, without other files of the repository.
 INDEX_PAGES = [ROOT / "python" / "README.md", ROOT / "spark" / "README.md"]
 

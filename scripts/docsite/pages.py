@@ -52,7 +52,7 @@ SECTIONS: Final[list[tuple[str, list[str]]]] = [
             "celery.md",
             "schedules.md",
             "grpc.md",
-            "tables.md",
+            "tables.md", "spark-from-kafka.md",
             "spark.md",
             "console.md",
         ],
