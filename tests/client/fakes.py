@@ -149,7 +149,11 @@ class NameServer(Server):
             return Frame(ResponseCode.TOPIC_NOT_EXIST, remark=f"No topic route info for the topic: {topic}")
         route = {
             "brokerDatas": [
-                {"brokerAddrs": {"0": broker.address}, "brokerName": broker.name, "cluster": "c"}
+                {
+                    "brokerAddrs": {broker.registered_id: broker.address},
+                    "brokerName": broker.name,
+                    "cluster": "c",
+                }
                 for broker in self.brokers
             ],
             "queueDatas": [
@@ -173,6 +177,8 @@ class Broker(Server):
         super().__init__(network)
         self.name = name
         self.permission = 6
+        #: The id in routes; a master's is 0.
+        self.registered_id = "0"
         #: Queue id to records, the first of which has the offset `begin`.
         self.log: dict[int, list[bytes]] = {}
         self.begin = 0

@@ -90,6 +90,23 @@ def test_topic_without_writable_queues_is_named(name_server: NameServer, brokers
         producer.send("orders", b"x")
 
 
+def test_route_without_a_master_is_looked_up_again_soon(name_server: NameServer, brokers: Brokers) -> None:
+    with rmqpy.Producer(name_server.address) as producer:
+        for broker in brokers:
+            broker.registered_id = "2"
+        with pytest.raises(errors.NoWritableQueue):
+            producer.send("orders", b"x")
+        brokers[0].registered_id = "0"
+
+        def is_accepted() -> bool:
+            try:
+                return producer.send("orders", b"x").ok
+            except errors.NoWritableQueue:
+                return False
+
+        until(is_accepted, seconds=5)
+
+
 def test_changed_route_is_refreshed_in_the_background(
     network: Network, name_server: NameServer, brokers: Brokers
 ) -> None:

@@ -28,6 +28,8 @@ from rmqpy.remoting.nameservers import NameServers
 TEMPLATE_QUEUES: Final = 4
 #: A broker's VIP port is its advertised port minus this.
 VIP_BELOW: Final = 2
+#: The refresh interval while a broker of the route has no master: another one is elected within seconds.
+LEADERLESS_REFRESH_S: Final = 0.5
 #: The refresh interval of a borrowed route, short because the topic exists after the first stored message.
 TEMPLATE_REFRESH_S: Final = 1.0
 #: The most look-ups in flight.
@@ -243,7 +245,10 @@ class Routes:
         )
 
     def _limit_s(self, entry: _Entry) -> float:
-        return TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
+        if entry.route.is_borrowed:
+            return TEMPLATE_REFRESH_S
+        lacks_master = any(MASTER_ID not in replicas for replicas in entry.route.brokers.values())
+        return min(LEADERLESS_REFRESH_S, self._refresh_s) if lacks_master else self._refresh_s
 
     def _renew(self, topic: str, entry: _Entry, caller: Caller) -> None:
         """Take the reply of the look-up, or start another one."""
