@@ -110,6 +110,9 @@ campaign-sql: build ## SQL92 filters at Apache's evaluator: SQL_CASES, SQL_SEED
 campaign-hostile: build ## every attack: ONLY, EVERY (45 min)
 	$(CAMPAIGN).hostile.campaign --only "$(ONLY)" --every $(EVERY)
 
+campaign-grpc-idle: build ## memory of 1,000 and 5,000 idle 5.x clients (2 min)
+	ulimit -n 16384 && $(CAMPAIGN).grpc.idle
+
 campaign-interop: build ## every foreign client at either broker
 	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop
 

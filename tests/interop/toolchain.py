@@ -27,6 +27,8 @@ PACKAGES = {
     "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
     "go": "golang-go",
+    "node": "nodejs",
+    "npm": "npm",
 }
 """The packages to install for each tool, by Debian's names."""
 
@@ -53,9 +55,15 @@ class Originals:
         builds: dict[str, Callable[[], Path]] = {f"java-{v}": partial(java_client, v) for v in JAVA_CLIENTS}
         builds |= {"apache": apache_server, "go": go_client, "go-next": next_go_client}
         self._builds: dict[str, Future[Path]] = {name: self._pool.submit(b) for name, b in builds.items()}
+        # Built on request: most tests do not need these.
+        self._later: dict[str, Callable[[], Path]] = {
+            f"grpc-{name}": partial(grpc_client, name) for name in GRPC_COMMANDS
+        }
 
     def folder(self, name: str) -> Path:
         """Return the folder of the program called `name`, once it is built."""
+        if build := self._later.pop(name, None):
+            self._builds[name] = self._pool.submit(build)
         return self._builds[name].result(timeout=BUILD_SECONDS_MAX)
 
     def close(self) -> None:
@@ -105,6 +113,28 @@ def _go(name: str, *options: str) -> Path:
     return _built(target, HERE / "go", command)
 
 
+GRPC_COMMANDS = {
+    "java": ("java", "javac", "mvn"),
+    "go": ("go",),
+    "node": ("node", "npm"),
+}
+"""The clients of 5.x, with the tools that build and run their scenarios."""
+
+
+def grpc_client(language: str) -> Path:
+    """The folder with the scenarios of the 5.x client in this language, built."""
+    require(*GRPC_COMMANDS[language])
+    sources, target = HERE / "grpc" / language, CACHE / f"grpc-{language}"
+    commands = {
+        "java": [*_maven(), f"-Dinterop.build={target}", *_copy_jars(target, "compile")],
+        "go": ["go", "build", "-mod=readonly", "-o", str(target / "grpc"), "."],
+        "node": ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(target)],
+    }
+    # npm installs beside its list of packages.
+    copied = ("package.json", "package-lock.json", "scenarios.mjs") if language == "node" else ()
+    return _built(target, sources, commands[language], copied)
+
+
 def _maven() -> list[str]:
     return ["mvn", "--quiet", "--batch-mode", "--no-transfer-progress"]
 
@@ -113,20 +143,22 @@ def _copy_jars(target: Path, *goals: str) -> list[str]:
     return [f"-DoutputDirectory={target / 'lib'}", *goals, "dependency:copy-dependencies"]
 
 
-def _built(target: Path, sources: Path, command: Sequence[str]) -> Path:
+def _built(target: Path, sources: Path, command: Sequence[str], copied: Sequence[str] = ()) -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _built_alone(target, sources, command)
+        return _built_alone(target, sources, command, copied)
 
 
-def _built_alone(target: Path, sources: Path, command: Sequence[str]) -> Path:
+def _built_alone(target: Path, sources: Path, command: Sequence[str], copied: Sequence[str]) -> Path:
     stamp = target / "stamp"
     wanted = _digest(sources, command)
     if stamp.exists() and stamp.read_text() == wanted:
         return target
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
+    for name in copied:
+        shutil.copyfile(sources / name, target / name)
     log = target / "build.log"
     with log.open("wb") as out:
         result = subprocess.run(

@@ -117,15 +117,16 @@ class Groups(Part):
         retry_queues: int | None = None,
         consume: bool | None = None,
         broadcast: bool | None = None,
+        order: bool | None = None,
         cluster: str | None = None,
         exist_ok: bool = False,
     ) -> list[str]:
         """Create the group on every master. Returns the brokers that did not have it.
 
         `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: queues of its retry
-        topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. Others default to
-        RocketMQ's values. If the group exists on any master, raises `GroupExists` and changes nothing; with
-        `exist_ok` it stays unchanged there. `update_group` changes one.
+        topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. `order`: 5.x clients
+        consume each message group in order. Others default to RocketMQ's values. If the group exists on any master,
+        raises `GroupExists` and changes nothing; with `exist_ok` it stays unchanged there. `update_group` changes one.
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
@@ -138,7 +139,9 @@ class Groups(Part):
                 hint=f"keep it with --if-not-exists, or change it with rmqpy group alter {name}",
             )
         brokers = {broker: address for broker, address in brokers.items() if broker not in known}
-        body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
+        body = SubscriptionGroup(
+            group_name=name, **_given(retry_max, retry_queues, consume, broadcast, order)
+        )
         ask = UpdateAndCreateSubscriptionGroup(body=body)
         await self._cluster.tell(brokers, ask, f"group {name!r} was created")
         return sorted(brokers)
@@ -151,9 +154,10 @@ class Groups(Part):
         retry_queues: int | None = None,
         consume: bool | None = None,
         broadcast: bool | None = None,
+        order: bool | None = None,
     ) -> list[str]:
         """Change settings of a group on the brokers that have it. Raises `GroupNotFound`."""
-        changes = _given(retry_max, retry_queues, consume, broadcast)
+        changes = _given(retry_max, retry_queues, consume, broadcast, order)
         if not changes:
             raise ConfigError("nothing to change: name a setting")
         brokers = await self._cluster.masters(is_change=True)
@@ -393,7 +397,11 @@ class Groups(Part):
 
 
 def _given(
-    retry_max: int | None, retry_queues: int | None, consume: bool | None, broadcast: bool | None
+    retry_max: int | None,
+    retry_queues: int | None,
+    consume: bool | None,
+    broadcast: bool | None,
+    order: bool | None,
 ) -> dict[str, Any]:
     """The given fields of `SubscriptionGroup`."""
     settings = {
@@ -401,6 +409,7 @@ def _given(
         "retry_queue_nums": retry_queues,
         "consume_enable": consume,
         "consume_broadcast_enable": broadcast,
+        "consume_message_orderly": order,
     }
     return {field: value for field, value in settings.items() if value is not None}
 

@@ -49,6 +49,9 @@ _settings = options(
     ),
     click.option("--consume/--no-consume", default=None, help="Allow its members to consume."),
     click.option("--broadcast/--no-broadcast", default=None, help="Allow broadcast consumption."),
+    click.option(
+        "--order/--no-order", default=None, help="Deliver each message group in order to 5.x clients."
+    ),
 )
 
 
@@ -75,7 +78,7 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @command.command()
 @_GROUP
 @cluster_command
-@columns("broker", "consume", "broadcast", "retry_max", "retry_queues")
+@columns("broker", "consume", "broadcast", "order", "retry_max", "retry_queues")
 def describe(admin: "Admin", name: str) -> Rows:
     """Show the settings of group NAME on each broker.
 
@@ -87,6 +90,7 @@ def describe(admin: "Admin", name: str) -> Rows:
             "broker": broker,
             "consume": group.consume_enable,
             "broadcast": group.consume_broadcast_enable,
+            "order": group.consume_message_orderly,
             "retry_max": group.retry_max_times,
             "retry_queues": group.retry_queue_nums,
         }

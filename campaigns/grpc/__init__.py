@@ -1,0 +1,1 @@
+"""Campaigns about 5.x clients at the gRPC port."""

@@ -1,0 +1,220 @@
+"""One scenario of the Python client of 5.x: SCENARIO ADDRESS TOPIC GROUP [ARGUMENT…]; ../scenarios.md has them all.
+
+A separate process, because importing the client turns other loggers off.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rocketmq
+from rocketmq.grpc_protocol import FilterType
+
+#: The time of a message that was received, in seconds: the shortest that servers take.
+HIDDEN_S = 10
+SCENARIO, ADDRESS, TOPIC, GROUP, *REST = sys.argv[1:]
+_printing = threading.Lock()
+
+
+def show(value: dict[str, Any]) -> None:
+    with _printing:
+        print(json.dumps(value), flush=True)
+
+
+def configuration() -> Any:
+    user, secret = os.environ.get("GRPC_USER", ""), os.environ.get("GRPC_SECRET", "")
+    return rocketmq.ClientConfiguration(ADDRESS, rocketmq.Credentials(user, secret))
+
+
+def is_encrypted() -> bool:
+    return os.environ.get("GRPC_TLS") == "1"
+
+
+def message(body: str, **fields: Any) -> Any:
+    made = rocketmq.Message()
+    made.topic, made.body = TOPIC, body.encode()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def producer(**options: Any) -> Any:
+    made = rocketmq.Producer(configuration(), (TOPIC,), tls_enable=is_encrypted(), **options)
+    made.startup()
+    return made
+
+
+def consumer(expression: Any = None) -> Any:
+    wanted = {TOPIC: expression or rocketmq.FilterExpression()}
+    made = rocketmq.SimpleConsumer(
+        configuration(), GROUP, wanted, await_duration=5, tls_enable=is_encrypted()
+    )
+    made.startup()
+    return made
+
+
+def received(member: Any, count: int, *, acks: bool = True) -> list[Any]:
+    found: list[Any] = []
+    end = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < end:
+        for one in member.receive(32, HIDDEN_S) or ():
+            found.append(one)
+            if acks:
+                member.ack(one)
+    return found
+
+
+def bodies(views: list[Any]) -> list[str]:
+    return [one.body.decode() for one in views]
+
+
+def normal() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    sent = message("hello", tag="greeting")
+    sent.keys = "key-1"
+    sent.add_property("color", "blue")
+    receipt = sender.send(sent)
+    found = [
+        {
+            "id": one.message_id,
+            "body": one.body.decode(),
+            "tag": one.tag,
+            "keys": list(one.keys or ()),
+            "color": (one.properties or {}).get("color"),
+            "attempt": one.delivery_attempt,
+        }
+        for one in received(member, 1)
+    ]
+    rest = member.receive(32, HIDDEN_S) or []
+    member.shutdown()
+    sender.shutdown()
+    return {"sent": receipt.message_id, "found": found, "rest": len(rest)}
+
+
+def fifo() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    for number in range(4):
+        sender.send(message(str(number), message_group="order-1"))
+    views = received(member, 4)
+    return {"found": bodies(views), "groups": [one.message_group for one in views]}
+
+
+def delay() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    begin = time.time()
+    receipt = sender.send(message("later", delivery_timestamp=int(begin) + 3))
+    found = bodies(received(member, 1))
+    return {"found": found, "after": time.time() - begin, "recall": bool(receipt.recall_handle)}
+
+
+def recall() -> dict[str, Any]:
+    sender = producer()
+    receipt = sender.send(message("never", delivery_timestamp=int(time.time()) + 60))
+    recalled = sender.recall_message(TOPIC, receipt.recall_handle)
+    return {"sent": receipt.message_id, "recalled": recalled}
+
+
+def transactions() -> dict[str, Any]:
+    asked: list[str] = []
+
+    class Checker(rocketmq.TransactionChecker):  # type: ignore[misc]
+        def check(self, one: Any) -> Any:
+            asked.append(one.body.decode())
+            return rocketmq.TransactionResolution.COMMIT
+
+    sender, member = producer(checker=Checker()), consumer()
+    for body in ("commit", "rollback", "check"):
+        transaction = sender.begin_transaction()
+        sender.send(message(body), transaction)
+        if body == "commit":
+            transaction.commit()
+        elif body == "rollback":
+            transaction.rollback()
+    return {"found": bodies(received(member, 2)), "asked": asked}
+
+
+def again() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    sender.send(message("once more"))
+    (first,) = received(member, 1, acks=False)
+    member.change_invisible_duration(first, 1)
+    (second,) = received(member, 1, acks=False)
+    member.change_invisible_duration(second, 30)
+    member.ack(second)
+    return {"attempts": [first.delivery_attempt, second.delivery_attempt]}
+
+
+def filter_() -> dict[str, Any]:
+    kind, expression = REST
+    sender = producer()
+    member = consumer(rocketmq.FilterExpression(expression, FilterType.Value(kind)))
+    for number in range(4):
+        sent = message(str(number), tag="even" if number % 2 == 0 else "odd")
+        sent.add_property("number", str(number))
+        sender.send(sent)
+    return {"found": bodies(received(member, 2))}
+
+
+def send() -> dict[str, Any]:
+    try:
+        return {"sent": producer().send(message("hello")).message_id}
+    except Exception as error:
+        return {"refused": str(error)}
+
+
+def push() -> dict[str, Any]:
+    class Listener(rocketmq.MessageListener):  # type: ignore[misc]
+        def consume(self, one: Any) -> Any:
+            body = one.body.decode()
+            show({"got": body, "attempt": one.delivery_attempt})
+            failed = body.startswith("bad")
+            return rocketmq.ConsumeResult.FAILURE if failed else rocketmq.ConsumeResult.SUCCESS
+
+    wanted = {TOPIC: rocketmq.FilterExpression()}
+    member = rocketmq.PushConsumer(configuration(), GROUP, Listener(), wanted, tls_enable=is_encrypted())
+    member.startup()
+    show({"ready": True})
+    sys.stdin.read(1)
+    member.shutdown()
+    return {"ended": GROUP}
+
+
+def steady() -> dict[str, Any]:
+    sender = producer()
+    over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read(1)
+        over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    number = 0
+    while not over.wait(0.1):
+        try:
+            sender.send(message(str(number)))
+            show({"sent": str(number)})
+        except Exception as error:
+            show({"failed": str(error)})
+        number += 1
+    return {"ended": TOPIC}
+
+
+SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
+    "normal": normal,
+    "fifo": fifo,
+    "delay": delay,
+    "recall": recall,
+    "transactions": transactions,
+    "again": again,
+    "filter": filter_,
+    "send": send,
+    "push": push,
+    "steady": steady,
+}
+
+show(SCENARIOS[SCENARIO]())
+os._exit(0)
