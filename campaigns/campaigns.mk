@@ -128,6 +128,11 @@ campaign-archive: build ## archives killed while they write, and audited: KILLS
 campaign-celery: build ## Celery's workers and broker killed: TASKS, KILLS
 	$(CAMPAIGN).contrib.celery_kills --tasks $(TASKS) --kills $(KILLS)
 
+campaign-celery-peers: build ## Celery on Redis and RabbitMQ, too: TASKS
+	$(BIN)/pip install --quiet --target $(VENV)/peers "redis>=5"
+	PYTHONPATH=tests:$(VENV)/peers $(BIN)/python -u -m campaigns.contrib.celery_peers --tasks $(TASKS) \
+		--report target/reports/celery-peers.json
+
 campaign-spark: spark ## a Spark pipeline killed SPARK_KILLS (30) times (20 min)
 	$(CAMPAIGN).spark.kill --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
