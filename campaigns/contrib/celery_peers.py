@@ -129,13 +129,13 @@ class Run:
                 found[task].append((what, float(at)))
         return found
 
-    def wait(self, tasks: set[str], patience_s: float) -> dict[str, list[tuple[str, float]]]:
+    def wait(self, tasks: set[str], idle_s: float) -> dict[str, list[tuple[str, float]]]:
         """Wait until all tasks have ended, or nothing has happened for this time."""
         last, changed = -1, time.monotonic()
         while True:
             runs = self.runs()
             ended = sum(any(what == "end" for what, _ in runs.get(task, ())) for task in tasks)
-            if ended == len(tasks) or time.monotonic() - changed > patience_s:
+            if ended == len(tasks) or time.monotonic() - changed > idle_s:
                 return runs
             if ended != last:
                 last, changed = ended, time.monotonic()
@@ -232,7 +232,9 @@ def main() -> None:
         arguments.report.parent.mkdir(parents=True, exist_ok=True)
         arguments.report.write_text(json.dumps(results, indent=1) + "\n")
     own, redis = results.get("rmqpy", {}), results.get("redis")
-    is_good = own.get("lost", 0) == 0 and (not redis or own["tasks_per_s"] >= 0.8 * redis["tasks_per_s"])
+    is_good = own.get("lost", 0) == 0 and (
+        not (own and redis) or own["tasks_per_s"] >= 0.8 * redis["tasks_per_s"]
+    )
     sys.exit(0 if is_good else 1)
 
 
