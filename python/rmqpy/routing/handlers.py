@@ -23,6 +23,7 @@ from rmqpy.protocol.requests.kv import (
 )
 from rmqpy.protocol.requests.registration import (
     BrokerHeartbeat,
+    HeartbeatTaken,
     KvTable,
     QueryDataVersion,
     RegisterBroker,
@@ -149,8 +150,9 @@ class RegistrationHandlers:
         self._leaving.unregistered(BrokerKey(ask.cluster_name, ask.broker_name, ask.broker_addr))
 
     @handles(BrokerHeartbeat)
-    def heartbeat(self, ask: BrokerHeartbeat) -> None:
+    def heartbeat(self, ask: BrokerHeartbeat) -> HeartbeatTaken:
         self._routes.heartbeat(BrokerKey(ask.cluster_name, ask.broker_name, ask.broker_addr))
+        return HeartbeatTaken()
 
     @handles(QueryDataVersion)
     def compare_version(self, ask: QueryDataVersion) -> VersionCompared:

@@ -71,13 +71,33 @@ class UnregisterBroker(Request[None]):
     broker_id: int
 
 
+@reply
+class HeartbeatTaken:
+    """The fields come from rmqpy's controllers only: the recorded epoch, and for the master of that epoch the
+    time for which it may acknowledge, counted from the moment it sent the heartbeat."""
+
+    master_epoch: int | None = None
+    lease_millis: int | None = None
+
+
 @request(RequestCode.BROKER_HEARTBEAT, needs=cluster(Action.UPDATE))
-class BrokerHeartbeat(Request[None]):
-    """A heartbeat without a table."""
+class BrokerHeartbeat(Request[HeartbeatTaken]):
+    """A heartbeat without a table. Name servers need the first three fields, controllers the id as well."""
 
     cluster_name: str
     broker_name: str
     broker_addr: str
+    broker_id: int | None = None
+    #: The newest epoch of the log, -1 without one; the end of the log; the position confirmed by the replicas in sync.
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    #: The silence after which the controller takes the broker for dead.
+    heartbeat_timeout_mills: int | None = None
+    #: Smaller is preferred.
+    election_priority: int | None = None
+    #: The sender has stopped acknowledging; rmqpy only.
+    release_lease: bool | None = None
 
 
 @reply
