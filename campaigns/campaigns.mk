@@ -5,6 +5,7 @@ SEEDS ?= 3
 KILLS ?= 100
 CORRUPTIONS ?= 1500
 REPLICA_SEEDS ?= 1000000
+CONTROLLER_SEEDS ?= 1000000
 REPLICA_ROUNDS ?= 100
 REPLICA_POWER_LOSSES ?= 20
 REPLICA_MESSAGES ?= 1000000
@@ -86,6 +87,9 @@ campaign-failed-flush: build ## sends acknowledged while every flush fails (stra
 
 campaign-unclean-start: build ## a start after a kill on GB (5): WRITE_PATH
 	UNCLEAN_START_GB=$(GB) RMQPY_WRITE_PATH=$(or $(WRITE_PATH),mapping) $(CAMPAIGN_PYTEST) campaigns/interop/unclean_start.py
+
+campaign-simulated-controllers: ## simulated elections, leases and faults: CONTROLLER_SEEDS
+	RMQPY_SEEDS=$(CONTROLLER_SEEDS) cargo test --locked --release --test controller -- --nocapture
 
 campaign-simulated-replicas: ## simulated lives of replicas: REPLICA_SEEDS
 	RMQPY_REPLICA_SEEDS=$(REPLICA_SEEDS) cargo test --locked --release --test replication -- --nocapture

@@ -30,6 +30,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "store": frozenset({"message", "positions", "clock"}),
     "remoting": frozenset({"tls", "message", "positions", "clock"}),
     "replication": frozenset({"positions"}),
+    "controller": frozenset(),
     "ha": frozenset({"replication", "store", "tls", "positions"}),
     "requests": frozenset({"access", "message", "remoting"}),
     "columns": frozenset({"message", "positions"}),
@@ -59,6 +60,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
             "dataplane",
             "client",
             "ha",
+            "controller",
             "replication",
             "load",
             "requests",
@@ -78,7 +80,17 @@ _GROUND = frozenset({"config", "errors", "findings", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
 _SERVED = _PARTS | {"monitor"}
-_ROOTS = _SERVED | {"routing", "control", "client", "admin", "alerts", "console", "otel", "service"}
+_ROOTS = _SERVED | {
+    "routing",
+    "control",
+    "client",
+    "admin",
+    "alerts",
+    "console",
+    "otel",
+    "service",
+    "election",
+}
 #: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
@@ -92,6 +104,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "remoting": _WIRE,
     "monitor": frozenset({"config"}),
     "routing": _SERVED,
+    "election": _SERVED,
     "control": _SERVED,
     "client": _PARTS,
     "admin": _PARTS,
@@ -102,12 +115,13 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "load": _PARTS | {"client", "admin"},
     "logging": _PARTS | {"client"},
     "otel": _PARTS | {"client", "monitor"},
-    "namesrv": _ROOTS,
+    "controller": _ROOTS,
+    "namesrv": _ROOTS | {"controller"},
     "broker": _ROOTS,
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
     "contrib": _PARTS | {"client", "admin", "testing"},
-    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server"},
+    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server", "controller"},
     "__main__": frozenset({"cli"}),
 }
 

@@ -874,6 +874,153 @@ class SharedRange:
         """The CRC-32 of the slave's bytes."""
 
 @final
+class ControlledReplica:
+    """A replica of a broker set."""
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+    @property
+    def address(self) -> str:
+        """Its `host:port`."""
+    @property
+    def is_alive(self) -> bool:
+        """Whether it sends heartbeats."""
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether it is in the in-sync set."""
+
+@final
+class BrokerSet:
+    """A broker set, as a controller knows it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def cluster(self) -> str:
+        """Its cluster."""
+    @property
+    def next_id(self) -> int:
+        """The id for the next applicant."""
+    @property
+    def master_id(self) -> int | None:
+        """The id of its master, if there is one."""
+    @property
+    def master_address(self) -> str | None:
+        """The `host:port` of its master."""
+    @property
+    def master_epoch(self) -> int:
+        """The epoch of the master; 0 before the first election."""
+    @property
+    def in_sync_epoch(self) -> int:
+        """The version of the in-sync set."""
+    @property
+    def in_sync(self) -> list[int]:
+        """The ids in the in-sync set."""
+    @property
+    def replicas(self) -> list[ControlledReplica]:
+        """Every replica."""
+    @property
+    def lease_ms(self) -> int:
+        """Milliseconds until another replica than the master may be elected; 0 without a lease."""
+
+@final
+class ControllerOutcome:
+    """The outcome of a request to a controller."""
+
+    @property
+    def code(self) -> int:
+        """The response code."""
+    @property
+    def remark(self) -> str:
+        """The reason for a code other than 0."""
+    @property
+    def set(self) -> BrokerSet | None:
+        """The broker set after the request, if it exists."""
+    @property
+    def lease_ms(self) -> int | None:
+        """The lease that a heartbeat was granted; 0 if it is withdrawn, `None` if nothing is said about it."""
+
+@final
+class ControllerWork:
+    """What a controller wants its owner to do."""
+
+    @property
+    def answers(self) -> list[tuple[int, ControllerOutcome]]:
+        """Outcomes by the token of their request."""
+    @property
+    def notices(self) -> list[tuple[str, BrokerSet]]:
+        """Brokers to notify of their set, by `host:port`."""
+    @property
+    def notes(self) -> list[tuple[bool, str]]:
+        """Lines for the log; true for a warning."""
+    @property
+    def fault(self) -> str | None:
+        """The reason that the controller cannot go on."""
+
+@final
+class Controller:
+    """One controller: state, heartbeats, leases and elections of broker sets, over a durable log."""
+
+    def __new__(
+        cls, folder: str, *, lease_ms: int, first_election_wait_ms: int, elects_unclean: bool
+    ) -> Self:
+        """Raises `OSError` if the folder is in use or damaged."""
+    def fileno(self) -> int:
+        """A descriptor that is readable while `pump` has work."""
+    def configure(self, *, lease_ms: int, first_election_wait_ms: int, elects_unclean: bool) -> None:
+        """Replace the settings."""
+    def is_leader(self) -> bool:
+        """Whether this controller leads its group."""
+    def names(self) -> list[str]:
+        """The names of all broker sets."""
+    def broker_set(self, name: str) -> BrokerSet | None:
+        """Return a broker set; `None` if it is unknown."""
+    def elections(self) -> tuple[int, int, int]:
+        """The elections this controller decided: with a new master, with the present one, without any."""
+    def next_broker_id(self, token: int, cluster: str, name: str) -> None:
+        """Ask for the id of the next applicant."""
+    def apply_broker_id(self, token: int, cluster: str, name: str, broker_id: int, check_code: str) -> None:
+        """Apply for an id."""
+    def register(
+        self, token: int, cluster: str, name: str, broker_id: int, address: str, connection: int
+    ) -> None:
+        """Register a broker that has started."""
+    def replica_info(self, token: int, name: str) -> None:
+        """Ask for master and in-sync set."""
+    def elect(self, token: int, cluster: str, name: str, broker_id: int, is_designated: bool) -> None:
+        """Elect a master: the given broker, or whichever the rules choose."""
+    def alter_sync_state_set(
+        self, token: int, name: str, master: int, master_epoch: int, in_sync: list[int], in_sync_epoch: int
+    ) -> None:
+        """Change the in-sync set."""
+    def clean(self, token: int, cluster: str, name: str, ids: list[int] | None, may_live: bool) -> None:
+        """Remove replicas; all without `ids`."""
+    def heartbeat(
+        self,
+        name: str,
+        broker_id: int,
+        *,
+        token: int | None,
+        connection: int,
+        timeout_ms: int,
+        epoch: int,
+        max_offset: int,
+        confirm_offset: int,
+        priority: int | None = None,
+        releases: bool = False,
+    ) -> None:
+        """Note a heartbeat. A broker that takes leases has a `token`, under which it is answered."""
+    def closed(self, connection: int) -> None:
+        """Note the end of a connection."""
+    def pump(self) -> ControllerWork:
+        """Carry out what has become possible, and return the rest. To be called after requests, when the descriptor is
+        readable, and every 100 ms."""
+    def stop(self) -> None:
+        """Close the log. Idempotent."""
+
+@final
 class Replication:
     """A broker's side of replication: a master after `listen`, or a slave after `follow`."""
 

@@ -22,6 +22,8 @@ from rmqpy.control.access.plain_files import WATCH_SECONDS
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
+from rmqpy.controller import ControllerServer
+from rmqpy.errors import ConfigError
 from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
@@ -95,6 +97,7 @@ class NameServer(Service):
             unserved=UNSERVED_BY_NAME_SERVER,
             changed=note_request if config.access.is_on else None,
         )
+        self._controller = None if config.controller is None else ControllerServer(config.controller)
         self._expiry: asyncio.Task[None] | None = None
         self._periodic = PeriodicTasks()
         self._bound: tuple[str, int] | None = None
@@ -110,6 +113,11 @@ class NameServer(Service):
     def http_address(self) -> str | None:
         """`host:port` of /metrics, /healthz and /readyz; None if HTTP is off."""
         return str(HostPort(*self._http_bound)) if self._http_bound else None
+
+    @property
+    def controller_address(self) -> str | None:
+        """`host:port` of its controller; None without one."""
+        return self._controller.address if self._controller else None
 
     def table(self) -> dict[RequestCode, str]:
         """Every request code with its handler."""
@@ -128,7 +136,9 @@ class NameServer(Service):
                 with listening("listeners", host, port):
                     self._server.listen(host, port)
             await self._serve_http()
-        except OSError:
+            if self._controller is not None:
+                await self._controller.start()
+        except (OSError, ConfigError):
             await self.stop(grace_ms=0)
             raise
         self._endpoint.start()
@@ -159,6 +169,8 @@ class NameServer(Service):
         if self._http is not None:
             await self._http.stop()
             self._http, self._http_bound = None, None
+        if self._controller is not None:
+            await self._controller.stop(grace_ms)
         await self._endpoint.stop(grace_ms)
         await asyncio.to_thread(self._notifications.close)
 

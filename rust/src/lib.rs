@@ -3,7 +3,7 @@
 //! From the bottom up: `positions` and `clock` are shared vocabulary, `message` is the encoding of messages, `access`
 //! decides access control, `store` keeps messages, `remoting` carries them. `requests` are the headers of hot
 //! requests, `columns` decodes records into messages or Arrow columns, `replication` is the protocol between copies
-//! of a log, `ha` connects them, `dataplane` serves the broker's hot requests, `proxy` serves 5.x clients through it,
+//! of a log, `ha` connects them, `controller` elects masters, `dataplane` serves the broker's hot requests, `proxy` serves 5.x clients through it,
 //! `client` is the native part of every client, `load` has the requests of the load generator, `fuzzing` exposes
 //! internal decoders to mutated bytes, and `bindings` is the only module that depends on Python.
 //!
@@ -16,6 +16,8 @@ pub mod access;
 mod client;
 pub mod clock;
 mod columns;
+#[cfg(feature = "server")]
+pub mod controller;
 #[cfg(feature = "server")]
 pub mod dataplane;
 #[cfg(feature = "fuzzing")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from rmqpy.config import known
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.replication import ReplicationConfig
@@ -18,7 +19,7 @@ from rmqpy.config.telemetry import TelemetryConfig
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
 
 HEAD = """\
-# Settings of broker and name server
+# Settings of broker, name server and controller
 
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
@@ -30,7 +31,8 @@ HEAD = """\
   value asks for.
 - *unknown*: reported, with the key that was probably meant.
 
-`rmqpy namesrv -c namesrv.conf` reads its file in the same way; its keys are listed under Name server.
+`rmqpy namesrv -c namesrv.conf` and `rmqpy controller -c controller.conf` read their files in the same way; their keys
+are listed under Name server and Controller.
 
 Keys marked **online** may be changed while the server runs (`rmqpy config set`, `mqadmin updateBrokerConfig`,
 `updateNamesrvConfig`); a change takes effect immediately and is written to the file, without touching its other lines.
@@ -54,6 +56,7 @@ COMPUTED = {
     "rocketmqHome": "`$ROCKETMQ_HOME`",
     "kvConfigPath": "`~/namesrv/kvConfig.json`",
     "configStorePath": "`~/namesrv/namesrv.properties`",
+    "controllerStorePath": "`~/controller/store`",
 }
 
 
@@ -71,12 +74,13 @@ def document() -> str:
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),
-            "The keys of Access control and TLS also apply to a name server.\n",
+            *table("Controller", ControllerConfig, "controller"),
+            "The keys of Access control and TLS also apply to a name server and a controller.\n",
         ]
     )
 
 
-def table(title: str, kind: type[Settings]) -> Iterator[str]:
+def table(title: str, kind: type[Settings], home: str = "namesrv") -> Iterator[str]:
     yield f"## {title}\n"
     yield "| key | default | bounds | meaning |"
     yield "|---|---|---|---|"
@@ -84,7 +88,7 @@ def table(title: str, kind: type[Settings]) -> Iterator[str]:
     for wire, (name, key) in kind.declared().items():
         default = defaults[name]
         shown = (
-            COMPUTED[wire]
+            COMPUTED[wire].replace("namesrv", home)
             if default is MISSING
             else str(default).lower()
             if default in (True, False)

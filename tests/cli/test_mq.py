@@ -104,7 +104,7 @@ def test_mqshutdown_without_a_process_id_stops_all_of_a_kind(installed: Path) ->
     assert "No mqbroker running." in err
 
 
-@pytest.mark.parametrize("role", ["proxy", "controller"])
+@pytest.mark.parametrize("role", ["proxy"])
 def test_mqshutdown_refuses_unsupported_roles(installed: Path, role: str) -> None:
     code, _, told = run([installed / "mqshutdown", role])
     assert code == 1

@@ -214,7 +214,7 @@ SWALLOWED = r"\berror\b"
 """These commands print that there was an error, and keep to themselves which."""
 _LITE = "lite topics are not served yet"
 _COLD = "cold data is not limited"
-_CONTROLLER = "rmqpy has no controller"
+_CONTROLLER = "a controller serves it, on its own port"
 _REPLICATION = "only the master itself reports the end of its log to a slave"
 
 NOT_SERVED: dict[str, tuple[str, str]] = {

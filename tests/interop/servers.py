@@ -144,6 +144,11 @@ def rmqpy_broker_command() -> list[str]:
     return _rmqpy("broker", "-c", "broker.conf")
 
 
+def rmqpy_controller_command() -> list[str]:
+    """Command that starts our controller with the controller.conf in its working directory."""
+    return _rmqpy("controller", "-c", "controller.conf")
+
+
 def _is_registered(namesrv: str, name: str) -> bool:
     return all(wire.knows(address, name) for address in namesrv.split(";"))
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "namesrv": "Run a name server.",
     "broker": "Run a broker, configured like Apache's: broker.conf and KEY=VALUE.",
     "dashboard": "Serve the web console of a cluster, rmqpy's or Apache's.",
+    "controller": "Run a controller, which elects the masters of brokers.",
     "produce": "Send messages from an argument, standard input or a file.",
     "consume": "Print the messages of a topic.",
     "sql": "Query topics by SQL, with DuckDB.",
@@ -46,7 +47,7 @@ COMMANDS = {
 
 
 #: Commands that run a server and print little.
-_SERVERS = frozenset({"standalone", "namesrv", "broker", "dashboard"})
+_SERVERS = frozenset({"standalone", "namesrv", "broker", "controller", "dashboard"})
 
 
 class _Lazy(click.Group):

@@ -6,8 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
+from rmqpy.config import controller as controllers
 from rmqpy.config import home
 from rmqpy.config.access import AccessConfig
+from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
     NO_HTTP,
@@ -51,7 +53,6 @@ HARMLESS: Final = frozenset(
 #: Switches that others rely on; refused when on.
 DANGEROUS: Final[Mapping[str, str]] = {
     "clusterTest": "lookup of unknown topics in another environment is not supported",
-    "enableControllerInNamesrv": "this name server has no controller",
 }
 
 
@@ -175,6 +176,14 @@ class NameServerConfig(Settings):
         changeable=True,
     )
 
+    # Controller.
+    has_controller: bool = key(
+        "enableControllerInNamesrv",
+        False,
+        "Run a controller in this process, on the port in controllerDLegerPeers, with the settings of a controller.",
+    )
+    controller: ControllerConfig | None = None
+
     # Answers.
     order_topics_to_clients: bool = key(
         "orderMessageEnable", False, "Include the queues of order topics in routes.", changeable=True
@@ -280,7 +289,7 @@ def load(
     given = read_file(path)
     if path is not None:
         given.setdefault("configStorePath", str(path))
-    known = served() | DANGEROUS.keys()
+    known = served() | DANGEROUS.keys() | controllers.embedded_keys()
     for wire in overrides or {}:
         if wire not in known and wire not in HARMLESS:
             meant = nearest(wire, known)
@@ -298,12 +307,14 @@ def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
-    known = served() | DANGEROUS.keys()
+    known = served() | DANGEROUS.keys() | controllers.embedded_keys() | controllers.HARMLESS
     warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
     warnings += _homeless(given)
     config = dataclasses.replace(
         NameServerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
     )
+    if config.has_controller:
+        config = dataclasses.replace(config, controller=controllers.read_embedded(given))
     return LoadedConfig(config, warnings)
 
 

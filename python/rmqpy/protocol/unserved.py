@@ -17,7 +17,7 @@ _CONTROLLER: Final = """
 
 #: Reason → names of codes; the last reason of a code applies.
 _BY_BROKER: Final[Mapping[str, str]] = {
-    "rmqpy has no controller": _CONTROLLER,
+    "it is a request to a controller": _CONTROLLER,
     "lite topics are not served yet": """
         POP_LITE_MESSAGE LITE_SUBSCRIPTION_CTL ACK_LITE_MESSAGE NOTIFY_UNSUBSCRIBE_LITE GET_BROKER_LITE_INFO
         GET_PARENT_TOPIC_INFO GET_LITE_TOPIC_INFO GET_LITE_CLIENT_INFO GET_LITE_GROUP_INFO TRIGGER_LITE_DISPATCH
@@ -70,6 +70,24 @@ UNSERVED_BY_BROKER: Final[Mapping[RequestCode, str]] = {
 
 #: Code → reason. A served code has one too, which is never sent.
 UNSERVED_BY_NAME_SERVER: Final[Mapping[RequestCode, str]] = {
-    code: "rmqpy has no controller" if code.name in _CONTROLLER.split() else "it is a request to a broker"
+    code: "a controller serves it, on its own port"
+    if code.name in _CONTROLLER.split()
+    else "it is a request to a broker"
+    for code in RequestCode
+}
+
+_LOG_ENTRIES: Final = (
+    "BROKER_CLOSE_CHANNEL_REQUEST",
+    "CHECK_NOT_ACTIVE_BROKER_REQUEST",
+    "GET_BROKER_LIVE_INFO_REQUEST",
+    "GET_SYNC_STATE_DATA_REQUEST",
+    "RAFT_BROKER_HEART_BEAT_EVENT_REQUEST",
+)
+
+#: Code → reason. A served code has one too, which is never sent.
+UNSERVED_BY_CONTROLLER: Final[Mapping[RequestCode, str]] = {
+    code: "it is an entry of the log of Apache's controllers"
+    if code.name in _LOG_ENTRIES
+    else "it is a request to a broker or name server"
     for code in RequestCode
 }

@@ -393,6 +393,7 @@ def _context(upcall: "Upcall") -> RequestContext:
         user=upcall.user,
         is_guarded=upcall.is_guarded,
         local=upcall.local,
+        is_oneway=upcall.is_oneway,
     )
 
 

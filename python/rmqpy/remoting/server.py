@@ -34,6 +34,8 @@ class RequestContext:
     is_guarded: bool = False
     #: `host:port` that accepted the connection.
     local: str = ""
+    #: Whether the sender expects no reply.
+    is_oneway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,16 @@ SERVED: Final = {
         ),
         "messages",
     ),
+    **dict.fromkeys(
+        (
+            *("getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"),
+            *("electMaster", "cleanBrokerMetadata"),
+        ),
+        "controllers",
+    ),
 }
 _ACCESS: Final = "use rmqpy acl"
-_CONTROLLER: Final = "rmqpy has no controller"
-_REPLICAS: Final = "rmqpy has no controller; use rmqpy cluster replicas"
+_REPLICAS: Final = "use rmqpy cluster replicas"
 _ROCKS: Final = "rmqpy does not use RocksDB"
 _COLD: Final = "reads of cold data are not throttled"
 _LITE: Final = "lite topics are not served"
@@ -83,13 +89,6 @@ ELSEWHERE: Final = {
         ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS
     ),
     "resetMasterFlushOffset": _REPLICAS,
-    **dict.fromkeys(
-        (
-            *("getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"),
-            *("electMaster", "cleanBrokerMetadata"),
-        ),
-        _CONTROLLER,
-    ),
     **dict.fromkeys(
         (
             *("getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"),

@@ -1,4 +1,4 @@
-"""`mqnamesrv` and `mqbroker`: `rmqpy namesrv` and `rmqpy broker`, which have Apache's flags."""
+"""`mqnamesrv`, `mqbroker` and `mqcontroller`: the commands of `rmqpy` for servers, which have Apache's flags."""
 
 import sys
 from typing import NoReturn
@@ -11,6 +11,11 @@ from rmqpy.cli import main
 def mqnamesrv() -> NoReturn:
     """Run a name server: `mqnamesrv [-c FILE] [-p]`."""
     main(["namesrv", *sys.argv[1:]])
+
+
+def mqcontroller() -> NoReturn:
+    """Run a controller: `mqcontroller [-c FILE] [-p]`."""
+    main(["controller", *sys.argv[1:]])
 
 
 def mqbroker() -> NoReturn:

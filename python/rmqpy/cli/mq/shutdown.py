@@ -14,8 +14,13 @@ from typing import Final
 import click
 
 #: Role → its own command.
-_ROLES: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv", "standalone": "standalone"}
-_NOT_SERVED: Final = frozenset({"proxy", "controller"})
+_ROLES: Final = {
+    "broker": "mqbroker",
+    "namesrv": "mqnamesrv",
+    "controller": "mqcontroller",
+    "standalone": "standalone",
+}
+_NOT_SERVED: Final = frozenset({"proxy"})
 _PROCESSES: Final = Path("/proc")
 
 

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, record, reply, request, wire
 
 
 @record
@@ -96,6 +96,26 @@ class RegisterReplica(Request[ReplicaRegistered]):
     invoke_time: int | None = None
 
 
+@record
+class MemberGroup:
+    """The replicas of a broker set: addresses by id."""
+
+    broker_addrs: dict[str, str] = field(default_factory=dict)
+    broker_name: str = ""
+    cluster: str = ""
+
+
+@record
+class MasterElectedBody:
+    """The in-sync set, and the members in both shapes that Apache's readers expect."""
+
+    broker_member_group: MemberGroup | None = None
+    sync_state_set: list[int] = field(default_factory=list)
+    broker_addrs: dict[str, str] | None = None
+    broker_name: str | None = None
+    cluster: str | None = None
+
+
 @reply
 class MasterElected:
     """The elected master. The body has the members, which brokers do not need."""
@@ -104,6 +124,7 @@ class MasterElected:
     master_address: str | None = None
     master_epoch: int | None = None
     sync_state_set_epoch: int | None = None
+    body: MasterElectedBody | None = None
 
 
 @request(RequestCode.CONTROLLER_ELECT_MASTER, needs=cluster(Action.UPDATE))
@@ -193,4 +214,36 @@ class SyncStates:
 class GetSyncStateData(Request[SyncStates]):
     """All replicas of some sets; the body has the broker names."""
 
-    body: list[str]
+    body: list[str] = field(default_factory=list)
+
+
+@reply
+class BrokerMetadataCleaned:
+    """The broker set that was cleaned."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@request(RequestCode.CLEAN_BROKER_DATA, needs=cluster(Action.UPDATE))
+class CleanBrokerMetadata(Request[BrokerMetadataCleaned]):
+    """Remove replicas of a set; without ids the whole set, which must have no master."""
+
+    cluster_name: str | None = None
+    broker_name: str
+    #: Ids separated by semicolons.
+    broker_controller_ids_to_clean: str | None = None
+    clean_living_broker: bool | None = wire("isCleanLivingBroker", default=None)
+    invoke_time: int | None = None
+
+
+@request(RequestCode.GET_CONTROLLER_CONFIG, needs=cluster(Action.GET))
+class GetControllerConfig(Request[str]):
+    """All settings of the controller, as properties text."""
+
+
+@request(RequestCode.UPDATE_CONTROLLER_CONFIG, needs=cluster(Action.UPDATE))
+class UpdateControllerConfig(Request[None]):
+    """Change settings: properties text."""
+
+    body: str

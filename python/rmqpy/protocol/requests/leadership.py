@@ -5,6 +5,7 @@ from dataclasses import field
 from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.requests.controller import SyncStateSet
 
 #: The end of the current epoch.
 OPEN_END = (1 << 63) - 1
@@ -84,3 +85,5 @@ class NotifyBrokerRoleChanged(Request[RoleChanged]):
     sync_state_set_epoch: int | None = None
     broker_name: str | None = None
     broker_role: str | None = None
+    #: The in-sync set, from a controller.
+    body: SyncStateSet | None = None

@@ -1,0 +1,307 @@
+"""Configuration of a controller: supported keys of `controller.conf`, and of `namesrv.conf` for an embedded one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Self
+
+from rmqpy.config import home
+from rmqpy.config.access import AccessConfig
+from rmqpy.config.addresses import HostPort, parse
+from rmqpy.config.keys import (
+    CONNECTIONS_MAX,
+    NO_HTTP,
+    LoadedConfig,
+    Settings,
+    key,
+    nearest,
+    protects,
+    read_file,
+)
+from rmqpy.config.server_tls import TlsConfig, with_file
+from rmqpy.errors import ConfigError
+
+#: Keys of Apache's controller for its threads, buffers and scans, which have no counterpart.
+HARMLESS: Final = frozenset(
+    {
+        "controllerRequestThreadPoolQueueCapacity",
+        "controllerThreadPoolNums",
+        "controllerType",
+        "electMasterMaxRetryCount",
+        "isProcessReadEvent",
+        "mappedFileSize",
+        "metricsExporterType",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
+        "rocketmqHome",
+        "scanInactiveMasterInterval",
+        "scanNotActiveBrokerInterval",
+    }
+)
+_PEER: Final = re.compile(r"([A-Za-z0-9_]{1,32})-(.+)")
+#: Keys of the process, which a name server has for itself and for its controller.
+_PROCESS: Final = frozenset(
+    {
+        "listenPort",
+        "httpPort",
+        "configStorePath",
+        "configBlackList",
+        "authConfigPath",
+        "serverChannelMaxIdleTimeSeconds",
+        "maxConnections",
+        "maxConnectionsPerAddress",
+    }
+)
+
+
+def _in_home(name: str) -> str:
+    found = home.find()
+    return "" if found is None else str(found / "controller" / name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ControllerConfig(Settings):
+    """Addresses, files and rules of a controller."""
+
+    # Network.
+    listen_port: int = key(
+        "listenPort",
+        19_876,
+        "TCP port; 0 picks a free port. controllerDLegerPeers replaces it.",
+        low=0,
+        high=65_535,
+    )
+    bind_address: str = key(
+        "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
+    )
+    http_port: int = key(
+        "httpPort",
+        NO_HTTP,
+        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 picks a free port, -1 turns HTTP off. "
+        "Apache's controller has no such key.",
+        low=NO_HTTP,
+        high=65_535,
+    )
+    idle_seconds: int = key(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "Close connections without traffic for this long.",
+        unit="seconds",
+        low=1,
+        high=86_400,
+    )
+    connections_max: int = key(
+        "maxConnections",
+        CONNECTIONS_MAX,
+        "Maximum connections; fewer if they would need more than three quarters of the process's file descriptors. "
+        "Apache's controller has no such key.",
+        low=1,
+        high=1_000_000,
+    )
+    connections_per_address_max: int = key(
+        "maxConnectionsPerAddress",
+        0,
+        "Maximum connections from one address, except loopback; 0: half of all. Apache's controller has no such key.",
+        low=0,
+        high=1_000_000,
+    )
+
+    # Group.
+    group: str = key("controllerDLegerGroup", "controllers", "Name of the group of controllers, for tools.")
+    peers_given: str = key(
+        "controllerDLegerPeers",
+        "",
+        "Every controller of the group, ID-HOST:PORT separated by semicolons: n0-10.0.0.5:9878. This controller "
+        "listens on the port of its entry. Only groups of one are supported.",
+    )
+    self_id_given: str = key(
+        "controllerDLegerSelfId",
+        "",
+        "This controller's ID in controllerDLegerPeers; empty if there is one only.",
+    )
+
+    # Files.
+    controller_path: str = key(
+        "controllerStorePath", lambda: _in_home("store"), "Folder of the controller's log and snapshot."
+    )
+    store_path: str = key(
+        "configStorePath",
+        lambda: _in_home("controller.properties"),
+        "File for online changes of these settings. Default: the file given at the start.",
+    )
+    protected: str = key(
+        "configBlackList",
+        "configBlackList;configStorePath;rocketmqHome",
+        "Keys that administrators cannot change online.",
+    )
+
+    # Elections.
+    lease_ms: int = key(
+        "masterLeaseMillis",
+        1_500,
+        "Time for which a master may acknowledge messages after a heartbeat that this controller answered; another "
+        "master is elected only after it. 0: no leases, so a master that is cut off may acknowledge messages that are "
+        "lost. Apache's controller has no such key.",
+        unit="ms",
+        low=0,
+        high=60_000,
+        changeable=True,
+    )
+    first_election_wait_ms: int = key(
+        "firstElectionWaitMillis",
+        2_000,
+        "Longest wait for heartbeats of all registered replicas before the first election of a broker set. "
+        "Apache's controller has no such key.",
+        unit="ms",
+        low=0,
+        high=60_000,
+        changeable=True,
+    )
+    elects_unclean: bool = key(
+        "enableElectUncleanMaster",
+        False,
+        "Elect a replica out of sync if no other is alive: acknowledged messages may be lost.",
+        changeable=True,
+    )
+    notifies_roles: bool = key(
+        "notifyBrokerRoleChanged",
+        True,
+        "Notify brokers of an election immediately; otherwise they learn of it within syncBrokerMetadataPeriod.",
+        changeable=True,
+    )
+
+    # Access control.
+    auth_path: str = key(
+        "authConfigPath",
+        lambda: _in_home("auth"),
+        "Folder of users.json and acls.json for access control.",
+    )
+    access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.address, self.self_id
+        self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
+
+    @cached_property
+    def peers(self) -> Mapping[str, str]:
+        """ID → `host:port` of every controller of the group; empty if it has no list."""
+        peers: dict[str, str] = {}
+        for entry in filter(None, (each.strip() for each in self.peers_given.split(";"))):
+            matched = _PEER.fullmatch(entry)
+            if matched is None:
+                raise ConfigError(
+                    f"controllerDLegerPeers: {entry!r} is not ID-HOST:PORT, as n0-10.0.0.5:9878"
+                )
+            name, address = matched.groups()
+            if name in peers:
+                raise ConfigError(f"controllerDLegerPeers has {name} twice")
+            peers[name] = str(parse(address))
+        if len(peers) > 1:
+            raise ConfigError(
+                f"controllerDLegerPeers has {len(peers)} controllers: groups of several are not supported yet; name "
+                "this controller alone"
+            )
+        return peers
+
+    @cached_property
+    def self_id(self) -> str:
+        """This controller's ID."""
+        if not self.self_id_given:
+            return next(iter(self.peers), "n0")
+        if self.peers and self.self_id_given not in self.peers:
+            known = ", ".join(self.peers)
+            raise ConfigError(
+                f"controllerDLegerSelfId={self.self_id_given} is not in controllerDLegerPeers: {known}"
+            )
+        return self.self_id_given
+
+    @cached_property
+    def address(self) -> HostPort:
+        """Address to listen on."""
+        if not self.peers:
+            return HostPort(self.bind_address, self.listen_port)
+        return HostPort(self.bind_address, parse(self.peers[self.self_id]).port)
+
+    def change(self, given: Mapping[str, str]) -> Self:
+        """Like `Settings.change`, for every key of the file."""
+        return dataclasses.replace(
+            super().change(given), access=self.access.change(given), tls=self.tls.change(given)
+        )
+
+    def protects(self, wire: str) -> bool:
+        """Whether administrators may not change this key online."""
+        return protects(self.protected, wire)
+
+    def write(self) -> dict[str, str]:
+        """Every key with its value, in alphabetical order."""
+        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
+
+
+def served() -> set[str]:
+    """Every supported key."""
+    return {wire for kind in (ControllerConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
+
+
+def embedded_keys() -> set[str]:
+    """The keys that `namesrv.conf` has for a controller inside a name server."""
+    return set(ControllerConfig.declared()) - _PROCESS - {"bindAddress"}
+
+
+def load(
+    path: str | Path | None = None, overrides: Mapping[str, str] | None = None
+) -> LoadedConfig[ControllerConfig]:
+    """Read `controller.conf`; entries of `overrides` (wire names) win over the file.
+
+    Raises `ConfigError` for an unreadable file, a value out of bounds, and an unknown override.
+    """
+    given = read_file(path)
+    if path is not None:
+        given.setdefault("configStorePath", str(path))
+    for wire in overrides or {}:
+        if wire not in served() and wire not in HARMLESS:
+            meant = nearest(wire, served())
+            raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
+    return read(with_file(given | dict(overrides or {})))
+
+
+def read(given: Mapping[str, str]) -> LoadedConfig[ControllerConfig]:
+    """Return a configuration from the served entries, and a sentence for each of the others."""
+    warnings = [_warning(wire, value) for wire, value in given.items() if wire not in served()]
+    config = dataclasses.replace(
+        ControllerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
+    )
+    _check_folder(config)
+    return LoadedConfig(config, warnings)
+
+
+def read_embedded(given: Mapping[str, str]) -> ControllerConfig:
+    """Return the configuration of a controller inside a name server, from the entries of `namesrv.conf`."""
+    own = {wire: value for wire, value in given.items() if wire not in _PROCESS}
+    config = dataclasses.replace(
+        ControllerConfig.read(own), access=AccessConfig.read(own), tls=TlsConfig.read(own)
+    )
+    if not config.peers:
+        raise ConfigError(
+            "enableControllerInNamesrv=true needs the controller's address: set "
+            "controllerDLegerPeers=n0-HOST:PORT, with another port than listenPort"
+        )
+    _check_folder(config)
+    return config
+
+
+def _check_folder(config: ControllerConfig) -> None:
+    if not config.controller_path:
+        raise ConfigError("the user has no home folder: set controllerStorePath")
+
+
+def _warning(wire: str, value: str) -> str:
+    if wire in HARMLESS:
+        return f"{wire}={value} is ignored: not needed here"
+    meant = nearest(wire, served())
+    return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")
