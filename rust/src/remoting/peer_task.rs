@@ -226,7 +226,7 @@ impl PeerTask {
                 self.header.decode(frame).map_err(|error| self.lost_at(inbox, error))?;
                 self.dispatch(frame.body);
             }
-            let has_more = frames.is_full();
+            let has_more = extent.may_have_more;
             drop(frames);
             inbox.handled(extent);
             if let Some(error) = extent.error {

@@ -172,6 +172,34 @@ fn a_reply_after_the_deadline_is_dropped() {
 }
 
 #[test]
+fn replies_with_long_headers_that_arrive_together_are_all_handled() {
+    const CALLS: usize = 24;
+    let (listener, address) = listener();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let (mut out, remark) = (Vec::new(), "m".repeat(9_000));
+        for _ in 0..CALLS {
+            let (opaque, _) = read_frame(&mut socket);
+            HeaderWriter::begin(&mut out, Encoding::Json, 0, opaque, flag::RESPONSE, Some(&remark))
+                .finish(0)
+                .unwrap();
+        }
+        socket.write_all(&out).unwrap();
+        // Nothing follows: what the client leaves in its buffer stays there.
+        socket.read_exact(&mut [0]).unwrap_err();
+    });
+    let client = client();
+    let peer = client.peer(&address);
+    let (to, outcomes) = channel();
+    (0..CALLS).for_each(|_| call(&peer, ECHO, b"", TIMEOUT, &to));
+    for _ in 0..CALLS {
+        next(&outcomes).unwrap();
+    }
+    drop((peer, client));
+    server.join().unwrap();
+}
+
+#[test]
 fn replies_to_no_request_are_dropped() {
     let (listener, address) = listener();
     let server = std::thread::spawn(move || {
