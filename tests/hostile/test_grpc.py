@@ -173,6 +173,12 @@ def resets() -> Iterator[bytes]:
         )
 
 
+def open_calls() -> Iterator[bytes]:
+    """Calls whose body never comes."""
+    for first in range(1, 100_000, 200):
+        yield b"".join(opening(stream, "SendMessage") for stream in range(first, first + 200, 2))
+
+
 def headers_without_end() -> Iterator[bytes]:
     """A flood of continuations."""
     yield frame(HEADERS, 0, 1, http2.packed(http2.fields("QueryRoute")))
@@ -236,6 +242,7 @@ FLOODS: dict[str, Callable[[], Iterable[bytes]]] = {
     "empty frames of data": lambda: itertools.chain(
         [opening(1, "SendMessage")], endless(frame(DATA, 0, 1) * 500)
     ),
+    "calls without an end": open_calls,
     "continuations": headers_without_end,
     "huge metadata": huge_metadata,
     "endless telemetry": telemetry,

@@ -1,4 +1,4 @@
-"""gRPC methods and refusals that no official client reaches: offsets, settings, forged handles, metadata."""
+"""gRPC methods and refusals that no official client reaches: pulls, offsets, settings, forged handles, metadata."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from .grpc_stubs import METADATA, definitions, grpc, named, queue, services, stu
 
 pytestmark = pytest.mark.timeout(60)
 
-OK, ILLEGAL_OFFSET, NO_OFFSET = 20000, 40019, 40404
+OK, NOT_FOUND, ILLEGAL_OFFSET, NO_OFFSET = 20000, 40401, 40019, 40404
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,45 @@ def calls(server: Standalone) -> Iterator[Any]:
     assert server.grpc is not None
     with stub(server.grpc) as calls:
         yield calls
+
+
+def pull(calls: Any, offset: int, **fields: Any) -> tuple[int, list[str], int | None]:
+    """Status, bodies, and the next offset."""
+    request = services.PullMessageRequest(
+        group=named("puller"), message_queue=queue("pulled"), offset=offset, batch_size=3, **fields
+    )
+    code, bodies, following = 0, [], None
+    for part in calls.PullMessage(request, metadata=METADATA, timeout=10):
+        kind = part.WhichOneof("content")
+        if kind == "status":
+            code = part.status.code
+        elif kind == "message":
+            bodies.append(part.message.body.decode())
+        else:
+            following = part.next_offset
+    return code, bodies, following
+
+
+def test_pull_reads_a_queue_from_an_offset(calls: Any) -> None:
+    assert pull(calls, 0) == (OK, ["0", "1", "2"], 3)
+    assert pull(calls, 3) == (OK, ["3", "4"], 5)
+    odd = definitions.FilterExpression(type="TAG", expression="odd")
+    assert pull(calls, 0, filter_expression=odd)[1][:2] == ["1", "3"]
+    assert pull(calls, 5) == (NOT_FOUND, [], 5)
+    assert pull(calls, -1)[0] == ILLEGAL_OFFSET
+    assert pull(calls, 99)[0] == ILLEGAL_OFFSET
+
+
+def test_pull_waits_for_a_message(calls: Any, server: Standalone) -> None:
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("awaited", write_queues=1, read_queues=1)
+        request = services.PullMessageRequest(
+            group=named("puller"), message_queue=queue("awaited"), batch_size=1
+        )
+        request.long_polling_timeout.FromSeconds(8)
+        parts = calls.PullMessage(request, metadata=METADATA, timeout=15)
+        producer.send("awaited", b"at last")
+        assert [part.message.body for part in parts if part.HasField("message")] == [b"at last"]
 
 
 def test_offsets_are_stored_and_looked_up(calls: Any) -> None:
@@ -64,6 +103,18 @@ def test_offsets_are_stored_and_looked_up(calls: Any) -> None:
     ("settings", "text"),
     [
         (definitions.Settings(client_type="PRODUCER"), "neither publishing nor subscription"),
+        (
+            definitions.Settings(
+                client_type="PUSH_CONSUMER", publishing=definitions.Publishing(topics=[named("pulled")])
+            ),
+            "cannot publish",
+        ),
+        (
+            definitions.Settings(
+                client_type="PRODUCER", subscription=definitions.Subscription(group=named("readers"))
+            ),
+            "cannot subscribe",
+        ),
         (
             definitions.Settings(
                 client_type="PRODUCER", publishing=definitions.Publishing(topics=[named("a b")])

@@ -107,6 +107,7 @@ impl Proxy {
             Some(renewal) => renewal.handle,
             None => ReceiptHandle::parse(&asked.receipt_handle)?,
         };
+        handle.check_broker(&self.metadata.identity.broker)?;
         let invalid = |text: &str| Refused::new(code::INVALID_RECEIPT_HANDLE, text);
         let position = handle.position.ok_or_else(|| invalid("commit log offset is empty"))?;
         let real_topic = handle.real_topic(group, topic);
@@ -136,6 +137,7 @@ impl Proxy {
         let handle = ReceiptHandle::parse(text)?;
         let renewal = client.take_renewal(&RenewalKey::of(group, message_id, &handle));
         let handle = renewal.map_or(handle, |renewal| renewal.handle);
+        handle.check_broker(&self.metadata.identity.broker)?;
         handle.check_time(self.now_ms())?;
         Ok(handle)
     }

@@ -425,6 +425,40 @@ pub(super) struct RecallMessageResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(super) struct PullMessageRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) group: Option<Resource>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) message_queue: Option<MessageQueue>,
+    #[prost(int64, tag = "3")]
+    pub(super) offset: i64,
+    #[prost(int32, tag = "4")]
+    pub(super) batch_size: i32,
+    #[prost(message, optional, tag = "5")]
+    pub(super) filter_expression: Option<FilterExpression>,
+    #[prost(message, optional, tag = "6")]
+    pub(super) long_polling_timeout: Option<Duration>,
+}
+
+/// One part of the answer to a pull.
+#[derive(Clone, PartialEq, Oneof)]
+#[allow(clippy::large_enum_variant, reason = "one of them is in use at a time")]
+pub(super) enum Pulled {
+    #[prost(message, tag = "1")]
+    Status(Status),
+    #[prost(message, tag = "2")]
+    Message(TopicMessage),
+    #[prost(int64, tag = "3")]
+    NextOffset(i64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PullMessageResponse {
+    #[prost(oneof = "Pulled", tags = "1, 2, 3")]
+    pub(super) content: Option<Pulled>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct UpdateOffsetRequest {
     #[prost(message, optional, tag = "1")]
     pub(super) group: Option<Resource>,

@@ -1,5 +1,7 @@
 //! Messages of the stream `Telemetry`: settings of clients, and commands of the server.
 
+use std::collections::BTreeMap;
+
 use prost::{Message, Oneof};
 
 use super::api::{Duration, Endpoints, FilterExpression, Resource, Status, TopicMessage};
@@ -116,6 +118,8 @@ pub(super) struct Settings {
     pub(super) user_agent: Option<UserAgent>,
     #[prost(message, optional, tag = "8")]
     pub(super) metric: Option<Metric>,
+    #[prost(btree_map = "string, string", tag = "9")]
+    pub(super) client_properties: BTreeMap<String, String>,
 }
 
 /// What a client does.

@@ -4,13 +4,17 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
+/// Time for the rest of a request that has begun.
+const ARRIVAL: Duration = Duration::from_secs(30);
 /// Bytes of all requests that are being received.
 const RECEIVING_BYTES_MAX: usize = 256 << 20;
 
@@ -43,15 +47,17 @@ pub(super) struct RequestBody {
     body: Incoming,
     all: Option<Arc<AtomicUsize>>,
     counted: usize,
+    /// Ends a request that does not arrive; set while the first part is late.
+    late: Option<Pin<Box<Sleep>>>,
 }
 
 impl RequestBody {
     pub(super) fn counted(body: Incoming, all: &Arc<AtomicUsize>) -> Self {
-        Self { body, all: Some(Arc::clone(all)), counted: 0 }
+        Self { body, all: Some(Arc::clone(all)), counted: 0, late: None }
     }
 
     pub(super) fn uncounted(body: Incoming) -> Self {
-        Self { body, all: None, counted: 0 }
+        Self { body, all: None, counted: 0, late: None }
     }
 }
 
@@ -61,10 +67,18 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(Status::unavailable(error.to_string())))),
-            None => return Poll::Ready(None),
+        let frame = match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => frame,
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(Status::unavailable(error.to_string()))));
+            }
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending if this.all.is_none() => return Poll::Pending,
+            Poll::Pending => {
+                let late = this.late.get_or_insert_with(|| Box::pin(sleep(ARRIVAL)));
+                let text = "the request did not arrive in time";
+                return late.as_mut().poll(cx).map(|()| Some(Err(Status::deadline_exceeded(text))));
+            }
         };
         if let (Some(all), Some(data)) = (&this.all, frame.data_ref()) {
             let bytes = data.remaining();

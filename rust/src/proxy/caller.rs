@@ -152,6 +152,8 @@ fn timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::access::signature::SigningKey;
 
@@ -177,6 +179,20 @@ mod tests {
         assert_eq!(timeout("1500m"), Some(Duration::from_millis(1_500)));
         for none in ["99999999H", "31536000M", "", "S", "123456789S", "1x", "-1S", "١S"] {
             assert_eq!(timeout(none), None, "{none}");
+        }
+    }
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,60}", user in "[a-z/=, ]{0,12}", digits in "[0-9]{0,10}[HMSmun]?") {
+            for text in [&text, &digits] {
+                prop_assert!(timeout(text).is_none_or(|time| time <= DEADLINE_MAX));
+                prop_assert!(Signed::parse(text).is_none_or(|signed| text.contains(signed.user)));
+            }
+            let header = format!("{ALGORITHM} Credential={user}, SignedHeaders=x, Signature={text}");
+            if let Some(signed) = Signed::parse(&header) {
+                // Commas end a part, and a slash the user.
+                prop_assert!(user.starts_with(signed.user) || signed.user.is_empty());
+            }
         }
     }
 }

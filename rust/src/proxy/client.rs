@@ -25,8 +25,10 @@ pub(super) const RENEWALS_MAX: usize = 10_000;
 /// Streams of one client; a client opens one for each address of the server that it knows.
 const STREAMS_MAX: usize = 8;
 
+/// A part of a telemetry stream. Boxed, because an idle stream has room for 32 of them.
+pub(super) type CommandPart = Box<Result<TelemetryCommand, tonic::Status>>;
 /// The sending end of a telemetry stream.
-pub(super) type CommandSender = Sender<Result<TelemetryCommand, tonic::Status>>;
+pub(super) type CommandSender = Sender<CommandPart>;
 
 /// A message of a consumer group, by its id and its place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -149,14 +151,17 @@ impl ConnectedClient {
         }
     }
 
-    pub(super) fn has_stream(&self) -> bool {
-        !self.state.lock().streams.is_empty()
+    /// Returns whether the client is there: it has a stream, or has called since it lost one. After a restart of this
+    /// server some clients go on without a stream, for minutes.
+    pub(super) fn is_connected(&self) -> bool {
+        let state = self.state.lock();
+        !state.streams.is_empty() || state.left_at.is_none_or(|at| state.seen_at > at)
     }
 
     /// Sends a command on the newest stream; returns whether there is one with room.
     pub(super) fn command(&self, command: TelemetryCommand) -> bool {
         let state = self.state.lock();
-        state.streams.last().is_some_and(|(_, sender)| sender.try_send(Ok(command)).is_ok())
+        state.streams.last().is_some_and(|(_, sender)| sender.try_send(Box::new(Ok(command))).is_ok())
     }
 
     /// Returns whether the client is gone: it has left, or has not called for too long.

@@ -6,9 +6,18 @@ use std::pin::Pin;
 
 use prost::Message;
 use tokio_stream::Stream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{ServerStreamingService, StreamingService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
+
+/// First size of a call's buffers, which grow with its messages: most streams of telemetry are idle.
+const BUFFER_BYTES: usize = 512;
+/// Bytes of messages that are encoded before they are sent.
+const BATCH_BYTES: usize = 32 << 10;
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(BUFFER_BYTES, BATCH_BYTES)
+}
 
 /// The codec of a method with requests `Q` and responses `R`.
 pub(super) struct Protobuf<Q, R>(PhantomData<(Q, R)>);
@@ -48,6 +57,10 @@ impl<M: Message> Encoder for Half<M> {
     fn encode(&mut self, message: M, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         message.encode(out).map_err(|error| Status::internal(error.to_string()))
     }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
 }
 
 impl<M: Message + Default> Decoder for Half<M> {
@@ -56,6 +69,10 @@ impl<M: Message + Default> Decoder for Half<M> {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         M::decode(from).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 

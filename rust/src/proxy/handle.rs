@@ -55,6 +55,15 @@ impl ReceiptHandle {
         Ok(())
     }
 
+    /// Refuses a handle of another broker.
+    pub(super) fn check_broker(&self, name: &str) -> Result<(), Refused> {
+        if self.broker != name {
+            let text = format!("the receipt handle is of broker {}, this is {name}", self.broker);
+            return Err(Refused::new(code::INVALID_RECEIPT_HANDLE, text));
+        }
+        Ok(())
+    }
+
     /// Returns when the message becomes visible again.
     pub(super) fn due_ms(&self) -> i64 {
         self.pop_ms.saturating_add(self.invisible_ms)
@@ -95,6 +104,8 @@ impl ReceiptHandle {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -107,6 +118,7 @@ mod tests {
         let renewed = handle.renewed("2000", "1", "4").expect("a handle");
         assert_eq!(renewed.text, "12 2000 1 4 0 broker-a 2 12 4711");
         assert_eq!(handle.real_topic("g", "t"), "t");
+        assert!(handle.check_broker("broker-a").is_ok() && handle.check_broker("b").is_err());
         let broken = [
             "",
             "garbage",
@@ -119,5 +131,25 @@ mod tests {
             let refused = ReceiptHandle::parse(text).expect_err("not a handle");
             assert_eq!(refused.code, code::INVALID_RECEIPT_HANDLE, "{text}");
         }
+    }
+    proptest! {
+        #[test]
+        fn no_text_is_read_as_another_handle(text in ".{0,80}", at in 0_usize..40, byte in any::<char>()) {
+            for text in [text, mutated("10 1000 60000 3 0 broker-a 2 12 4711", at, byte)] {
+                let Ok(handle) = ReceiptHandle::parse(&text) else { continue };
+                // A handle that is read has places and times that requests to the broker can hold.
+                prop_assert!(handle.queue >= 0 && handle.offset >= 0 && handle.mark <= 2);
+                prop_assert_eq!(&handle.text, &text);
+                prop_assert!(handle.check_time(i64::MAX).is_err());
+                let renewed = handle.renewed("1", "2", "3").expect("a handle");
+                prop_assert_eq!((renewed.queue, renewed.offset), (handle.queue, handle.offset));
+                prop_assert_eq!(renewed.position, handle.position);
+            }
+        }
+    }
+
+    /// Replaces a character.
+    fn mutated(text: &str, at: usize, by: char) -> String {
+        text.chars().enumerate().map(|(index, found)| if index == at { by } else { found }).collect()
     }
 }

@@ -37,7 +37,7 @@ const IDLE_CHECK: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Calls of one connection: each long poll and each telemetry stream is one.
-const STREAMS_MAX: u32 = 2_048;
+const STREAMS_MAX: u32 = 1_024;
 /// Streams that a client may reset before they are accepted, as in a flood of resets.
 const RESETS_MAX: usize = 64;
 /// Bytes of the headers of one call.

@@ -23,6 +23,7 @@ mod listener;
 mod messages;
 mod names;
 mod offsets;
+mod pulls;
 mod receives;
 mod routes;
 mod sends;

@@ -1,5 +1,7 @@
 //! Names: the rules for topics, groups and messages of 5.x clients.
 
+use std::collections::BTreeMap;
+
 use super::api::{self, Resource, TopicMessage, message_type};
 use super::status::{Refused, code};
 use crate::message::properties::is_reserved;
@@ -14,6 +16,12 @@ const MESSAGE_GROUP_BYTES: usize = 64;
 const DELAY_MS_MAX: i64 = 86_400_000;
 /// Longest time before the producer of a transaction is asked, in seconds.
 const RECOVERY_SECONDS_MAX: i64 = 3_600;
+
+/// Properties of a client: how many, and the bytes of a name, a value, and all.
+const CLIENT_PROPERTIES_MAX: usize = 32;
+const CLIENT_NAME_BYTES_MAX: usize = 64;
+const CLIENT_VALUE_BYTES_MAX: usize = 256;
+const CLIENT_PROPERTIES_BYTES_MAX: usize = 4_096;
 
 fn refuse<T>(code: i32, text: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::new(code, text))
@@ -53,6 +61,31 @@ fn allowed<'r>(
     } else {
         Ok(name)
     }
+}
+
+/// Checks the properties that a client gives itself.
+pub(super) fn client_properties(properties: &BTreeMap<String, String>) -> Result<(), Refused> {
+    let code = code::INVALID_CLIENT_PROPERTIES;
+    if properties.len() > CLIENT_PROPERTIES_MAX {
+        return refuse(code, format!("more than {CLIENT_PROPERTIES_MAX} client properties"));
+    }
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let mut bytes = 0;
+    for (name, value) in properties {
+        let is_name = name.len() <= CLIENT_NAME_BYTES_MAX
+            && name.as_bytes().first().is_some_and(u8::is_ascii_alphabetic)
+            && name.bytes().all(is_inner)
+            && !name.starts_with("rocketmq.");
+        if !is_name || value.len() > CLIENT_VALUE_BYTES_MAX {
+            let text = format!("client property [{name}] is not allowed or has too long a value");
+            return refuse(code, text);
+        }
+        bytes += name.len() + value.len();
+    }
+    if bytes > CLIENT_PROPERTIES_BYTES_MAX {
+        return refuse(code, format!("client properties have more than {CLIENT_PROPERTIES_BYTES_MAX} bytes"));
+    }
+    Ok(())
 }
 
 /// Checks a message that is sent.

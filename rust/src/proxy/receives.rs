@@ -29,7 +29,7 @@ use crate::message::tag::TagFilter;
 use crate::remoting::codes::{request, response};
 
 /// Messages of one answer.
-const BATCH_MAX: i32 = 32;
+pub(super) const BATCH_MAX: i32 = 32;
 const INVISIBLE_MS_MIN: i64 = 10_000;
 /// The time of a message that is extended until the client acknowledges it.
 const RENEWED_MS: i64 = 60_000;
@@ -187,7 +187,7 @@ impl Proxy {
             return Err(Refused::new(code::MESSAGE_NOT_FOUND, "no match message"));
         }
         if asked.auto_renew {
-            if !origin.client.has_stream() {
+            if !origin.client.is_connected() {
                 let handles = sorted.messages.into_iter().map(|sent| sent.handle).collect();
                 let text = format!("The client [{}] is disconnected.", origin.client.id);
                 give_back(self, origin, handles);
@@ -198,10 +198,14 @@ impl Proxy {
         Ok((sorted.messages, origin))
     }
 
+    /// Returns how long a pull may wait.
+    pub(super) fn poll_ms_left(&self, caller: &Caller) -> i64 {
+        remaining_ms(caller).clamp(0, self.options.poll_ms_max)
+    }
+
     /// Returns how long the receive may wait.
     fn poll_ms(&self, caller: &Caller, asked: &ReceiveMessageRequest) -> Result<i64, Refused> {
-        let remaining = caller.remaining().map(|left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
-        let remaining = remaining.map_or(i64::MAX, |left| left.saturating_sub(RESERVE_MS));
+        let remaining = remaining_ms(caller);
         let wanted = asked.long_polling_timeout.map(|wait| wait.ms());
         let wanted = wanted.unwrap_or_else(|| remaining.saturating_sub(REQUEST_MS_HALF));
         let (min, max) = (self.options.poll_ms_min, self.options.poll_ms_max);
@@ -284,6 +288,12 @@ impl Proxy {
     }
 }
 
+/// Returns the time until the client gives up, less the time for the answer.
+fn remaining_ms(caller: &Caller) -> i64 {
+    let remaining = caller.remaining().map(|left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+    remaining.map_or(i64::MAX, |left| left.saturating_sub(RESERVE_MS))
+}
+
 /// Returns an answer with messages.
 fn found(answer: Answer, is_guarded: bool) -> Result<Answer, Refused> {
     match answer.code {
@@ -308,13 +318,13 @@ fn invisible_ms(asked: &ReceiveMessageRequest) -> Result<i64, Refused> {
 }
 
 /// A filter for the broker, and the exact tags for its results.
-struct Filter<'a> {
-    kind: &'static str,
-    expression: &'a str,
-    tags: TagFilter,
+pub(super) struct Filter<'a> {
+    pub(super) kind: &'static str,
+    pub(super) expression: &'a str,
+    pub(super) tags: TagFilter,
 }
 
-fn filter_of(asked: Option<&FilterExpression>) -> Result<Filter<'_>, Refused> {
+pub(super) fn filter_of(asked: Option<&FilterExpression>) -> Result<Filter<'_>, Refused> {
     let expression = asked.map_or("", |filter| filter.expression.trim());
     let illegal = |text: &str| Refused::new(code::ILLEGAL_FILTER_EXPRESSION, text);
     if asked.is_some_and(|filter| filter.kind == api::FILTER_SQL) {

@@ -11,11 +11,14 @@ use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
-use super::api::{self, ReceiveMessageRequest, ReceiveMessageResponse};
+use super::api::{
+    self, PullMessageRequest, PullMessageResponse, ReceiveMessageRequest, ReceiveMessageResponse,
+};
 use super::api_telemetry::TelemetryCommand;
 use super::bodies::RequestBody;
 use super::caller::{Addresses, Caller};
 use super::codec::{Once, Protobuf};
+use super::pulls;
 use super::receives::ReceiveStream;
 use super::shared::Proxy;
 use super::status::Refused;
@@ -106,6 +109,19 @@ impl Call {
         grpc.server_streaming(Once::of(call), request).await
     }
 
+    async fn pull(self) -> Response<Body> {
+        let (proxy, caller, request) = self.counted();
+        let call = move |asked: PullMessageRequest| async move {
+            match caller {
+                Ok(caller) => proxy.pull_message(&caller, &asked).await,
+                Err(refused) => pulls::refused(&refused),
+            }
+        };
+        let codec = Protobuf::<PullMessageRequest, PullMessageResponse>::default();
+        let mut grpc = Grpc::new(codec).max_decoding_message_size(REQUEST_BYTES_MAX);
+        grpc.server_streaming(Once::of(call), request).await
+    }
+
     async fn telemetry(self) -> Response<Body> {
         let Self { proxy, caller, request, .. } = self;
         let request = request.map(RequestBody::uncounted);
@@ -165,6 +181,7 @@ pub(super) async fn serve(
         "Telemetry" => call.telemetry().await,
         "NotifyClientTermination" => unary!(notify_termination, NotifyClientTerminationRequest),
         "RecallMessage" => unary!(recall_message, RecallMessageRequest),
+        "PullMessage" => call.pull().await,
         "GetOffset" => unary!(get_offset, GetOffsetRequest),
         "UpdateOffset" => unary!(update_offset, UpdateOffsetRequest),
         "QueryOffset" => unary!(query_offset, QueryOffsetRequest),

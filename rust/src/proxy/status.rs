@@ -31,6 +31,7 @@ pub(super) mod code {
     pub(in crate::proxy) const CLIENT_ID_REQUIRED: i32 = 40_017;
     pub(in crate::proxy) const ILLEGAL_POLLING_TIME: i32 = 40_018;
     pub(in crate::proxy) const ILLEGAL_OFFSET: i32 = 40_019;
+    pub(in crate::proxy) const INVALID_CLIENT_PROPERTIES: i32 = 40_021;
     pub(in crate::proxy) const UNAUTHORIZED: i32 = 40_100;
     pub(in crate::proxy) const FORBIDDEN: i32 = 40_300;
     pub(in crate::proxy) const MESSAGE_NOT_FOUND: i32 = 40_401;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::Streaming;
 
 use super::acks::{self, RETURNED_MS};
@@ -19,7 +20,7 @@ use super::api_telemetry::{
     Settings, Strategy, Subscription, TelemetryCommand, client_type,
 };
 use super::caller::Caller;
-use super::client::{CommandSender, ConnectedClient};
+use super::client::{CommandPart, CommandSender, ConnectedClient};
 use super::names;
 use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, ok, status};
@@ -44,7 +45,7 @@ impl Proxy {
         self: &Arc<Self>,
         caller: Result<Caller, Refused>,
         commands: Streaming<TelemetryCommand>,
-    ) -> ReceiverStream<Result<TelemetryCommand, tonic::Status>> {
+    ) -> impl Stream<Item = Result<TelemetryCommand, tonic::Status>> + use<> {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         match caller {
             Ok(caller) => {
@@ -53,10 +54,10 @@ impl Proxy {
             }
             Err(refused) => {
                 let command = TelemetryCommand { status: Some(refused.status()), command: None };
-                drop(sender.try_send(Ok(command)));
+                drop(sender.try_send(Box::new(Ok(command))));
             }
         }
-        ReceiverStream::new(receiver)
+        ReceiverStream::new(receiver).map(|part: CommandPart| *part)
     }
 
     /// Answers the client's settings until one side ends the stream.
@@ -83,7 +84,7 @@ impl Proxy {
                 }
                 Err(refused) if refused.code == code::UNAUTHORIZED => {
                     let command = TelemetryCommand { status: Some(refused.status()), command: None };
-                    drop(sender.send(Ok(command)).await);
+                    drop(sender.send(Box::new(Ok(command))).await);
                     break;
                 }
                 Err(refused) if refused.code < code::INTERNAL_SERVER_ERROR => {
@@ -92,7 +93,7 @@ impl Proxy {
                 Err(refused) => Err(tonic::Status::internal(refused.to_string())),
             };
             let is_over = reply.is_err();
-            if sender.send(reply).await.is_err() || is_over {
+            if sender.send(Box::new(reply)).await.is_err() || is_over {
                 break;
             }
         }
@@ -222,27 +223,33 @@ fn exponential(initial_ms: i64, max_ms: i64) -> Strategy {
     })
 }
 
-/// Refuses settings of which nothing can be registered.
+/// Refuses settings that contradict themselves, or of which nothing can be registered.
 fn check(settings: &Settings) -> Result<(), Refused> {
-    let too_many = || Refused::new(code::BAD_REQUEST, format!("more than {TOPICS_MAX} topics"));
+    let bad = |text: String| Refused::new(code::BAD_REQUEST, text);
+    let too_many = || bad(format!("more than {TOPICS_MAX} topics"));
+    names::client_properties(&settings.client_properties)?;
+    let kind = settings.client_type.unwrap_or_default();
     match &settings.role {
         Some(Role::Publishing(Publishing { topics, .. })) => {
+            if !matches!(kind, 0 | client_type::PRODUCER) {
+                return Err(bad(format!("client type {kind} cannot publish")));
+            }
             if topics.len() > TOPICS_MAX {
                 return Err(too_many());
             }
             topics.iter().try_for_each(|topic| names::topic(Some(topic)).map(drop))
         }
         Some(Role::Subscription(Subscription { group, subscriptions, .. })) => {
+            if kind == client_type::PRODUCER {
+                return Err(bad("a producer cannot subscribe".to_owned()));
+            }
             names::group(group.as_ref())?;
             if subscriptions.len() > TOPICS_MAX {
                 return Err(too_many());
             }
             subscriptions.iter().try_for_each(|entry| names::topic(entry.topic.as_ref()).map(drop))
         }
-        None => {
-            let text = "the settings have neither publishing nor subscription data";
-            Err(Refused::new(code::BAD_REQUEST, text))
-        }
+        None => Err(bad("the settings have neither publishing nor subscription data".to_owned())),
     }
 }
 
