@@ -98,6 +98,9 @@ campaign-replicas: build ## masters and slaves killed and cut off (root, java)
 	$(REPLICA_LOSSES) $(BIN)/pytest -s tests/crash/test_replica_loss.py tests/crash/test_replica_power.py \
 		tests/crash/test_replica_processes.py tests/interop/test_replicas.py
 
+campaign-controller-kills: build ## masters and controllers killed: ROUNDS
+	$(CAMPAIGN).election.controller_kills --rounds $(ROUNDS)
+
 campaign-group: build ## a group of 8 under attack: CAMPAIGN_SECONDS
 	$(CAMPAIGN_PYTEST) campaigns/interop/group.py
 

@@ -547,6 +547,8 @@ class Metadata:
     def set_role(self, is_slave: bool, has_master: bool, *, is_acting: bool = False) -> None:
         """Set whether the broker is a slave, whether its master responds, and whether it acts for the master. A slave
         accepts no messages."""
+    def set_copies_min(self, count: int) -> None:
+        """Set the number of replicas in sync below which messages are refused."""
     def set_permission(self, permission: int) -> None:
         """Set the broker's permission bits."""
 
@@ -818,6 +820,9 @@ class ConnectedSlave:
     @property
     def silent_ms(self) -> int:
         """Milliseconds since its last message."""
+    @property
+    def broker_id(self) -> int | None:
+        """Its broker id, if it is known."""
 
 @final
 class RefusedSlave:
@@ -1044,17 +1049,24 @@ class Replication:
         broker_id: int = 0,
         epoch: int | None = None,
         server: Server | None = None,
+        in_sync: Sequence[int] | None = None,
     ) -> tuple[str, int]:
         """Accept slaves; port 0 selects a free port. Returns the bound address. The log continues in its last epoch, or
-        begins `epoch`. `server`'s thread serves slaves that replies wait for while they keep up. Raises `OSError`, or
-        `StoreError` when the epochs cannot be stored."""
+        begins `epoch`. `server`'s thread serves slaves that replies wait for while they keep up. `in_sync`: see
+        `require`. Raises `OSError`, or `StoreError` when the epochs cannot be stored."""
     def follow(self) -> None:
         """Copy the log of the master named by `set_master_address`. Raises `StoreError` for a store that is not a
         replica."""
     def set_master_address(self, address: str | None) -> None:
         """Set a slave's master as `host:port`; `None` for none. A connection to another master ends."""
-    def expect(self, ticket: bytes) -> None:
-        """Admit one connection of a slave that presents this ticket of 16 bytes soon."""
+    def expect(self, ticket: bytes, broker_id: int | None = None) -> None:
+        """Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id."""
+    def require(self, slaves: Sequence[int] | None, count: int) -> None:
+        """Set a master's replicas in sync: broker ids of slaves, all of which must have a message before it is
+        confirmed, or `None` if the number of copies decides; and the number of replicas, the master included, that
+        decides whether messages are accepted."""
+    def confirmed(self) -> int:
+        """The position that the replicas in sync have confirmed."""
     def slaves(self) -> list[ConnectedSlave]:
         """Return the connected slaves of a master."""
     def master(self) -> FollowedMaster | None:
@@ -1070,10 +1082,10 @@ class Replication:
     def wanted(self) -> int | None:
         """The pending question of a slave about its master's log; `None` if there is none."""
     def propose(
-        self, epochs: Sequence[tuple[int, int]], begin: int, end: int
+        self, epochs: Sequence[tuple[int, int]], begin: int, end: int, confirmed: int = 0
     ) -> tuple[SharedRange | None, str | None]:
         """Compare a slave's log with a master's, given the start and end of each of its epochs: the range the master
-        must share, or the reason not to follow it."""
+        must share, or the reason not to follow it. Nothing before `confirmed`, the end of a record, is cut."""
     def accept(self, question: int, epochs: Sequence[tuple[int, int]], ticket: bytes | None = None) -> None:
         """Answer a question: follow a master with these epochs, `None` if unknown, which admits this `ticket`.
         Without a ticket the question is asked again once there is a connection."""
@@ -1167,6 +1179,9 @@ class Server:
         remark: str | None = None,
     ) -> None:
         """Resume the requests parked for `name` (code 0, after its metadata was published), or refuse them."""
+    def set_lease(self, end: float | None = None) -> None:
+        """Set the end of a master's lease, in seconds of `time.monotonic`; `None` if it needs none. After the end it
+        accepts and acknowledges no messages."""
     def wake_pulls(self) -> None:
         """Answer all waiting pulls now, because the broker's role has changed."""
     def forget_heartbeats(self) -> None:

@@ -14,7 +14,8 @@ import contextlib
 import dataclasses
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ from rmqpy.config.client import ClientConfig, Credentials
 from rmqpy.config.network import VIP_BELOW
 from rmqpy.console.mount import console
 from rmqpy.control.addresses import Addresses
+from rmqpy.control.election.election import Election
+from rmqpy.control.election.identity_file import IdentityFile
+from rmqpy.control.election.running_broker import RunningBroker
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
@@ -45,6 +49,7 @@ from rmqpy.control.startup.replicas import Replicas, make_replicas
 from rmqpy.control.startup.restart import Restarts
 from rmqpy.control.startup.servers import Servers
 from rmqpy.control.startup.service import ClientService
+from rmqpy.control.startup.slave import SlaveRole
 from rmqpy.control.startup.storage import BrokerStorage
 from rmqpy.control.statistics.history import History
 from rmqpy.control.statistics.metrics import Metrics
@@ -94,8 +99,11 @@ class Broker(Service):
         self._given = config
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
-        self._leadership = Leadership(config)
+        #: The connections to controllers, which take the end of one for the broker's death.
+        self._connected = contextlib.AsyncExitStack()
         self._restarts = Restarts(config.name, self._start, self._stop)
+        self._election = self._make_election(config)
+        self._leadership = self._election.leadership if self._election else Leadership(config)
         self._addresses = Addresses(config)
         self._endpoint: Endpoint | None = None
         self._http: tuple[str, int] | None = None
@@ -103,6 +111,13 @@ class Broker(Service):
         #: For a slave: the master's addresses, kept across restarts.
         self._master = KnownMaster()
         self._history = History(self._clock)
+
+    def _make_election(self, config: BrokerConfig) -> Election | None:
+        """Return the part that asks controllers for the role, if there are any."""
+        if not config.replication.is_controlled:
+            return None
+        identity = IdentityFile(Path(config.store.folder), config.cluster, config.name)
+        return Election(config, identity, self._restarts.begin)
 
     @property
     def address(self) -> str:
@@ -138,6 +153,10 @@ class Broker(Service):
         self._restarts.allow()
         await self._leadership.load()
         await self._start()
+        if self._election is not None:
+            certificates = await asyncio.to_thread(Certificates, self._given.tls, (self._addresses.host,))
+            caller = self._caller(self._given, certificates, self._connected)
+            self._election.start(self.address, caller.peer)
 
     async def _start(self) -> None:
         config = self._leadership.config()
@@ -155,7 +174,7 @@ class Broker(Service):
         if http_port is not None:
             self._started.callback(http_port.close)
         local = await self._prepare(config)
-        servers = Servers(local, self._caller(config, local.certificates))
+        servers = Servers(local, self._caller(config, local.certificates, self._started))
         name_servers = servers.name_servers.values()
         if await give_way(self._leadership, config.name, self.address, name_servers, servers.peer):
             await self._stop()
@@ -171,13 +190,17 @@ class Broker(Service):
         replicas = make_replicas(local, servers, storage, service)
         await self._serve(local, servers, storage, service, replicas)
         metrics = self._metrics(storage, service, replicas)
-        await servers.register(storage.topics, ended, self._started)
+        register = partial(servers.register, storage.topics, ended, self._started)
+        if self._election is None:
+            await register()
         if replicas.members is not None:
             self._started.push_async_callback(replicas.members.stop)
             replicas.members.start()
         alerts = await self._watch_alerts(config)
         self._watch(local, servers, storage, replicas, metrics, http_port, alerts)
         self._push(config, metrics)
+        if self._election is not None:
+            await self._attach(self._election, local, servers, storage, service, replicas, register)
         log.info(
             "rmqpy %s: broker %s serves %s, replicas %s, HTTP %s, gRPC %s; data in %s; %s",
             *(__version__, config.name, self.address, self.replica_address),
@@ -187,7 +210,12 @@ class Broker(Service):
     async def stop(self) -> None:
         """Undo `start`, last step first. Idempotent, and harmless after a failed start."""
         await self._restarts.end()
-        await self._stop()
+        try:
+            if self._election is not None:
+                await self._election.stop()
+        finally:
+            await self._connected.aclose()
+            await self._stop()
 
     async def _stop(self) -> None:
         is_serving = self._endpoint is not None
@@ -209,7 +237,9 @@ class Broker(Service):
         return LocalBroker(
             config=config,
             settings=self._config,
-            given_broker_id=self._given.replication.broker_id,
+            given_broker_id=self._election.leadership.own_id
+            if self._election
+            else self._given.replication.broker_id,
             addresses=self._addresses,
             clock=self._clock,
             certificates=certificates,
@@ -220,18 +250,49 @@ class Broker(Service):
             restart=self._restarts.begin,
             replaced=self._leadership.untold,
             history=self._history,
+            election=self._election,
         )
 
-    def _caller(self, config: BrokerConfig, certificates: Certificates) -> LoopCaller:
-        """Open the connections to name servers and other brokers."""
+    async def _attach(
+        self,
+        election: Election,
+        local: LocalBroker,
+        servers: Servers,
+        storage: BrokerStorage,
+        service: ClientService,
+        replicas: Replicas,
+        register: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Let the election change the role of the running parts. It lets go of them before anything else stops."""
+        running = RunningBroker(
+            led_epoch=None if local.is_slave else self._leadership.epoch,
+            broker_id=local.config.replication.broker_id,
+            stream=replicas.stream,
+            server=service.server,
+            metadata=local.metadata,
+            store=storage.store,
+            role=local.role,
+            master=local.master,
+            peer=servers.peer,
+            register=register,
+            abandon=servers.registration.abandon,
+            finish_copies=replicas.role.finish_copies if isinstance(replicas.role, SlaveRole) else None,
+        )
+        self._started.push_async_callback(election.detach)
+        await election.attach(running)
+
+    def _caller(
+        self, config: BrokerConfig, certificates: Certificates, undo: contextlib.AsyncExitStack
+    ) -> LoopCaller:
+        """Open connections to name servers and other brokers."""
         inner = config.access.inner_user
         client = Client(
             credentials=None if inner is None else (inner.name, inner.secret, None),
             tls=certificates.client,
         )
         caller = LoopCaller(client)
-        self._started.push_async_callback(asyncio.to_thread, client.close)
-        self._started.callback(caller.close)
+        undo.push_async_callback(asyncio.to_thread, client.close)
+        undo.callback(caller.close)
         return caller
 
     async def _serve(

@@ -134,9 +134,16 @@ def weaker_promise(name: str, copies: int, before: int) -> Finding:
 
 
 def no_master(
-    name: str, broker_id: int, address: str | None, silent_s: float | None, *, acts: bool
+    name: str,
+    broker_id: int,
+    address: str | None,
+    silent_s: float | None,
+    *,
+    acts: bool,
+    is_elected: bool = False,
 ) -> Finding:
-    """A broker name without a master, seen by slave `broker_id`, which should lead.
+    """A broker name without a master, seen by slave `broker_id`, which should lead. `is_elected`: controllers elect the
+    master.
 
     >>> print(no_master("broker-a", 1, "10.0.0.2:10911", 35.2, acts=False))
     broker-a has no master: the one at 10.0.0.2:10911 is unreachable, slave 1 lost it 35 s ago; broker-a refuses \
@@ -149,7 +156,22 @@ messages; start it, or promote the slave: rmqpy cluster promote broker-a --id 1
     served = ", and the slave serves consumers in its place" if acts else ""
     return Finding(
         f"{name} has no master: {where} is unreachable, slave {broker_id} {contact}; {name} refuses messages{served}",
-        f"start it, or promote the slave: rmqpy cluster promote {name} --id {broker_id}",
+        "the controllers elect another one if a replica in sync is alive; otherwise start it"
+        if is_elected
+        else f"start it, or promote the slave: rmqpy cluster promote {name} --id {broker_id}",
+    )
+
+
+def without_role(name: str, fault: str) -> Finding:
+    """A broker to which the controllers give no role, or no new one.
+
+    >>> print(without_role("broker-a", "no controller knows a leader"))
+    broker-a does not reach its controllers: no controller knows a leader; start a majority of the controllers, and \
+check controllerAddr
+    """
+    return Finding(
+        f"{name} does not reach its controllers: {fault}",
+        "start a majority of the controllers, and check controllerAddr",
     )
 
 

@@ -83,8 +83,8 @@ _HARMLESS: Final = (
     ("name servers are those of namesrvAddr", "updateNameServerAddrPeriod fetchNamesrvAddrInterval"),
     (
         _SLAVES,
-        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond controllerAddr
-        fetchControllerAddrByDnsLookup brokerElectionPriority dLegerGroup dLegerPeers dLegerSelfId
+        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond fetchControllerAddrByDnsLookup
+        dLegerGroup dLegerPeers dLegerSelfId
         storePathEpochFile storePathBrokerIdentity""",
     ),
     (
@@ -180,8 +180,8 @@ _NONE = ("",)
 GUARDED: Final = (
     (_OFF, "use tls.enable for this server's own connections", "useTLS"),
     (_OFF, "use inSyncReplicas for a fixed number of copies",
-     "allAckInSyncStateSet enableAutoInSyncReplicas"),
-    (_OFF, "roles do not change automatically yet", "enableControllerMode enableDLegerCommitLog"),
+     "enableAutoInSyncReplicas"),
+    (_OFF, "a controller changes roles, see enableControllerMode", "enableDLegerCommitLog"),
     (_OFF, "one broker grants queue locks, not a majority of its group", "lockInStrictMode"),
     (_OFF, "only slaves copy a log", "duplicationEnable"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),

@@ -1,7 +1,7 @@
 """Configuration of replication: keys of `broker.conf` for masters and slaves.
 
 A master is broker 0 and serves its log to slaves; a slave has a higher number and follows a master. `copies` decides
-how many copies a SYNC_MASTER waits for.
+how many copies a SYNC_MASTER waits for. With `enableControllerMode` a controller assigns roles and ids instead.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ REPLICAS_MAX: Final = 64
 #: The most bytes of a transfer with header; Apache's slaves have room for twice as much.
 TRANSFER_BYTES_MAX: Final = 2 << 20
 _BY_ROLE: Final = 0
+_AUTOMATIC: Final = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,9 @@ class ReplicationConfig(Settings):
     broker_id: int = key(
         "brokerId",
         0,
-        "Number of the broker in its group: 0 for a master, above 0 for a slave.",
-        low=0,
+        "Number of the broker in its group: 0 for a master, above 0 for a slave. With enableControllerMode the "
+        "controller assigns it, and this is ignored, like brokerRole.",
+        low=-1,
         high=(1 << 31) - 1,
     )
     advertised_address: str = key(
@@ -117,15 +119,16 @@ class ReplicationConfig(Settings):
         "inSyncReplicas",
         _BY_ROLE,
         "Copies of a message, including the master's, that replies of a SYNC_MASTER wait for; 0: 2. Apache's "
-        "default is 1, which waits for no slave.",
+        "default is 1, which waits for no slave. With allAckInSyncStateSet it has no effect.",
         low=0,
         high=REPLICAS_MAX,
     )
-    copies_min: int = key(
+    copies_min_wanted: int = key(
         "minInSyncReplicas",
-        1,
-        "A SYNC_MASTER with fewer replicas in sync refuses messages.",
-        low=1,
+        _AUTOMATIC,
+        "A SYNC_MASTER with fewer replicas in sync refuses messages; 0: 1, or 2 with enableControllerMode once three "
+        "brokers of this name are registered. Apache's default is 1.",
+        low=0,
         high=REPLICAS_MAX,
     )
     serves_reads: bool = key(
@@ -187,9 +190,57 @@ class ReplicationConfig(Settings):
         high=120_000,
     )
 
+    is_controlled: bool = key(
+        "enableControllerMode",
+        False,
+        "A controller assigns brokerId and role, and elects another master when this one is lost.",
+    )
+    controllers: str = key(
+        "controllerAddr", "", "Addresses of the controllers as host:port, separated by semicolons."
+    )
+    acks_of_all_wanted: str = key(
+        "allAckInSyncStateSet",
+        "",
+        "With enableControllerMode: replies wait for all replicas in sync, so that no election loses a message that "
+        "was acknowledged; empty: true. Apache's default is false.",
+        choices=("", "true", "false"),
+    )
+    election_priority: int = key(
+        "brokerElectionPriority",
+        (1 << 31) - 1,
+        "With enableControllerMode: of equally suitable brokers, the one with the smallest number is elected.",
+        low=0,
+        high=(1 << 31) - 1,
+    )
+    election_timeout_ms: int = key(
+        "controllerHeartBeatTimeoutMills",
+        10_000,
+        "With enableControllerMode: controllers take a broker without heartbeats for this long for dead.",
+        unit="ms",
+        low=1_000,
+        high=120_000,
+    )
+    role_interval_ms: int = key(
+        "syncBrokerMetadataPeriod",
+        5_000,
+        "With enableControllerMode: interval of asking for the current master, in addition to notifications.",
+        unit="ms",
+        low=100,
+        high=60_000,
+    )
+    catch_up_ms_max: int = key(
+        "haMaxTimeSlaveNotCatchup",
+        15_000,
+        "With enableControllerMode: a slave that has not caught up for this long leaves the replicas in sync.",
+        unit="ms",
+        low=1_000,
+        high=600_000,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.is_slave != (self.broker_id > 0):
+        self._check_controlled()
+        if not self.is_controlled and self.is_slave != (self.broker_id > 0):
             raise ConfigError(
                 f"brokerId={self.broker_id} with brokerRole={self.role}: "
                 + (
@@ -221,10 +272,56 @@ class ReplicationConfig(Settings):
                 f"haHousekeepingInterval={self.silence_ms_max}: must be above "
                 f"haSendHeartbeatInterval={self.heartbeat_interval_ms}, or heartbeats come too late"
             )
-        if self.copies_min > self.copies and self.role == SYNC_MASTER:
+        if self.copies_min > self.copies and self.role == SYNC_MASTER and not self.is_controlled:
             raise ConfigError(
                 f"minInSyncReplicas={self.copies_min}: must be at most inSyncReplicas={self.copies}"
             )
+
+    def _check_controlled(self) -> None:
+        if not self.is_controlled:
+            if self.broker_id < 0:
+                raise ConfigError("brokerId=-1: must be from 0, except with enableControllerMode=true")
+            if self.acks_of_all_wanted == "true":
+                raise ConfigError(
+                    "allAckInSyncStateSet=true: has no effect without enableControllerMode=true; use inSyncReplicas "
+                    "for a fixed number of copies"
+                )
+            return
+        if not self.controller_addresses:
+            raise ConfigError(
+                "enableControllerMode=true: needs the addresses of the controllers; set controllerAddr"
+            )
+        for address in self.controller_addresses:
+            try:
+                addresses.parse(address)
+            except ConfigError as error:
+                raise ConfigError(f"controllerAddr: {error}") from None
+        if self.may_act:
+            raise ConfigError(
+                "enableControllerMode=true and enableSlaveActingMaster=true: a controller elects a master, so no slave "
+                "acts for one; remove enableSlaveActingMaster"
+            )
+
+    @property
+    def controller_addresses(self) -> tuple[str, ...]:
+        """Addresses of the controllers."""
+        written = (part.strip() for part in self.controllers.split(";"))
+        return tuple(part for part in written if part)
+
+    @property
+    def acks_of_all(self) -> bool:
+        """With a controller: whether replies wait for all replicas in sync."""
+        return self.acks_of_all_wanted != "false"
+
+    @property
+    def copies_min(self) -> int:
+        """The number of replicas in sync below which messages are refused, unless it is automatic."""
+        return max(1, self.copies_min_wanted)
+
+    @property
+    def is_copies_min_automatic(self) -> bool:
+        """Whether `copies_min` follows the number of registered brokers."""
+        return self.is_controlled and self.copies_min_wanted == _AUTOMATIC
 
     @property
     def trusted_addresses(self) -> tuple[str, ...]:
@@ -249,14 +346,33 @@ class ReplicationConfig(Settings):
         """Copies that a reply waits for, including the master's; 1 waits for no slave."""
         if self.role != SYNC_MASTER:
             return 1
+        if self.is_controlled:
+            # The replicas in sync decide how many; any number above 1 waits for them.
+            return 2 if self.acks_of_all else max(1, self.copies_wanted)
         return 2 if self.copies_wanted == _BY_ROLE else self.copies_wanted
 
     @property
     def promise(self) -> str | None:
         """Return a warning for the start if no number of copies was configured, else None."""
+        if self.is_controlled:
+            return self._controlled_promise
         if self.role != SYNC_MASTER or self.copies_wanted != _BY_ROLE:
             return None
         return f"inSyncReplicas is not set: replies wait for {self.copies} copies; Apache's default is 1, for no slave"
+
+    @property
+    def _controlled_promise(self) -> str:
+        if not self.acks_of_all:
+            return (
+                f"allAckInSyncStateSet=false: replies wait for {max(1, self.copies_wanted)} copies, the master's "
+                "included, so an election may lose acknowledged messages"
+            )
+        fewest = (
+            "2 of them are needed once three brokers are registered, 1 in a pair (minInSyncReplicas)"
+            if self.is_copies_min_automatic
+            else f"{self.copies_min} of them are needed (minInSyncReplicas)"
+        )
+        return f"replies wait for all replicas in sync; {fewest}; Apache's defaults: allAckInSyncStateSet=false, 1"
 
 
 def _address(written: str) -> str:

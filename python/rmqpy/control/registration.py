@@ -66,9 +66,12 @@ class Registration:
         interval_seconds: float,
         timeout_seconds: float,
         on_answer: Callable[[Registered], bool] = lambda answer: True,
+        state_version: int = 0,
     ) -> None:
         """`on_answer` gets a name server's reply to a complete registration. It returns False if the reply does not
-        suffice, for example because a slave has no master yet; then the next registration follows soon."""
+        suffice, for example because a slave has no master yet; then the next registration follows soon.
+        `state_version` is the epoch of a broker with a controller."""
+        self._state_version = state_version
         self._current_identity = identity
         self.on_answer = on_answer
         self._permission = permission
@@ -196,8 +199,9 @@ class Registration:
             broker_id=self._identity.broker_id,
         )
 
-    @staticmethod
-    def _pack(version: DataVersion, topics: Sequence[TopicConfig], permission: int) -> PackedBody:
+    def _pack(self, version: DataVersion, topics: Sequence[TopicConfig], permission: int) -> PackedBody:
+        if self._state_version:
+            version = dataclasses.replace(version, state_version=self._state_version)
         # Clients see the broker's permission only as a mask over the topics' permissions.
         if permission != Permission.READ_WRITE:
             topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]

@@ -72,7 +72,12 @@ def of_slave(
             yield Trouble(check, "warn", findings.slow(lacks, seconds))
     elif status.is_acting or (is_lost(own) if is_gone is None else is_gone):
         finding = findings.no_master(
-            name, broker_id, own.broker_addr, silence(own), acts=bool(status.is_acting)
+            name,
+            broker_id,
+            own.broker_addr,
+            silence(own),
+            acts=bool(status.is_acting),
+            is_elected=bool(status.is_elected),
         )
         yield Trouble(f"master of {name}", "warn" if status.is_acting else "bad", finding)
     elif not is_starting(own):

@@ -138,6 +138,7 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
             copies: field(&config.getattr("replication")?, "copies")?,
             copies_min: field(&config.getattr("replication")?, "copies_min")?,
             timeout: Duration::from_millis(field(&config.getattr("replication")?, "slave_timeout_ms")?),
+            is_controlled: field(&config.getattr("replication")?, "is_controlled")?,
         },
         pop: pop_options(config)?,
     })

@@ -127,6 +127,11 @@ impl PyMetadata {
         });
     }
 
+    /// Set the number of replicas in sync below which messages are refused.
+    fn set_copies_min(&self, count: usize) {
+        self.metadata.set_copies_min(count);
+    }
+
     /// Set the broker's permission bits.
     fn set_permission(&self, permission: u8) {
         self.metadata.set_permission(permission);

@@ -20,7 +20,7 @@ use crate::ha::{
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
 use crate::replication::epochs::{EpochStart, Epochs};
-use crate::replication::master::CopyFrom;
+use crate::replication::master::{CopyFrom, InSyncSet};
 use crate::replication::stream::TICKET_BYTES;
 use crate::store::{ReplicaError, Store};
 use crate::tls::{ClientTls, ServerTls};
@@ -48,6 +48,8 @@ pub(super) struct ConnectedSlave {
     is_in_sync: bool,
     /// Milliseconds since its last message.
     silent_ms: u64,
+    /// Its broker id, if it is known.
+    broker_id: Option<u64>,
 }
 
 /// A slave that a master refused.
@@ -151,9 +153,9 @@ impl PyReplication {
     }
 
     /// Accept slaves; port 0 selects a free port. Returns the bound address. The log continues in its last epoch, or
-    /// begins `epoch`. `server`'s thread serves slaves that replies wait for while they keep up. Raises `OSError`, or
-    /// `StoreError` when the epochs cannot be stored.
-    #[pyo3(signature = (host, port, *, broker_id=0, epoch=None, server=None))]
+    /// begins `epoch`. `server`'s thread serves slaves that replies wait for while they keep up. `in_sync`: see
+    /// `require`. Raises `OSError`, or `StoreError` when the epochs cannot be stored.
+    #[pyo3(signature = (host, port, *, broker_id=0, epoch=None, server=None, in_sync=None))]
     fn listen(
         &self,
         py: Python<'_>,
@@ -162,6 +164,7 @@ impl PyReplication {
         broker_id: u64,
         epoch: Option<u32>,
         server: Option<&PyServer>,
+        in_sync: Option<Vec<u64>>,
     ) -> PyResult<(String, u16)> {
         self.owner.check("replication")?;
         let senders = server.and_then(PyServer::first_thread);
@@ -177,6 +180,10 @@ impl PyReplication {
                         let what = format!("cannot listen on {address} for slaves: {error}");
                         PyOSError::new_err((error.raw_os_error(), what))
                     })?;
+            if let Some(slaves) = in_sync {
+                let count = slaves.len() + 1;
+                listener.require(InSyncSet { slaves: Some(slaves.into_iter().collect()), count });
+            }
             let bound = listener.address();
             *self.side.lock() = Side::Master(listener);
             Ok(bound)
@@ -207,11 +214,30 @@ impl PyReplication {
         }
     }
 
-    /// Admit one connection of a slave that presents this ticket of 16 bytes soon.
-    fn expect(&self, ticket: [u8; TICKET_BYTES]) {
+    /// Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id.
+    #[pyo3(signature = (ticket, broker_id=None))]
+    fn expect(&self, ticket: [u8; TICKET_BYTES], broker_id: Option<u64>) {
         if let Side::Master(listener) = &*self.side.lock() {
-            listener.expect(ticket);
+            listener.expect(ticket, broker_id);
         }
+    }
+
+    /// Set a master's replicas in sync: broker ids of slaves, all of which must have a message before it is
+    /// confirmed, or `None` if the number of copies decides; and the number of replicas, the master included, that
+    /// decides whether messages are accepted.
+    #[pyo3(signature = (slaves, count))]
+    fn require(&self, py: Python<'_>, slaves: Option<Vec<u64>>, count: usize) {
+        py.detach(|| {
+            if let Side::Master(listener) = &*self.side.lock() {
+                let slaves = slaves.map(|slaves| slaves.into_iter().collect());
+                listener.require(InSyncSet { slaves, count });
+            }
+        });
+    }
+
+    /// The position that the replicas in sync have confirmed.
+    fn confirmed(&self) -> u64 {
+        self.store.confirmed().0
     }
 
     /// Return the connected slaves of a master.
@@ -224,6 +250,7 @@ impl PyReplication {
                 end: slave.has.0,
                 is_in_sync: slave.is_in_sync,
                 silent_ms: slave.silent_for.as_millis() as u64,
+                broker_id: slave.broker_id,
             })
             .collect()
     }
@@ -273,19 +300,21 @@ impl PyReplication {
     }
 
     /// Compare a slave's log with a master's, given the start and end of each of its epochs: the range the master
-    /// must share, or the reason not to follow it.
+    /// must share, or the reason not to follow it. Nothing before `confirmed`, the end of a record, is cut.
+    #[pyo3(signature = (epochs, begin, end, confirmed=0))]
     fn propose(
         &self,
         py: Python<'_>,
         epochs: Vec<(u32, u64)>,
         begin: u64,
         end: u64,
+        confirmed: u64,
     ) -> PyResult<(Option<SharedRange>, Option<String>)> {
         let master =
             LogState { epochs: epochs_of(epochs)?, first: PhysicalOffset(begin), end: PhysicalOffset(end) };
         py.detach(|| {
             let Side::Slave(connector) = &*self.side.lock() else { return Ok((None, None)) };
-            Ok(match connector.propose(&master)? {
+            Ok(match connector.propose(&master, PhysicalOffset(confirmed))? {
                 Ok(Proposal { cut, range, digest }) => {
                     let (cut, begin, end) = (cut.map(|at| at.0), range.0.0, range.1.0);
                     (Some(SharedRange { cut, begin, end, digest }), None)

@@ -315,6 +315,22 @@ impl PyServer {
         Ok(())
     }
 
+    /// Set the end of a master's lease, in seconds of `time.monotonic`; `None` if it needs none. After the end it
+    /// accepts and acknowledges no messages.
+    #[pyo3(signature = (end=None))]
+    fn set_lease(&self, py: Python<'_>, end: Option<f64>) -> PyResult<()> {
+        let Some(end) = end else {
+            self.data_plane.set_lease_end(None);
+            return Ok(());
+        };
+        // Read before Python's clock, so that a pause between the two shortens the lease.
+        let now = self.data_plane.clock.elapsed();
+        let theirs: f64 = py.import("time")?.call_method0("monotonic")?.extract()?;
+        let left = Duration::try_from_secs_f64(end - theirs).unwrap_or_default();
+        self.data_plane.set_lease_end(Some(now + left));
+        Ok(())
+    }
+
     /// Answer all waiting pulls now, because the broker's role has changed.
     fn wake_pulls(&self, py: Python<'_>) {
         py.detach(|| self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all()));

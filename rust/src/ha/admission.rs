@@ -57,9 +57,27 @@ pub struct AdmissionRules {
 #[derive(Debug, Default)]
 pub struct Admission {
     rules: AdmissionRules,
-    tickets: Mutex<VecDeque<(Ticket, Instant)>>,
+    tickets: Mutex<VecDeque<GivenTicket>>,
     waiting: Mutex<Vec<Waiting>>,
     reported: Mutex<VecDeque<(IpAddr, Instant)>>,
+}
+
+/// A ticket that was not shown yet.
+#[derive(Debug)]
+struct GivenTicket {
+    ticket: Ticket,
+    given: Instant,
+    /// The broker id of the slave it was given to, if it named one.
+    broker_id: Option<u64>,
+}
+
+/// A connection that is a slave's.
+pub(super) struct Introduced {
+    pub(super) stream: Stream,
+    /// The end of its log.
+    pub(super) end: PhysicalOffset,
+    /// Its broker id, if its ticket shows it.
+    pub(super) broker_id: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -84,22 +102,21 @@ impl Admission {
     }
 
     /// Admits the first connection that shows this ticket in time.
-    pub(super) fn expect(&self, ticket: Ticket) {
+    pub(super) fn expect(&self, ticket: Ticket, broker_id: Option<u64>) {
         let mut tickets = self.tickets.lock();
-        tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
+        tickets.retain(|known| known.given.elapsed() < TICKET_LIFE);
         if tickets.len() == TICKETS_MAX {
             tickets.pop_front();
         }
-        tickets.push_back((ticket, Instant::now()));
+        tickets.push_back(GivenTicket { ticket, given: Instant::now(), broker_id });
     }
 
-    /// Removes a ticket and returns whether it was valid.
-    fn takes(&self, ticket: &Ticket) -> bool {
+    /// Removes a ticket and returns it if it was valid.
+    fn takes(&self, ticket: &Ticket) -> Option<GivenTicket> {
         let mut tickets = self.tickets.lock();
-        tickets.retain(|(_, given)| given.elapsed() < TICKET_LIFE);
-        let before = tickets.len();
-        tickets.retain(|(given, _)| given != ticket);
-        tickets.len() < before
+        tickets.retain(|known| known.given.elapsed() < TICKET_LIFE);
+        let place = tickets.iter().position(|known| known.ticket == *ticket)?;
+        tickets.remove(place)
     }
 
     fn needs_ticket(&self, address: IpAddr) -> bool {
@@ -147,7 +164,7 @@ fn oldest_of_most(waiting: &[Waiting]) -> Option<usize> {
     waiting.iter().position(|one| one.address == most)
 }
 
-/// Returns the stream of an admitted slave and the end of its log. A slave without a ticket has `silence_max` to
+/// Returns an admitted slave. A slave without a ticket has `silence_max` to
 /// report it, because Apache's slaves send nothing at first.
 pub(super) async fn introduced(
     admission: &Admission,
@@ -156,7 +173,7 @@ pub(super) async fn introduced(
     socket: TcpStream,
     id: ConnectionId,
     address: SocketAddr,
-) -> Result<(Stream, PhysicalOffset), Ended> {
+) -> Result<Introduced, Ended> {
     let place = admission.enter(id, address.ip());
     let needs_ticket = admission.needs_ticket(address.ip());
     let introduction_max = if needs_ticket { INTRODUCTION_MAX } else { silence_max };
@@ -169,8 +186,8 @@ pub(super) async fn introduced(
             None => Stream::Plain(socket),
         };
         let said = timeout(introduction_max, introduce(admission, &mut stream, needs_ticket)).await;
-        let end = said.map_err(|_| Ended::Mute)??;
-        Ok((stream, end))
+        let (end, broker_id) = said.map_err(|_| Ended::Mute)??;
+        Ok(Introduced { stream, end, broker_id })
     };
     tokio::select! {
         introduced = introducing => introduced,
@@ -182,18 +199,18 @@ async fn introduce(
     admission: &Admission,
     stream: &mut Stream,
     needs_ticket: bool,
-) -> Result<PhysicalOffset, Ended> {
+) -> Result<(PhysicalOffset, Option<u64>), Ended> {
     let first = read(stream).await?;
     if announces_ticket(first) {
-        if !admission.takes(&read::<TICKET_BYTES>(stream).await?) {
-            return Err(Ended::UnknownTicket);
-        }
+        let shown = read::<TICKET_BYTES>(stream).await?;
+        let Some(ticket) = admission.takes(&shown) else { return Err(Ended::UnknownTicket) };
         stream.write_all(&TICKET_TAKEN).await.map_err(Ended::Io)?;
         stream.flush().await.map_err(Ended::Io)?;
-        return read_report(read(stream).await?).map_err(Ended::Stream);
+        let end = read_report(read(stream).await?).map_err(Ended::Stream)?;
+        return Ok((end, ticket.broker_id));
     }
     let end = read_report(first).map_err(Ended::Stream)?;
-    if needs_ticket { Err(Ended::NoTicket) } else { Ok(end) }
+    if needs_ticket { Err(Ended::NoTicket) } else { Ok((end, None)) }
 }
 
 async fn read<const BYTES: usize>(stream: &mut Stream) -> Result<[u8; BYTES], Ended> {
@@ -218,10 +235,10 @@ mod tests {
     #[test]
     fn a_ticket_admits_one_connection() {
         let admission = Admission::default();
-        admission.expect([1; TICKET_BYTES]);
-        assert!(!admission.takes(&[2; TICKET_BYTES]));
-        assert!(admission.takes(&[1; TICKET_BYTES]));
-        assert!(!admission.takes(&[1; TICKET_BYTES]));
+        admission.expect([1; TICKET_BYTES], Some(7));
+        assert!(admission.takes(&[2; TICKET_BYTES]).is_none());
+        assert_eq!(admission.takes(&[1; TICKET_BYTES]).unwrap().broker_id, Some(7));
+        assert!(admission.takes(&[1; TICKET_BYTES]).is_none());
     }
 
     #[test]

@@ -116,15 +116,19 @@ impl Connector {
         self.shared.handshake.wanted()
     }
 
-    /// Returns the change that this slave would make for a master with this log.
+    /// Returns the change that this slave would make for a master with this log. It cuts nothing before `confirmed`.
     ///
     /// # Errors
     /// The file of epochs cannot be read.
-    pub fn propose(&self, master: &LogState) -> Result<Result<Proposal, Divergence>, StoreError> {
+    pub fn propose(
+        &self,
+        master: &LogState,
+        confirmed: PhysicalOffset,
+    ) -> Result<Result<Proposal, Divergence>, StoreError> {
         let store = &self.shared.store;
         let (first, end) = store.range();
         let log = LogState { epochs: epoch_file::load(store)?.epochs, first, end };
-        let cut = match align(&log, master, PhysicalOffset(0)) {
+        let cut = match align(&log, master, confirmed) {
             Ok(Alignment::Follow) => None,
             Ok(Alignment::Truncate(at)) => Some(at),
             Err(divergence) => return Ok(Err(divergence)),

@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::replication::epochs::Epochs;
-use crate::replication::master::ConnectionId;
+use crate::replication::master::{ConnectionId, InSyncSet};
 use crate::replication::stream::Ticket;
 use crate::store::Store;
 use crate::tls::ServerTls;
 
-use super::admission::{Admission, introduced};
+use super::admission::{Admission, Introduced, introduced};
 use super::ended::Ended;
 use super::notes::Note;
 use super::runtime::HaThread;
@@ -80,9 +80,14 @@ impl Listener {
         self.address
     }
 
-    /// Admits the first connection that shows this ticket in time.
-    pub fn expect(&self, ticket: Ticket) {
-        self.slaves.admission.expect(ticket);
+    /// Admits the first connection that shows this ticket in time, as the slave with this broker id, if given.
+    pub fn expect(&self, ticket: Ticket, broker_id: Option<u64>) {
+        self.slaves.admission.expect(ticket, broker_id);
+    }
+
+    /// Sets the replicas in sync, all of which must have a message before it is confirmed.
+    pub fn require(&self, set: InSyncSet) {
+        self.slaves.require(set);
     }
 
     /// Returns the connected slaves, oldest connection first.
@@ -139,7 +144,9 @@ async fn serve(
 ) {
     let introduced =
         introduced(&slaves.admission, slaves.options.silence_max, tls, socket, id, address).await;
-    let joined = introduced.and_then(|(stream, end)| Ok((stream, slaves.join(id, address, end)?)));
+    let joined = introduced.and_then(|Introduced { stream, end, broker_id }| {
+        Ok((stream, slaves.join(id, address, end, broker_id)?))
+    });
     let (stream, wakeup) = match joined {
         Ok(joined) => joined,
         Err(ended) => {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
 use crate::replication::epochs::Epochs;
-use crate::replication::master::{ConnectionId, CopyFrom, Distrust, Master, MasterRules};
+use crate::replication::master::{ConnectionId, CopyFrom, Distrust, InSyncSet, Master, MasterRules};
 use crate::store::{RECORD_BYTES_MAX, Store};
 
 use super::admission::Admission;
@@ -58,6 +58,8 @@ pub struct SlaveStatus {
     pub is_in_sync: bool,
     /// The time since its last report.
     pub silent_for: Duration,
+    /// Its broker id, if it is known.
+    pub broker_id: Option<u64>,
 }
 
 /// A refused slave, with the reason.
@@ -143,6 +145,7 @@ impl Slaves {
                 lag_bytes: state.lag_bytes?,
                 is_in_sync: state.is_in_sync,
                 silent_for: now.saturating_sub(state.heard_at),
+                broker_id: state.broker_id,
             })
         };
         self.connected.lock().iter().filter_map(status).collect()
@@ -166,6 +169,7 @@ impl Slaves {
         id: ConnectionId,
         address: SocketAddr,
         end: PhysicalOffset,
+        broker_id: Option<u64>,
     ) -> Result<Arc<Notify>, Ended> {
         self.grown();
         let mut connected = self.connected.lock();
@@ -177,6 +181,9 @@ impl Slaves {
             self.core.lock().disconnected(id);
             self.fits(address.ip(), Some(distrust.to_string()));
             return Err(Ended::Distrust(distrust));
+        }
+        if let Some(broker_id) = broker_id {
+            self.core.lock().identified(id, broker_id);
         }
         let wakeup = Arc::new(Notify::new());
         connected.insert(id, Connected { address, wakeup: Arc::clone(&wakeup) });
@@ -193,6 +200,13 @@ impl Slaves {
         connected.remove(&id);
         self.watch(&connected);
         drop(connected);
+        self.confirm();
+    }
+
+    /// Sets the replicas in sync.
+    pub(super) fn require(&self, set: InSyncSet) {
+        self.grown();
+        self.core.lock().require(set);
         self.confirm();
     }
 

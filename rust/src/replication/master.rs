@@ -3,7 +3,7 @@
 //! *Invariant*: a slave has no more than it was sent, and is sent no more than the log has; no transfer crosses the
 //! beginning of an epoch; *confirmed* never decreases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -84,6 +84,16 @@ pub enum Distrust {
     },
 }
 
+/// The replicas in sync of this master, as a controller records them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InSyncSet {
+    /// Broker ids of the slaves that must have a message before it is confirmed. While the set is being altered, these
+    /// are the slaves of the set before and after. `None`: the number of copies decides, whichever slaves have them.
+    pub slaves: Option<BTreeSet<u64>>,
+    /// The number of replicas, this master included, that decides whether messages are accepted.
+    pub count: usize,
+}
+
 /// The state of a slave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlaveState {
@@ -95,10 +105,13 @@ pub struct SlaveState {
     pub is_in_sync: bool,
     /// Time of its last report.
     pub heard_at: Duration,
+    /// Its broker id, if it is known.
+    pub broker_id: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Slave {
+    broker_id: Option<u64>,
     copy_from: CopyFrom,
     /// Sent and reported positions; `None` before its first report.
     progress: Option<Progress>,
@@ -121,6 +134,8 @@ pub struct Master {
     end: PhysicalOffset,
     confirmed: PhysicalOffset,
     slaves: BTreeMap<ConnectionId, Slave>,
+    /// Decides what is confirmed, instead of the number of copies.
+    in_sync_set: Option<InSyncSet>,
 }
 
 impl Master {
@@ -128,14 +143,31 @@ impl Master {
     #[must_use]
     pub fn new(rules: MasterRules, log: LogState, confirmed: PhysicalOffset) -> Self {
         let LogState { epochs, first, end } = log;
-        let mut master = Self { rules, epochs, first, end, confirmed, slaves: BTreeMap::new() };
+        let mut master =
+            Self { rules, epochs, first, end, confirmed, slaves: BTreeMap::new(), in_sync_set: None };
         master.confirm();
         master
     }
 
     /// Adds a slave that has connected.
     pub fn connected(&mut self, id: ConnectionId, copy_from: CopyFrom, now: Duration) {
-        self.slaves.insert(id, Slave { copy_from, progress: None, heard_at: now, sent_at: now });
+        let slave = Slave { broker_id: None, copy_from, progress: None, heard_at: now, sent_at: now };
+        self.slaves.insert(id, slave);
+    }
+
+    /// Sets the broker id of a connected slave.
+    pub fn identified(&mut self, id: ConnectionId, broker_id: u64) {
+        if let Some(slave) = self.slaves.get_mut(&id) {
+            slave.broker_id = Some(broker_id);
+        }
+        self.confirm();
+    }
+
+    /// Sets the replicas in sync. From now on a message is confirmed once all of them have it; a slave of the set
+    /// that is not connected holds that up.
+    pub fn require(&mut self, set: InSyncSet) {
+        self.in_sync_set = Some(set);
+        self.confirm();
     }
 
     /// Removes a slave whose connection has ended.
@@ -231,6 +263,9 @@ impl Master {
     /// Returns the number of replicas in sync, including this one.
     #[must_use]
     pub fn in_sync(&self) -> usize {
+        if let Some(set) = &self.in_sync_set {
+            return set.count;
+        }
         let lacks = |progress: Progress| self.end.bytes_since(progress.has);
         let is_in_sync = |slave: &&Slave| {
             slave.progress.is_some_and(|progress| lacks(progress) < self.rules.gap_bytes_max)
@@ -248,6 +283,7 @@ impl Master {
             lag_bytes,
             is_in_sync: lag_bytes.is_some_and(|bytes| bytes < self.rules.gap_bytes_max),
             heard_at: slave.heard_at,
+            broker_id: slave.broker_id,
         })
     }
 
@@ -258,7 +294,23 @@ impl Master {
             .map(|(id, slave)| (*id, slave.progress.map(|progress| self.end.bytes_since(progress.has))))
     }
 
+    /// Returns the position that all slaves of the set have reached; `None` while one is not connected.
+    fn reached_by_all(&self, slaves: &BTreeSet<u64>) -> Option<PhysicalOffset> {
+        slaves.iter().try_fold(self.end, |reached, member| {
+            // The newest connection counts: an older one may not have noticed yet that its slave is gone.
+            let newest = self.slaves.values().rfind(|slave| slave.broker_id == Some(*member))?;
+            Some(reached.min(newest.progress?.has))
+        })
+    }
+
     fn confirm(&mut self) {
+        if let Some(slaves) = self.in_sync_set.as_ref().and_then(|set| set.slaves.as_ref()) {
+            let Some(reached) = self.reached_by_all(slaves) else { return };
+            if self.epochs.last().is_none_or(|current| reached >= current.start) {
+                self.confirmed = self.confirmed.max(reached);
+            }
+            return;
+        }
         let others = self.rules.copies.saturating_sub(1);
         let mut ends: Vec<_> =
             self.slaves.values().filter_map(|slave| slave.progress).map(|progress| progress.has).collect();
@@ -348,6 +400,34 @@ mod tests {
 
     fn sent(master: &mut Master, id: ConnectionId) -> Vec<(u64, u32)> {
         std::iter::from_fn(|| master.next(id, NOW)).map(|header| (header.at.0, header.bytes)).collect()
+    }
+
+    #[test]
+    fn all_replicas_in_sync_confirm_and_one_that_is_gone_holds_them_up() {
+        let mut master = master(2, 0, 100);
+        let require = |master: &mut Master, slaves: &[u64]| {
+            let slaves: BTreeSet<u64> = slaves.iter().copied().collect();
+            master.require(InSyncSet { count: slaves.len() + 1, slaves: Some(slaves) });
+        };
+        require(&mut master, &[]);
+        assert_eq!((master.confirmed().0, master.in_sync()), (100, 1), "this replica alone is in sync");
+        require(&mut master, &[7, 8]);
+        master.grown(PhysicalOffset(200));
+        for (id, broker_id, end) in [(ONE, 7, 100), (OTHER, 8, 100)] {
+            joined(&mut master, id, end).unwrap();
+            master.identified(id, broker_id);
+        }
+        assert!(master.next(ONE, NOW).is_some() && master.next(OTHER, NOW).is_some());
+        master.reported(ONE, PhysicalOffset(132), NOW).unwrap();
+        assert_eq!((master.confirmed().0, master.in_sync()), (100, 3), "one of two is not enough");
+        master.reported(OTHER, PhysicalOffset(120), NOW).unwrap();
+        assert_eq!(master.confirmed().0, 120);
+        master.disconnected(OTHER);
+        assert_eq!(master.confirmed().0, 120, "a replica that is gone is still in the set");
+        require(&mut master, &[7]);
+        assert_eq!(master.confirmed().0, 132);
+        require(&mut master, &[]);
+        assert_eq!(master.confirmed().0, 200);
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn with_access_control_a_peer_without_a_ticket_gets_nothing_and_is_not_counted()
     let master = store(&SimDisk::new(), Durability::PageCache, false);
     fill(&master, &[SMALL]);
     let listener = guarded(&master, &[]);
-    listener.expect(TICKET);
+    listener.expect(TICKET, None);
     let end = master.range().1.0.to_be_bytes();
     let forged = introduction(&[7; 16]);
     let begun = Instant::now();
@@ -77,7 +77,7 @@ fn a_slave_follows_only_the_master_that_issued_its_ticket() {
     connector.set_master(Some(wrong.address().to_string()));
     let agree = || {
         if let Some(question) = connector.wanted() {
-            right.expect(TICKET);
+            right.expect(TICKET, None);
             let agreement = Agreement { epochs: Epochs::default(), ticket: Some(TICKET) };
             connector.answer(question, Ok(agreement));
         }

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Protocol
 
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.replicas.log_stream import LogStream
-from rmqpy.control.replicas.succession import Succession
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.leadership import (
     OPEN_END,
@@ -22,6 +22,14 @@ from rmqpy.protocol.requests.leadership import (
 )
 from rmqpy.remoting.server import Refused, handles
 
+
+class RoleChanges(Protocol):
+    """Takes a change of the leader."""
+
+    async def change(self, ask: NotifyBrokerRoleChanged) -> RoleChanged:
+        """Lead, or stop leading. Raises `Refused`."""
+
+
 #: The most bytes of one digest.
 DIGEST_BYTES_MAX = 1 << 20
 
@@ -32,7 +40,7 @@ class LeadershipHandlers:
 
     _config: BrokerConfig
     _stream: LogStream
-    _succession: Succession
+    _succession: RoleChanges
 
     @handles(GetBrokerEpochCache)
     async def epochs(self, ask: GetBrokerEpochCache) -> BrokerEpochs:

@@ -41,7 +41,7 @@ class MemberHandlers:
                 master_ha_address=own.replica_address,
                 master_flush_offset=self._log_end(),
                 master_address=own.address,
-                ticket=self._ticket(context) if ask.wants_ticket else None,
+                ticket=self._ticket(context, ask.slave_id) if ask.wants_ticket else None,
             )
         if ask.master_ha_address is None:
             return BrokerHaInfo()
@@ -54,7 +54,7 @@ class MemberHandlers:
         self._master.learn(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
         return BrokerHaInfo()
 
-    def _ticket(self, context: RequestContext) -> str:
+    def _ticket(self, context: RequestContext, slave_id: int | None) -> str:
         """Return a ticket for the whole log, independent of topic policies, whose holder counts as a copy for
         replies."""
         if self._access.is_on and not self._access.is_super(context.user):
@@ -63,7 +63,7 @@ class MemberHandlers:
                 f"{context.user or 'an unknown user'} is not a super user, and only super users may copy the log: "
                 "see innerClientAuthenticationCredentials of the slave",
             )
-        return self._stream.ticket().hex()
+        return self._stream.ticket(slave_id).hex()
 
     @handles(NotifyMinBrokerIdChange)
     def changed(self, ask: NotifyMinBrokerIdChange) -> None:

@@ -39,8 +39,14 @@ class LogAlignment:
         native: Replication,
         search: MasterSearch,
         on_cut: Callable[[int], None],
+        *,
+        broker_id: int | None = None,
+        confirmed: int = 0,
     ) -> None:
-        """`on_cut` gets the position at which the log must be cut before the broker restarts."""
+        """`on_cut` gets the position at which the log must be cut before the broker restarts. `broker_id` is
+        the id from a controller. Nothing before `confirmed` is cut."""
+        self._broker_id = broker_id
+        self._confirmed = confirmed
         self._native = native
         self._search = search
         self._on_cut = on_cut
@@ -86,14 +92,14 @@ class LogAlignment:
     async def _align(self, question: int) -> None:
         master = await self._search.find()
         # Requested first, so that the comparison covers the process that issued the ticket.
-        ticket = await _ticket(master)
+        ticket = await _ticket(master, self._broker_id)
         reply = await _epochs(master)
         if reply is None:
             await self._align_with_apache(question, master)
             return
         epochs = [(entry.epoch, entry.start_offset) for entry in reply.body.epoch_list]
         begin, end = reply.body.min_offset or 0, reply.body.max_offset
-        shared, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end)
+        shared, mismatch = await asyncio.to_thread(self._native.propose, epochs, begin, end, self._confirmed)
         if shared is None:
             self._native.refuse(
                 question, mismatch or "the connection has ended", is_diverged=mismatch is not None
@@ -170,10 +176,12 @@ class LogAlignment:
         self._native.accept(question, [])
 
 
-async def _ticket(master: Peer) -> bytes | None:
+async def _ticket(master: Peer, broker_id: int | None) -> bytes | None:
     """Return the ticket for this slave; `None` from Apache's master, or an older release."""
     try:
-        reply = await master.call(ExchangeBrokerHaInfo(wants_ticket=True), timeout=ANSWER_SECONDS)
+        reply = await master.call(
+            ExchangeBrokerHaInfo(wants_ticket=True, slave_id=broker_id), timeout=ANSWER_SECONDS
+        )
     except Unsupported:
         return None
     return None if reply.ticket is None else bytes.fromhex(reply.ticket)

@@ -19,13 +19,17 @@ class KnownMaster:
         self.replica_address: str | None = None
         #: Whether the name server that answered last knows a master; `None` before an answer.
         self.is_registered: bool | None = None
+        #: The epoch of a master that a controller has assigned; name servers then change nothing.
+        self.assigned_epoch: int | None = None
         #: Called with a new address for slaves.
-        self.on_replica_address: Callable[[str], None] = lambda address: None
+        self.on_replica_address: Callable[[str | None], None] = lambda address: None
         self._known = asyncio.Event()
 
     def learn(self, answer: Registered) -> None:
         """Take the addresses from a name server's reply; a reply without a master changes nothing."""
         self.is_registered = bool(answer.master_addr)
+        if self.assigned_epoch is not None:
+            return
         if answer.master_addr and answer.master_addr != self.address:
             log.info("the master is %s", answer.master_addr)
             self.address = answer.master_addr
@@ -33,6 +37,21 @@ class KnownMaster:
         if answer.ha_server_addr and answer.ha_server_addr != self.replica_address:
             self.replica_address = answer.ha_server_addr
             self.on_replica_address(answer.ha_server_addr)
+
+    def assign(self, address: str, epoch: int) -> None:
+        """Take the master that a controller names. Its address for slaves is unknown until `assign_replicas`."""
+        if address != self.address:
+            log.info("the master is %s", address)
+            # The former master may still serve slaves.
+            self.replica_address = None
+            self.on_replica_address(None)
+        self.address, self.assigned_epoch = address, epoch
+        self._known.set()
+
+    def assign_replicas(self, address: str) -> None:
+        """Take the address for slaves that an assigned master has returned."""
+        self.replica_address = address
+        self.on_replica_address(address)
 
     async def wait(self) -> str:
         """Wait for the address for requests, and return it."""

@@ -42,7 +42,9 @@ class MasterPromise:
         leading = dataclasses.replace(given, role=role, broker_id=MASTER_ID)
         if role != self.role or role != SYNC_MASTER:
             return leading
-        return dataclasses.replace(leading, copies_wanted=self.copies_wanted, copies_min=self.copies_min)
+        return dataclasses.replace(
+            leading, copies_wanted=self.copies_wanted, copies_min_wanted=self.copies_min
+        )
 
 
 @record
@@ -134,6 +136,21 @@ class Leadership:
     def epoch(self) -> int | None:
         """The epoch that this broker was promoted to lead; `None` without a promotion."""
         return self._record.led_since
+
+    @property
+    def slaves_in_sync(self) -> list[int] | None:
+        """For a master, the other replicas in sync, if a controller knows them."""
+        return None
+
+    @property
+    def confirmed(self) -> int:
+        """The position below which this broker never cuts its log; 0 if none is known."""
+        return 0
+
+    @property
+    def state_version(self) -> int:
+        """The version with which this broker registers: a name server ignores a registration with a smaller one."""
+        return 0
 
     @property
     def last_epoch(self) -> int:

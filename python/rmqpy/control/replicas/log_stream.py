@@ -11,6 +11,7 @@ import errno
 import logging
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rmqpy._native import ConnectedSlave, FollowedMaster, RefusedSlave, Replication, Server, Store
@@ -56,44 +57,78 @@ class LogStream:
         )
 
     def listen(
-        self, port: int, *, takes_any_port: bool, broker_id: int, epoch: int | None, server: Server
+        self,
+        port: int,
+        *,
+        takes_any_port: bool,
+        broker_id: int,
+        epoch: int | None,
+        server: Server,
+        in_sync: list[int] | None = None,
     ) -> int:
         """Listen for slaves; return the port. If `port` is in use and `takes_any_port` is set, another one is chosen.
 
         The log continues in its last epoch, or in `epoch` after a promotion. `server` stores
-        the messages, and serves slaves that keep up.
+        the messages, and serves slaves that keep up. `in_sync` has the other replicas in sync, if a controller
+        knows them.
 
         Raises `AddressError`, and `StoreError` if the epochs cannot be stored.
         """
         host = self._config.listen_host
         with listening("haListenPort", host, port):
+            listen = partial(
+                self._native.listen, host, broker_id=broker_id, epoch=epoch, server=server, in_sync=in_sync
+            )
             try:
-                _, bound = self._native.listen(host, port, broker_id=broker_id, epoch=epoch, server=server)
+                _, bound = listen(port)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or not takes_any_port:
                     raise
-                _, bound = self._native.listen(host, 0, broker_id=broker_id, epoch=epoch, server=server)
+                _, bound = listen(0)
         return bound
 
-    def ticket(self) -> bytes:
-        """Return a short-lived ticket that admits one slave."""
+    def ticket(self, broker_id: int | None) -> bytes:
+        """Return a short-lived ticket that admits one slave, which is the broker with this id."""
         ticket = secrets.token_bytes(TICKET_BYTES)
-        self._native.expect(ticket)
+        self._native.expect(ticket, broker_id)
         return ticket
 
+    def require(self, slaves: list[int] | None, count: int) -> None:
+        """See `Replication.require`."""
+        self._native.require(slaves, count)
+
+    def confirmed(self) -> int:
+        """See `Replication.confirmed`."""
+        return self._native.confirmed()
+
+    def epoch_start(self) -> int:
+        """The begin of the newest epoch; 0 without one."""
+        known = self._native.epochs()
+        return known[-1][1] if known else 0
+
     def follow(
-        self, name: str, master: KnownMaster, peer: Callable[[str], Peer], on_cut: Callable[[int], None]
+        self,
+        name: str,
+        master: KnownMaster,
+        peer: Callable[[str], Peer],
+        on_cut: Callable[[int], None],
+        *,
+        confirmed: int = 0,
     ) -> LogAlignment:
-        """Copy the log of the master of this name, when its address is known and the logs were compared.
+        """Copy the log of the master of this name, when its address is known and the logs were compared. Nothing before
+        `confirmed` is cut.
 
         Returns the alignment, which must be stopped before the stream. Raises `StoreError`.
         """
         self._native.follow()
-        search = MasterSearch(name, self._config.master_address, master, peer)
-        alignment = LogAlignment(self._native, search, on_cut)
+        config = self._config
+        given = "" if config.is_controlled else config.master_address
+        search = MasterSearch(name, given, master, peer)
+        broker_id = config.broker_id if config.is_controlled and config.broker_id > 0 else None
+        alignment = LogAlignment(self._native, search, on_cut, broker_id=broker_id, confirmed=confirmed)
         alignment.start()
-        if self._config.master_address:
-            self._native.set_master_address(self._config.master_address)
+        if given:
+            self._native.set_master_address(given)
             return alignment
         master.on_replica_address = self._native.set_master_address
         if master.replica_address is not None:
@@ -139,7 +174,8 @@ class LogStream:
     @property
     def copies(self) -> tuple[int, int]:
         """The copies that a reply waits for, and the minimum to accept messages, including the master's own."""
-        return self._config.copies, self._config.copies_min
+        # With a controller the set of replicas in sync shrinks instead.
+        return 1 if self._config.is_controlled else self._config.copies, self._config.copies_min
 
     def master(self) -> FollowedMaster | None:
         """See `Replication.master`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmqpy._native import Store
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
@@ -10,7 +12,7 @@ from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.role import BrokerRole
-from rmqpy.findings import Trouble, replaced
+from rmqpy.findings import Trouble, replaced, without_role
 from rmqpy.protocol.replica_findings import of_master, of_slave
 from rmqpy.protocol.requests.replicas import (
     HaStatus,
@@ -33,7 +35,11 @@ class ReplicaStatus:
         role: BrokerRole,
         leadership: Leadership,
         known: KnownMaster,
+        role_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`role_fault` returns the reason why the controllers, if there are any, assign no role."""
+        self._role_fault = role_fault
+        self._is_elected = config.replication.is_controlled or None
         self._config = config
         self._stream = stream
         self._store = store
@@ -52,9 +58,14 @@ class ReplicaStatus:
         if (epoch := self._leadership.ended_by) is not None:
             finding = replaced(name, self._leadership.successor, epoch)
             return [Trouble(f"master of {name}", "bad", finding, refuses=True)]
-        if status.master:
-            return list(of_master(name, status))
-        return list(of_slave(name, self._config.replication.broker_id, status))
+        found = (
+            of_master(name, status)
+            if status.master
+            else of_slave(name, self._config.replication.broker_id, status)
+        )
+        if (fault := self._role_fault()) is not None:
+            return [Trouble(f"role of {name}", "bad", without_role(name, fault)), *found]
+        return list(found)
 
     def now(self) -> HaStatus:
         """Return the current status."""
@@ -74,6 +85,7 @@ class ReplicaStatus:
             ]
             return HaStatus(
                 master=True,
+                is_elected=self._is_elected,
                 master_commit_log_max_offset=end,
                 in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
                 slaves_expected=self._stream.slaves_expected,
@@ -105,6 +117,7 @@ class ReplicaStatus:
         heard_ms = 0 if master.silent_ms is None else self._clock.wall_ms() - master.silent_ms
         return HaStatus(
             master=False,
+            is_elected=self._is_elected,
             is_acting=self._role.is_acting,
             ha_client_runtime_info=MasterConnection(
                 master_addr=master.address,

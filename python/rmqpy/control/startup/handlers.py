@@ -142,7 +142,7 @@ def _of_replicas(
             replicas.status,
             local.clock,
         ),
-        LeadershipHandlers(local.config, replicas.stream, replicas.succession),
+        LeadershipHandlers(local.config, replicas.stream, local.election or replicas.succession),
         MemberHandlers(
             local.role,
             local.master,

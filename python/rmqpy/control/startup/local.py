@@ -11,6 +11,7 @@ from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.addresses import Addresses
 from rmqpy.control.duplicates import refuse_duplicate
+from rmqpy.control.election.election import Election
 from rmqpy.control.identity import Identity
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
@@ -46,6 +47,8 @@ class LocalBroker:
     replaced: str | None
     #: Kept across restarts within the process.
     history: History
+    #: Set if a controller assigns the role.
+    election: Election | None
 
     @property
     def is_slave(self) -> bool:
@@ -71,6 +74,9 @@ class LocalBroker:
 
         Raises `ConfigError` if another broker has its name and id, or this broker is a replaced master.
         """
+        if self.election is not None:
+            # The controller hands out ids and ends leaderships.
+            return set()
         leadership, identity, given_id = self.leadership, self.identity(), self.given_broker_id
         ended: set[str] = set()
         if (

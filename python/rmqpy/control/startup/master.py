@@ -80,5 +80,6 @@ class MasterRole:
             broker_id=self._broker_id,
             epoch=next_epoch(stream.epoch(), MASTER_ID) if leadership.has_followed else leadership.epoch,
             server=self._server,
+            in_sync=leadership.slaves_in_sync,
         )
         await leadership.lead()

@@ -61,7 +61,17 @@ def make_replicas(
         slaves_min=0 if local.leadership.replaced is None else 1,
     )
     lag = Lag(clock.elapsed, storage.log_end)
-    status = ReplicaStatus(config, stream, store, lag, clock, role, local.leadership, local.master)
+    status = ReplicaStatus(
+        config,
+        stream,
+        store,
+        lag,
+        clock,
+        role,
+        local.leadership,
+        local.master,
+        role_fault=lambda: None if local.election is None else local.election.fault,
+    )
     standing = Standing(lambda: local.settings.now, store, status.troubles)
     may_act = config.replication.may_act
     acting = _acting(local, servers, storage, service, stream) if may_act and local.is_slave else None
@@ -156,7 +166,8 @@ def _slave(
         table_copies=(
             TopicCopy(storage.topics, service.deletion.delete),
             GroupCopy(storage.groups),
-            PromiseCopy(local.leadership),
+            # With a controller, each broker has its own settings.
+            *(() if local.election else (PromiseCopy(local.leadership),)),
         ),
         progress_copies=(
             ModeCopy(storage.request_modes),

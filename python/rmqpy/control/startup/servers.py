@@ -33,6 +33,7 @@ class Servers:
             interval_seconds=config.register_interval_ms / 1_000,
             timeout_seconds=config.register_timeout_ms / 1_000,
             on_answer=local.role.registered,
+            state_version=local.leadership.state_version,
         )
 
     async def register(self, topics: Topics, ended: Iterable[str], undo: contextlib.AsyncExitStack) -> None:

@@ -47,7 +47,9 @@ class SlaveRole:
     async def start(self, begin_requests: Callable[[], None]) -> None:
         """Follow the master, and serve requests. Raises `StoreError`."""
         await self._leadership.follow()
-        alignment = self._stream.follow(self._name, self._master, self._peer, self._restart)
+        alignment = self._stream.follow(
+            self._name, self._master, self._peer, self._restart, confirmed=self._leadership.confirmed
+        )
         self._started.push_async_callback(alignment.stop)
         begin_requests()
         self._started.push_async_callback(self._follower.stop)

@@ -68,12 +68,14 @@ class BrokerHaInfo:
 @request(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=cluster(Action.UPDATE))
 class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
     """From a starting master: its address. Without `master_ha_address`, to a master: query of its address and, with
-    `wants_ticket`, which Apache's ignores, of a ticket for its port for slaves."""
+    `wants_ticket`, which Apache's ignores, of a ticket for its port for slaves. `slave_id` is the id that a controller
+    gave to the sender."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
     wants_ticket: bool | None = None
+    slave_id: int | None = None
 
 
 @record
@@ -138,6 +140,8 @@ class HaStatus:
     ha_client_runtime_info: MasterConnection = MasterConnection()
     #: Slaves of rmqpy: whether it acts for its master.
     is_acting: bool | None = None
+    #: Whether controllers elect the master; rmqpy only.
+    is_elected: bool | None = None
     #: rmqpy only; None without one.
     refused_slaves: list[RefusedSlave] | None = None
     #: Masters of rmqpy: expected slaves, copies before a message is acknowledged with success, and replicas without

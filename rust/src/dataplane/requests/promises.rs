@@ -27,6 +27,12 @@ impl Broker {
     pub(super) fn wait_of_reply(&self) -> Wait {
         let is_sync = self.store.is_sync();
         let rules = self.copy_rules();
+        if rules.is_controlled {
+            // Also a reply that waits for the disk alone is late once the lease has ended.
+            let waits = rules.copies > 1 && self.store.copies_in_sync() > 1;
+            let until = (waits || is_sync).then(|| self.clock.elapsed() + rules.timeout);
+            return Wait { code: response::SUCCESS, is_held: until.is_some(), until };
+        }
         if rules.copies <= 1 {
             return Wait { code: response::SUCCESS, is_held: is_sync, until: None };
         }
@@ -38,18 +44,37 @@ impl Broker {
         Wait { code: response::SUCCESS, is_held: true, until }
     }
 
-    /// Refuses a message if too few replicas are in sync.
+    /// Refuses a message if too few replicas are in sync, or the lease from the controller has ended.
     pub(super) fn check_copies(&self) -> Result<(), ErrorReply> {
         let rules = self.copy_rules();
-        let in_sync = self.store.copies_in_sync();
-        if rules.copies <= 1 || in_sync >= rules.copies_min {
+        if rules.is_controlled && !self.has_lease() {
+            let remark = "[REJECTREQUEST] this master has had no sign of the controllers for too long, so another broker may lead";
+            return Err(ErrorReply::new(response::SERVICE_NOT_AVAILABLE, remark));
+        }
+        let (in_sync, needed) = (self.store.copies_in_sync(), self.metadata.copies_min());
+        if (rules.copies <= 1 && !rules.is_controlled) || in_sync >= needed {
             return Ok(());
         }
         let remark = format!(
-            "[IN_SYNC_REPLICAS_NOT_ENOUGH] {in_sync} replicas are in sync, and minInSyncReplicas is {}",
-            rules.copies_min
+            "[IN_SYNC_REPLICAS_NOT_ENOUGH] {in_sync} replicas are in sync, and minInSyncReplicas is {needed}"
         );
         Err(ErrorReply::new(response::SYSTEM_ERROR, remark))
+    }
+
+    fn has_lease(&self) -> bool {
+        self.metadata.has_lease(|| self.clock.elapsed())
+    }
+
+    /// Returns the position up to which replies that wait for copies may be sent.
+    fn acknowledged_to(&self) -> PhysicalOffset {
+        if !self.copy_rules().is_controlled {
+            return self.store.confirmed();
+        }
+        if !self.has_lease() {
+            return PhysicalOffset(0);
+        }
+        let is_alone = self.copy_rules().copies <= 1 || self.store.copies_in_sync() <= 1;
+        if is_alone { PhysicalOffset(u64::MAX) } else { self.store.confirmed() }
     }
 
     /// Replies, without fields, to a request whose record ends at `end`: now, or when the promise is kept.
@@ -123,7 +148,7 @@ impl Broker {
                 self.deadlines.add(until.saturating_sub(now), Deadline::Send(Arc::clone(&session.link)));
             }
             // Slaves may have confirmed before the registration.
-            if self.store.confirmed() >= end {
+            if self.acknowledged_to() >= end {
                 self.release_ready(session, out);
             }
         }
@@ -132,8 +157,9 @@ impl Broker {
     fn release_ready(&self, session: &mut Session, out: &mut Outbox) {
         let now = self.clock.elapsed();
         let on_disk = if self.store.is_sync() { self.store.durable() } else { PhysicalOffset(u64::MAX) };
+        let acknowledged = self.acknowledged_to();
         let Session { held, latency, .. } = session;
-        held.release(on_disk, self.store.confirmed(), now, out.bytes(), |context, code| {
+        held.release(on_disk, acknowledged, now, out.bytes(), |context, code| {
             let took = now.saturating_sub(context.came_at);
             latency.waited(&self.latencies, RequestKind::of(context, code), took);
         });

@@ -94,6 +94,13 @@ impl DataPlane {
         })
     }
 
+    /// Sets the end of a master's lease, in time of `clock`; `None` if it needs none.
+    pub(crate) fn set_lease_end(&self, end: Option<Duration>) {
+        if let Some(broker) = &self.broker {
+            broker.metadata.set_lease_end(end);
+        }
+    }
+
     /// Creates a broker over `store` and subscribes it to new messages.
     ///
     /// # Errors

@@ -11,7 +11,8 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
@@ -258,8 +259,15 @@ pub struct Metadata {
     transaction_timeout_ms: AtomicI64,
     checks_message_types: AtomicBool,
     role: AtomicU8,
+    /// The number of replicas in sync below which messages are refused.
+    copies_min: AtomicUsize,
+    /// The end of the lease from the controller, in milliseconds of the broker's clock; `NO_LEASE` if none is needed.
+    lease_end_ms: AtomicU64,
     filters: SharedFilters,
 }
+
+/// No lease is needed, as under Apache's controllers.
+const NO_LEASE: u64 = u64::MAX;
 
 impl Metadata {
     /// Creates empty tables.
@@ -267,6 +275,8 @@ impl Metadata {
     pub fn new(identity: Identity, permission: u8) -> Self {
         Self {
             revive_topic: format!("{REVIVE_TOPIC_PREFIX}{}", identity.cluster).into(),
+            copies_min: AtomicUsize::new(identity.copies.copies_min),
+            lease_end_ms: AtomicU64::new(NO_LEASE),
             identity,
             topics: Table::new(),
             groups: Table::new(),
@@ -313,6 +323,27 @@ impl Metadata {
 
     pub(crate) fn set_permission(&self, permission: u8) {
         self.permission.store(permission, Ordering::Release);
+    }
+
+    pub(in crate::dataplane) fn copies_min(&self) -> usize {
+        self.copies_min.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of replicas in sync below which messages are refused.
+    pub(crate) fn set_copies_min(&self, count: usize) {
+        self.copies_min.store(count, Ordering::Relaxed);
+    }
+
+    /// Sets the end of the lease, in time of the broker's clock; `None` if none is needed.
+    pub(crate) fn set_lease_end(&self, end: Option<Duration>) {
+        // A fraction of a millisecond is dropped, so the lease ends early rather than late.
+        self.lease_end_ms.store(end.map_or(NO_LEASE, |end| end.as_millis() as u64), Ordering::Release);
+    }
+
+    /// Returns whether this broker may acknowledge messages. `now` reads the clock, if a lease is needed at all.
+    pub(in crate::dataplane) fn has_lease(&self, now: impl FnOnce() -> Duration) -> bool {
+        let end = self.lease_end_ms.load(Ordering::Acquire);
+        end == NO_LEASE || now() < Duration::from_millis(end)
     }
 
     pub(in crate::dataplane) fn rejects_transactions(&self) -> bool {

@@ -49,10 +49,13 @@ pub struct CopyRules {
     pub copies_min: usize,
     /// Maximum time that a reply waits for slaves (`slaveTimeout`).
     pub timeout: Duration,
+    /// Whether a controller keeps the set of replicas in sync (`enableControllerMode`). A reply then waits for all of
+    /// them, and for none if this broker is the only one.
+    pub is_controlled: bool,
 }
 
 impl Default for CopyRules {
     fn default() -> Self {
-        Self { copies: 1, copies_min: 1, timeout: Duration::from_secs(3) }
+        Self { copies: 1, copies_min: 1, timeout: Duration::from_secs(3), is_controlled: false }
     }
 }

@@ -1,0 +1,1 @@
+"""Campaigns about the election of masters."""

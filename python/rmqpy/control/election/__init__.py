@@ -1,0 +1,1 @@
+"""Election: a broker whose id and role a controller assigns."""

@@ -1,0 +1,92 @@
+"""Controllers: the group that this broker belongs to, and its current leader.
+
+Owns the connections to the controllers, which outlive a restart of the broker's parts: a controller takes the end of a
+connection for the broker's death. Invariant: every request is bounded, and no controller delays another.
+Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from rmqpy.errors import RocketMQError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.controller import GetControllerMetadata
+from rmqpy.remoting.client import Peer
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+#: Timeout of a request. An election waits for the lease of the old master, so it takes longer.
+ANSWER_SECONDS: Final = 3.0
+#: Timeout of the question for the leader.
+LEADER_SECONDS: Final = 1.0
+
+
+class NoLeader(Exception):
+    """The reason why no controller or no broker leads now, as a sentence."""
+
+
+class Controllers:
+    """The controllers of one broker."""
+
+    def __init__(self, addresses: Sequence[str], peer: Callable[[str], Peer]) -> None:
+        self.addresses = tuple(addresses)
+        self._peer = peer
+        self._leader: str | None = None
+
+    def all(self) -> list[Peer]:
+        """Return every controller."""
+        return [self._peer(address) for address in self.addresses]
+
+    async def ask(self, ask: Request[R], *, seconds: float = ANSWER_SECONDS) -> R:
+        """Send a request to the leader. Raises `NoLeader`, and `RocketMQError` for its refusal."""
+        known = self._leader
+        if known is not None:
+            try:
+                return await self._peer(known).call(ask, timeout=seconds)
+            except RocketMQError as error:
+                if error.code not in (None, ResponseCode.CONTROLLER_NOT_LEADER):
+                    raise
+                self._leader = None
+                if error.code is None and isinstance(error, TimeoutError):
+                    raise
+        self._leader = leader = await self._find()
+        try:
+            return await self._peer(leader).call(ask, timeout=seconds)
+        except RocketMQError as error:
+            if error.code in (None, ResponseCode.CONTROLLER_NOT_LEADER):
+                self._leader = None
+            raise
+
+    async def _find(self) -> str:
+        """Return the address of the leader, as the first controller that names one reports it."""
+        asking = [asyncio.ensure_future(_leader_of(peer)) for peer in self.all()]
+        faults: list[str] = []
+        try:
+            for answer in asyncio.as_completed(asking):
+                leader, fault = await answer
+                if leader is not None:
+                    if leader != self._leader:
+                        log.info("the leader of the controllers is %s", leader)
+                    return leader
+                faults.append(fault)
+        finally:
+            for each in asking:
+                each.cancel()
+        raise NoLeader(f"no controller knows a leader: {'; '.join(sorted(faults))}")
+
+
+async def _leader_of(controller: Peer) -> tuple[str | None, str]:
+    """Return the leader that a controller names, or the reason why it names none."""
+    try:
+        answer = await controller.call(GetControllerMetadata(), timeout=LEADER_SECONDS)
+    except (RocketMQError, OSError) as error:
+        return None, str(error)
+    leader = answer.controller_leader_address or (controller.address if answer.is_leader else None)
+    return leader, f"{controller.address} knows none"
