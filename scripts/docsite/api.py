@@ -30,6 +30,7 @@ SUBJECTS: Final[dict[str, list[str]]] = {
     "Pull consumers": ["PullConsumer", "AsyncPullConsumer", "Rebalance", "OffsetStore"],
     "Work queues": ["SimpleConsumer", "AsyncSimpleConsumer"],
     "Messages": ["Message", "MessageFields", "ReceivedMessage", "MessageQueue"],
+    "Typed values": ["Codec", "JsonCodec", "Property", "TypedTopic", "AsyncTypedTopic", "read_values"],
     "Filters": ["sql", "Sql"],
     "Range reads": [
         "Catalog",

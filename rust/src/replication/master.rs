@@ -134,7 +134,7 @@ pub struct Master {
     end: PhysicalOffset,
     confirmed: PhysicalOffset,
     slaves: BTreeMap<ConnectionId, Slave>,
-    /// Decides what is confirmed, instead of the number of copies.
+    /// Decides about confirmation, instead of the number of copies.
     in_sync_set: Option<InSyncSet>,
 }
 
