@@ -7,6 +7,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.groups.table import Groups
+from rmqpy.protocol.requests.groups import SubscriptionGroup
 from waiting import until_async
 from wire import Peer
 
@@ -226,3 +229,19 @@ async def test_a_refused_pop_has_the_numbers_that_clients_read(peer: Peer) -> No
         assert answer.code != 0
         zeros = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
         assert {name: (answer.ext or {})[name] for name in zeros} == zeros
+
+
+async def test_first_pop_of_a_group_outlasts_its_creation(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure = Groups.ensure
+
+    async def slowly(groups: Groups, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
+        await asyncio.sleep(0.7)  # longer than a pop may be late
+        return await ensure(groups, name, config)
+
+    monkeypatch.setattr(Groups, "ensure", slowly)
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await sent(peer, b"one")
+        assert [message.body for message in messages(await pop(peer, consumerGroup="new"))] == [b"one"]

@@ -22,7 +22,8 @@ use crate::message::topic::{RETRY_PREFIX, pop_retry_topic};
 use crate::remoting::codes::response;
 use crate::requests::pop::PopHeader;
 
-/// Maximum age of a request; the client of an older one has timed out.
+/// Maximum age of a request when it comes; the client of an older one has timed out. The time that the broker takes to
+/// create the group is not its client's.
 const LATE_MS_MAX: i64 = 500;
 /// Longest wait, whatever the client says.
 const POLL_MS_MAX: i64 = 110_000;
@@ -38,6 +39,14 @@ pub(in crate::dataplane) enum Attempt {
     Fresh,
     /// Its data has been loaded into memory.
     Read,
+}
+
+/// Wall-clock times of a request.
+struct Times {
+    now_ms: i64,
+    came_ms: i64,
+    /// When the client sent it; when it came, if it does not say.
+    born_ms: i64,
 }
 
 /// A group's retry topics of a topic.
@@ -83,8 +92,8 @@ impl Broker {
         context: RequestContext,
     ) -> Result<Pop<'h>, Rejection> {
         let identity = &self.metadata.identity;
-        let (now_ms, born_ms) = self.times(&fields, context);
-        if now_ms.saturating_sub(born_ms).saturating_sub(fields.poll_ms.max(0)) > LATE_MS_MAX {
+        let Times { now_ms, came_ms, born_ms } = self.times(&fields, context);
+        if came_ms.saturating_sub(born_ms).saturating_sub(fields.poll_ms.max(0)) > LATE_MS_MAX {
             let remark = format!("the broker[{}] pop message is timeout too much", identity.store_host);
             return Err(ErrorReply::new(response::POLLING_TIMEOUT, remark).into());
         }
@@ -122,7 +131,7 @@ impl Broker {
         fields: PopHeader<'h>,
         context: RequestContext,
     ) -> Result<Pop<'h>, Rejection> {
-        let (now_ms, born_ms) = self.times(&fields, context);
+        let Times { now_ms, born_ms, .. } = self.times(&fields, context);
         self.check_readable("peek")?;
         let (topic, group) = self.receiver(session, &fields)?;
         let filter = self.receiving_filter(&fields)?;
@@ -130,12 +139,11 @@ impl Broker {
         Ok(Pop { fields, context, group, topic, retries, filter, now_ms, born_ms })
     }
 
-    /// Now, and when the request was sent: when it came first where it does not say.
-    fn times(&self, fields: &PopHeader<'_>, context: RequestContext) -> (i64, i64) {
+    fn times(&self, fields: &PopHeader<'_>, context: RequestContext) -> Times {
         let now_ms = self.clock.wall_ms() as i64;
         let waited = self.clock.elapsed().saturating_sub(context.came_at);
         let came_ms = now_ms.saturating_sub(i64::try_from(waited.as_millis()).unwrap_or(i64::MAX));
-        (now_ms, if fields.born_ms <= 0 { came_ms } else { fields.born_ms })
+        Times { now_ms, came_ms, born_ms: if fields.born_ms <= 0 { came_ms } else { fields.born_ms } }
     }
 
     fn check_readable(&self, verb: &str) -> Result<(), Rejection> {
