@@ -13,6 +13,7 @@ from rmqpy import errors
 from rmqpy.client.simple.requests import Handle
 from rmqpy.server import Standalone
 from rmqpy.testing import Cluster
+from waiting import until
 
 
 @pytest.fixture
@@ -99,6 +100,57 @@ def test_dead_letter_is_not_redelivered(
         reader.subscribe(f"%DLQ%{group}")
         [dead] = reader.poll(5)
     assert dead.body == b"poison"
+
+
+@pytest.mark.parametrize("is_v2", [False, True])
+@pytest.mark.parametrize("deliveries", [1, 2])
+def test_resent_dead_letter_reaches_the_workers_of_its_group_alone(
+    topic: str, group: str, deliveries: int, is_v2: bool
+) -> None:
+    with Cluster(enableRetryTopicV2=is_v2) as cluster:
+        config = cluster.namesrv
+        with (
+            rmqpy.Producer(config) as producer,
+            rmqpy.SimpleConsumer(group, config, start_from="earliest") as worker,
+            rmqpy.SimpleConsumer("others", config, start_from="earliest") as other,
+            rmqpy.Admin(config) as admin,
+        ):
+            producer.send(rmqpy.Message(topic, b"poison", tag="a", keys=["k"]))
+            for consumer in (worker, other):
+                consumer.subscribe(topic)
+            [seen] = other.receive(wait=5)
+            other.ack(seen)
+            for _ in range(deliveries - 1):
+                [message] = worker.receive(wait=5)
+                worker.nack(message)
+            [message] = worker.receive(wait=5)
+            worker.dead_letter(message)
+            [(queue, letter)] = admin.dlq(group)
+            sent_as = admin.resend(group, queue, letter)
+            [again] = worker.receive(wait=5)
+            assert (again.topic, again.body, again.tag, again.keys) == (topic, b"poison", "a", ["k"])
+            assert (again.offset_message_id, again.delivery_attempt) == (sent_as, 1)
+            worker.ack(again)
+            until(lambda: admin.resent(group, queue, letter))
+            assert other.receive(wait=1) == worker.receive(wait=0) == []
+
+
+def test_dead_letter_of_used_up_deliveries_is_resent_to_its_workers_or_its_topic(
+    server: Standalone, topic: str, group: str, consumer: rmqpy.SimpleConsumer
+) -> None:
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_group(group, retry_max=1)
+        send(server, topic, b"poison")
+        for _ in range(2):
+            [message] = consumer.receive(wait=5)
+            consumer.nack(message)
+        [(queue, letter)] = until(lambda: list(admin.dlq(group)))
+        assert letter.properties["RETRY_TOPIC"] == topic
+        for to_origin in (False, True):
+            admin.resend(group, queue, letter, to_origin=to_origin)
+            [again] = consumer.receive(wait=5)
+            consumer.ack(again)
+            assert (again.topic, again.body, again.delivery_attempt) == (topic, b"poison", 1)
 
 
 def test_tags_choose_messages(server: Standalone, topic: str, group: str) -> None:

@@ -14,14 +14,21 @@ from rmqpy.admin.messages import Messages
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
+from rmqpy.config import properties
 from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol import names
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.brokers import GetBrokerConfig
 from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
+from rmqpy.protocol.requests.topics import GetTopicConfig
 
 #: The property with the producer's id of a message.
 UNIQUE_ID: Final = "UNIQ_KEY"
 #: The property of a resent message with the broker's id of its dead letter.
 RESENT_FROM: Final = "DLQ_RESENT_FROM"
+#: Properties of messages that are popped again: the time of the first pop, and the group.
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+ORIGIN_GROUP: Final = "ORIGIN_GROUP"
 
 
 class DeadLetterCount(NamedTuple):
@@ -99,25 +106,59 @@ class DeadLetters(Part):
         """Resend a dead letter to its group only, or with `to_origin` to its original topic for every subscribed group,
         optionally with another `body`. Its attempts start over. Returns the broker's id of the new message.
 
-        The property `DLQ_RESENT_FROM` of the new message names the dead letter: see `resent`. A group that consumes
-        in order or by POP does not read its retry topic: use `to_origin`.
+        The property `DLQ_RESENT_FROM` of the new message names the dead letter: see `resent`. A group that consumes by
+        POP gets it through its POP retry topic. A group that consumes in order does not read a retry topic: use
+        `to_origin`.
         """
         # A message without a producer's id gets one: both are found by it.
         ids = {UNIQUE_ID: message.message_id, RESENT_FROM: message.offset_message_id}
-        properties = properties_of(message) | ids
-        origin = properties.get(ORIGIN)
-        topic = origin if to_origin and origin else names.retry_topic(group)
+        kept = properties_of(message) | ids
+        # Its deliveries start over.
+        kept.pop(FIRST_POP_TIME, None)
+        origin = _origin(group, message)
         if to_origin:
-            properties.pop(ORIGIN, None)
-        return await send_again(self._cluster, queue.address, topic, message, properties, body)
+            kept.pop(ORIGIN, None)
+            topic = origin or names.retry_topic(group)
+        else:
+            popped = None if origin is None else await self._pop_retry_topic(group, origin, queue.address)
+            if popped is not None:
+                # The group pops it under its first topic in any case.
+                kept.pop(ORIGIN, None)
+                kept[ORIGIN_GROUP] = group
+            topic = popped or names.retry_topic(group)
+        return await send_again(self._cluster, queue.address, topic, message, kept, body)
+
+    async def _pop_retry_topic(self, group: str, topic: str, address: str) -> str | None:
+        """The topic from which the group pops messages of `topic` again at a broker; None if it does not pop them.
+
+        The first pop, or at Apache's broker the first redelivery, creates it. Both kinds exist after a change of
+        `enableRetryTopicV2`.
+        """
+        kinds = {
+            is_v2: names.pop_retry_topic(group, topic, is_v2=is_v2)
+            for is_v2 in (False, True)
+            if await self._has_topic(address, names.pop_retry_topic(group, topic, is_v2=is_v2))
+        }
+        if len(kinds) < 2:
+            return next(iter(kinds.values()), None)
+        settings = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
+        return kinds[settings.get("enableRetryTopicV2") == "true"]
+
+    async def _has_topic(self, address: str, topic: str) -> bool:
+        ask = GetTopicConfig(topic=topic)
+        return await self._cluster.ask_unless(ResponseCode.TOPIC_NOT_EXIST, address, ask) is not None
 
     async def resent(self, group: str, queue: QueueState, message: ReceivedMessage) -> list[ReceivedMessage]:
         """Return what `resend` has sent of a dead letter, as far as its broker still has it; oldest first.
 
         Both share an id, which the broker's index finds shortly after the message is stored.
         """
+        origin = _origin(group, message)
+        topics = {names.retry_topic(group), origin or message.topic}
+        if origin is not None:
+            topics |= {names.pop_retry_topic(group, origin, is_v2=is_v2) for is_v2 in (False, True)}
         found: list[ReceivedMessage] = []
-        for topic in {names.retry_topic(group), message.properties.get(ORIGIN, message.topic)}:
+        for topic in sorted(topics):
             same = await self._messages.with_id(topic, message.message_id, queue.broker, queue.address)
             found += [each for each in same if each.properties.get(RESENT_FROM) == message.offset_message_id]
         return sorted(found, key=lambda each: each.stored_at)
@@ -139,3 +180,9 @@ class DeadLetters(Part):
         except TopicNotFound:
             await self._groups.describe(group)
             return []
+
+
+def _origin(group: str, message: ReceivedMessage) -> str | None:
+    """The original topic of a dead letter; None if it does not say. Apache's broker may name a POP retry topic."""
+    origin = message.properties.get(ORIGIN)
+    return None if origin is None else names.popped_topic(group, origin)

@@ -85,7 +85,7 @@ def resend(
     """Resend dead letters of GROUP, to that group only. They stay in the dead-letter queue.
 
     Resent dead letters are marked and skipped the next time, unless --again is given.
-    A group that consumes in order or by POP (work queues) does not receive them: use --origin.
+    Workers (consumption by POP) receive them, too. A group that consumes in order does not: use --origin.
 
     \b
     rmqpy dlq resend billing --all --yes

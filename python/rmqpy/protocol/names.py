@@ -88,6 +88,12 @@ def pop_retry_topic(group: str, topic: str, *, is_v2: bool = False) -> str:
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
+def popped_topic(group: str, name: str) -> str:
+    """The topic of a group's POP retry topic, and any other name as it is."""
+    rest = name.removeprefix(RETRY_PREFIX + group)
+    return rest[1:] if rest != name and rest[:1] in ("_", "+") else name
+
+
 def topic_fault(topic: str) -> str | None:
     """Return the first error in a topic's name, or None."""
     if not topic.strip():

@@ -66,6 +66,12 @@ pub(crate) fn is_system(topic: &str) -> bool {
 /// Prefix of the regional trace topics, which clients write.
 pub(crate) const CLOUD_TRACE_PREFIX: &str = "rmq_sys_TRACE_DATA_";
 
+/// Returns the topic of a group's POP retry topic, and any other name as it is.
+pub(crate) fn popped_topic<'t>(group: &str, name: &'t str) -> &'t str {
+    let of_group = name.strip_prefix(RETRY_PREFIX).and_then(|rest| rest.strip_prefix(group));
+    of_group.and_then(|rest| rest.strip_prefix(['_', '+'])).unwrap_or(name)
+}
+
 /// Returns whether a topic is internal: it holds waiting messages of other topics, or brokers' records. Clients may
 /// not use it.
 pub(crate) fn is_internal(topic: &str) -> bool {

@@ -105,7 +105,7 @@ export async function deadLetters(shown, view) {
     const again = rows.filter((row) => row.resent_at || sent.has(place(row))).length;
     const progress = h("p", { role: "status" });
     const sentRows = await ask(`Send ${count(rows.length)} dead letters of ${group} again`, [
-      h("p", {}, "They stay in the dead-letter topic, marked as sent. A group that consumes in order or by POP cannot receive messages sent only to it."),
+      h("p", {}, "They stay in the dead-letter topic, marked as sent. A group that consumes in order cannot receive messages sent only to it."),
       again ? h("p", { class: "box warn" }, `${count(again)} of them were sent again before.`) : null,
       field("To", target), field("Messages per second", rate), edited?.element, everywhere, progress,
     ], "Send", async () => {

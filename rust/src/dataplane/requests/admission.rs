@@ -50,7 +50,8 @@ pub(in crate::dataplane) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Re
         );
         return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
     }
-    if let Some(group) = to.topic.strip_prefix(RETRY_PREFIX)
+    if let Some(name) = to.topic.strip_prefix(RETRY_PREFIX)
+        && let group = popping_group(metadata, name).unwrap_or(name)
         && (is_exhausted(metadata, group, to)? || metadata.in_order.get(group).is_some())
     {
         let dead_letters = topic_of(metadata, &format!("{DEAD_LETTER_PREFIX}{group}"))?;
@@ -75,6 +76,18 @@ pub(in crate::dataplane) fn too_large(bytes_max: usize) -> ErrorReply {
          {bytes_max}B, msg properties length limit 32KB."
     );
     ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
+}
+
+/// Returns the group of a POP retry topic, given its name without the prefix: both the group and the topic exist.
+fn popping_group<'n>(metadata: &Metadata, name: &'n str) -> Option<&'n str> {
+    if metadata.groups.get(name).is_some() {
+        return None;
+    }
+    let separators = name.match_indices(['_', '+']);
+    let mut parts = separators.filter_map(|(at, _)| Some((name.get(..at)?, name.get(at + 1..)?)));
+    let found = parts
+        .find(|(group, topic)| metadata.groups.get(group).is_some() && metadata.topics.get(topic).is_some());
+    found.map(|(group, _)| group)
 }
 
 fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result<bool, ErrorReply> {

@@ -9,7 +9,7 @@ use crate::dataplane::state::metadata::Metadata;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::tag;
-use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, pop_retry_topic};
+use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, pop_retry_topic, popped_topic};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::{ConsumeQueue, KeyHashes, Put, Store, StoreError};
 
@@ -119,7 +119,8 @@ impl Copier {
         let options = &self.metadata.identity.pop;
         let added = i32::from(!checkpoint.is_suspended);
         let reconsume_times = record.reconsume_times().saturating_add(added);
-        let name = if options.has_dead_letters && reconsume_times > retry_max {
+        let is_dead = options.has_dead_letters && reconsume_times > retry_max;
+        let name = if is_dead {
             format!("{DEAD_LETTER_PREFIX}{}", key.group)
         } else if key.topic.starts_with(RETRY_PREFIX) {
             key.topic.clone()
@@ -140,6 +141,9 @@ impl Copier {
         let mut properties = Vec::with_capacity(original.len() + ADDED_BYTES);
         let mut writer = properties::Writer::copy_if(&mut properties, original, is_kept);
         writer.append(name::ORIGIN_GROUP, key.group.as_bytes());
+        if is_dead && properties::get(original, name::RETRY_TOPIC).is_none() {
+            writer.append(name::RETRY_TOPIC, popped_topic(&key.group, &key.topic).as_bytes());
+        }
         if is_first {
             writer.append(name::FIRST_POP_TIME, pop_ms.as_bytes());
         }
