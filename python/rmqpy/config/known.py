@@ -65,12 +65,9 @@ _HARMLESS: Final = (
     (
         "both modes flush by time, see flushIntervalCommitLog",
         """flushCommitLogTimed flushCommitLogLeastPages flushCommitLogThoroughInterval commitIntervalCommitLog
-        commitCommitLogLeastPages commitCommitLogThoroughInterval syncFlushTimeout putMessageTimeout
-        flushIntervalConsumeQueue flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
-    ),
-    (
-        "the write ring takes the place of the transient pool, and its messages survive a kill",
-        "transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool",
+        commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
+        fastFailIfNoBufferInStorePool syncFlushTimeout putMessageTimeout flushIntervalConsumeQueue
+        flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
     ),
     (
         "pulls are bounded by pullMessagesMax and pullBytesMax",

@@ -13,6 +13,7 @@ mod descriptors;
 mod file_name;
 mod lock;
 mod os;
+mod pages;
 mod region;
 #[cfg(feature = "simulation")]
 pub mod simulated;

@@ -24,12 +24,12 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+
+use super::pages::Pages;
 
 /// The marks at the front of a write ring fill whole pages, so that the bytes behind them are aligned for direct writes.
 pub(crate) const MARKS_PAGE_BYTES: usize = 4096;
-/// Bytes prefaulted per step.
-const POPULATE_BYTES: usize = 64 << 10;
 
 /// A mapping of the first `len` bytes of a file, or of plain memory.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ struct Map {
     is_writable: bool,
     /// Whether a file holds the bytes of pages that are not resident. Simulated disks map plain memory.
     has_file: bool,
+    pages: Pages,
     is_claimed: AtomicBool,
     published: AtomicUsize,
 }
@@ -63,6 +64,7 @@ impl Region {
             memory,
             is_writable,
             has_file,
+            pages: Pages::default(),
             is_claimed: AtomicBool::new(false),
             published: AtomicUsize::new(0),
         };
@@ -122,16 +124,9 @@ impl Region {
         self.map.memory.flush_range(range.start, range.len())
     }
 
-    /// Prefaults the pages of `range` for writing, so that the appender takes no page fault there. In small steps: each holds
-    /// the lock of the address space, which threads that allocate memory may wait for.
+    /// Prefaults the pages of `range` for writing, so that the appender takes no page fault there.
     pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
-        let memory = &self.map.memory;
-        // Otherwise a missing page loads as many as the device reads ahead, up to 8 MiB.
-        memory.advise(Advice::Random)?;
-        let mut steps = range.clone().step_by(POPULATE_BYTES);
-        steps.try_for_each(|at| {
-            memory.advise_range(Advice::PopulateWrite, at, POPULATE_BYTES.min(range.end - at))
-        })
+        self.map.pages.populate(&self.map.memory, range)
     }
 
     /// Releases the memory of `range`, of whole pages. Its bytes stay in the page cache or the file; the next access maps
@@ -143,6 +138,11 @@ impl Region {
         // SAFETY: the mapping is shared with a file (`map_raw`), so that the pages, also changed ones, belong to the page
         // cache of the file: unmapping them loses no byte, and an access at any time maps the same bytes again.
         unsafe { self.map.memory.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) }
+    }
+
+    /// Makes the kernel use pages of 2 MiB, or small ones: see [`Pages::use_large`].
+    pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
+        self.map.pages.use_large(&self.map.memory, large)
     }
 }
 
