@@ -111,6 +111,8 @@ pub(in crate::dataplane) struct StagedRecord {
     queue: Arc<ConsumeQueue>,
     properties: Vec<u8>,
     body: String,
+    /// Whether it waits in the timers first.
+    pub(in crate::dataplane) is_timed: bool,
 }
 
 /// The destination and time of records.
@@ -173,7 +175,7 @@ impl Stage<'_> {
         let timing = schedule::timing(self.store, self.now_ms, &asked, self.revive_topic, revive_queue)?;
         let Some(timing) = timing else {
             let queue = self.store.queue_or_create(self.revive_topic, revive_queue).map_err(unavailable)?;
-            return Ok(StagedRecord { queue, properties: asked, body });
+            return Ok(StagedRecord { queue, properties: asked, body, is_timed: false });
         };
         let added = timing.properties();
         let mut properties = Vec::new();
@@ -182,7 +184,7 @@ impl Stage<'_> {
         for (name, value) in &added {
             writer.append(name, value);
         }
-        Ok(StagedRecord { queue: Arc::clone(&timing.queue), properties, body })
+        Ok(StagedRecord { queue: Arc::clone(&timing.queue), properties, body, is_timed: true })
     }
 
     /// The record as the log takes it.
