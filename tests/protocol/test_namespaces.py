@@ -31,6 +31,8 @@ from rmqpy.protocol.topics import DataVersion
 SHOP = Namespace("shop")
 #: Texts with several names, which no client of ours sends; names of the system; a name in a table of registrations.
 _OTHERWISE = {
+    # A group of controllers.
+    ("ControllerMetadata", "group"),
     ("GetConsumeStats", "topic_list"),
     ("PushReplyMessage", "default_topic"),
     ("QueryCorrectionOffset", "filter_groups"),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow
@@ -188,7 +189,9 @@ def test_timeouts_are_configurable(
 
 def test_requests_are_repeated_as_often_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
+    # Not time.sleep itself, which other threads use.
+    clock = SimpleNamespace(**{**vars(time), "sleep": slept.append})
+    monkeypatch.setattr("pyspark_rocketmq.cluster.time", clock)
     options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
     options |= {"fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "70"}
     with pytest.raises(rmqpy.errors.NameServerUnreachable):
@@ -200,7 +203,9 @@ def test_requests_are_repeated_as_often_as_configured(monkeypatch: pytest.Monkey
 
 def test_pauses_between_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
+    # Not time.sleep itself, which other threads use.
+    clock = SimpleNamespace(**{**vars(time), "sleep": slept.append})
+    monkeypatch.setattr("pyspark_rocketmq.cluster.time", clock)
     options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
     options |= {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "9000"}
     with pytest.raises(rmqpy.errors.NameServerUnreachable):

@@ -1,9 +1,11 @@
 """The streaming source against a real broker: decisions of the driver, without a session."""
 
 import json
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -344,7 +346,9 @@ def test_too_few_messages_do_not_end_the_wait(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("pyspark_rocketmq.stream.time.sleep", slept.append)
+    # Not time.sleep itself, which other threads use.
+    clock = SimpleNamespace(**{**vars(time), "sleep": slept.append})
+    monkeypatch.setattr("pyspark_rocketmq.stream.time", clock)
     reader = stream(server, topic, offsetPollIntervalMs="5000000", minOffsetsPerTrigger="5")
     at = reader.next_offset(reader.initialOffset(), is_limited=True)
     send(producer, topic, 1)

@@ -20,7 +20,7 @@ QUEUE: Final = rmqpy.MessageQueue("orders", "broker-a", 0)
 #: Values that the library creates, and classes that users implement.
 _NOT_CALLED: Final = {
     *("ConsumerStats", "SendAttempt", "SendResult", "MessageQueue", "OffsetStore", "QueueRange", "Catalog"),
-    *("ReceivedMessage", "Message", "SendFuture"),
+    *("ReceivedMessage", "Message", "SendFuture", "TopicRead"),
 }
 #: Arguments before the number.
 _BEFORE: Final[dict[str, tuple[Any, ...]]] = {

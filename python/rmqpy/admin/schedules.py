@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.admin.topics import Topics
-from rmqpy.config.arguments import check_types
+from rmqpy.config.arguments import check_range, check_types
 from rmqpy.errors import ConfigError, Unsupported
 from rmqpy.message import Body, Message
 from rmqpy.protocol.requests.schedules import (
@@ -92,6 +92,8 @@ class Schedules(Part):
         if catch_up not in CATCH_UP:
             raise ConfigError(f"catch_up must be one of {', '.join(CATCH_UP)}, not {catch_up!r}")
         seconds = every.total_seconds() if isinstance(every, timedelta) else every or 0.0
+        if every is not None:
+            check_range("every", seconds, "every")
         # It checks the values.
         message = Message(topic, body, tag=tag, keys=keys, properties=properties)
         if await self._states(GetSchedules(name=name, is_brief=True)):

@@ -92,6 +92,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "found_max": _COUNT,
     "last": _NUMBER,
     "to": _OFFSET,
+    "every": Range(1, FOREVER_S),
 }
 
 
