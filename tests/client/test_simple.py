@@ -128,7 +128,7 @@ def test_resent_dead_letter_reaches_the_workers_of_its_group_alone(
             [(queue, letter)] = admin.dlq(group)
             sent_as = admin.resend(group, queue, letter)
             [again] = worker.receive(wait=5)
-            assert (again.topic, again.body, again.tag, again.keys) == (topic, b"poison", "a", ["k"])
+            assert (again.topic, again.body, again.tag, again.keys) == (topic, b"poison", "a", ("k",))
             assert (again.offset_message_id, again.delivery_attempt) == (sent_as, 1)
             worker.ack(again)
             until(lambda: admin.resent(group, queue, letter))

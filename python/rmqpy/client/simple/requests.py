@@ -37,7 +37,7 @@ class Handle(NamedTuple):
     popped_ms: int
     invisible_ms: int
     revive_queue: int
-    #: 0 if popped from the topic, 1 if from the group's retry topic.
+    #: 0 if popped from the topic, 1 or 2 if from the group's retry topic of that kind.
     mark: int
     broker: str
     queue_id: int
@@ -88,7 +88,7 @@ def about(group: str, topic: str, handle: Handle) -> dict[str, str]:
     """Return the header fields that name one message, to acknowledge it or change its time."""
     return {
         "consumerGroup": group,
-        "topic": names.pop_retry_topic(group, topic) if handle.mark else topic,
+        "topic": names.pop_retry_topic(group, topic, is_v2=handle.mark == 2) if handle.mark else topic,
         "queueId": str(handle.queue_id),
         "extraInfo": str(handle),
         "offset": str(handle.offset),
