@@ -183,6 +183,7 @@ class DeadLetters(Part):
 
 
 def _origin(group: str, message: ReceivedMessage) -> str | None:
-    """Return the topic that a dead letter was sent to; None if it does not say. Apache's broker may name a POP retry topic."""
+    """Return the topic that a dead letter was sent to, or None if it does not say. Apache's broker may name a POP retry
+    topic."""
     origin = message.properties.get(ORIGIN)
     return None if origin is None else names.popped_topic(group, origin)
