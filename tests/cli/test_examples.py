@@ -34,8 +34,11 @@ SHORTER = {
     "namesrv": ["listenPort=0", "bindAddress=127.0.0.1"],
     "broker": ["listenPort=0"],
     "dashboard": ["--port", "0"],
+    "controller": ["listenPort=0"],
 }
-SERVERS = {"standalone", "namesrv", "broker", "dashboard"}
+SERVERS = {"standalone", "namesrv", "broker", "dashboard", "controller"}
+#: What takes typed bodies or an object store, and is called in tests/cli/test_sql.py and tests/tables.
+OF_TABLES = {"sql", "archive"}
 #: What these print, or write to a file, is lines of JSON however they are called.
 LINES_OF_JSON = {"message export", "dlq export"}
 #: What takes a pair of brokers, and is called in tests/crash/test_replica_processes.py.
@@ -104,7 +107,12 @@ def member(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def folder(
-    cluster: Cluster, stopped: Path, member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
+    stopped: Path,
+    member: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Path:
     """Folder of the examples, with the topics and files they name."""
     monkeypatch.chdir(tmp_path)
@@ -120,8 +128,12 @@ def folder(
         "accounts: [{accessKey: shipping, secretKey: secret of a test}]"
     )
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
-        for topic in ("orders", "bills", "lines", "rmqpy-bench"):
+        for topic in ("orders", "bills", "lines", "jobs", "rmqpy-bench"):
             admin.create_topic(topic, exist_ok=True)
+        for schedule in admin.schedules():
+            admin.delete_schedule(schedule.name)
+        if "schedule create" not in request.node.name:
+            admin.create_schedule("nightly", "jobs", b"report", cron="0 2 * * *")
         for group in ("billing", "audit"):
             admin.create_group(group, exist_ok=True)
         for user in ("root", "carol", "alice", "shipping"):
@@ -172,7 +184,7 @@ def test_the_template_of_the_documents_is_filled_in(run: Run) -> None:
     assert re.search(r"^\d+ \d+$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_A_PAIR])
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_A_PAIR | OF_TABLES])
 def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
     formats = next(
         (

@@ -16,7 +16,7 @@ from rmqpy.protocol import fastjson
 from . import servers
 
 MESSAGES = 300
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 until = partial(waiting.until, seconds=SECONDS_MAX)
 
 pytestmark = pytest.mark.timeout(180, func_only=True)

@@ -39,7 +39,6 @@ command = click.Group("schedule", help=COMMANDS["schedule"])
 @click.option("--paused", is_flag=True, help="Send nothing before rmqpy schedule resume.")
 @click.option("--broker", help="The broker that sends; otherwise the first with the topic.")
 @cluster_command
-@columns(*_COLUMNS)
 def create(admin: "Admin", name: str, topic: str, body: str, **settings: Any) -> Rows:
     """Create the schedule NAME.
 
