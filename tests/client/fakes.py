@@ -23,6 +23,8 @@ Handler = Callable[[Frame], Answer]
 
 ServerT = TypeVar("ServerT", bound="Server")
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+#: Ports of fakes before. A client of an earlier test may be kept, with the routes of the name server at its address.
+_USED: set[int] = set()
 
 
 class Server:
@@ -67,8 +69,14 @@ class Server:
             writer.write(frame)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        while True:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+            port = self._server.sockets[0].getsockname()[1]
+            if self.port or port not in _USED:
+                break
+            self._server.close()
+        self.port = port
+        _USED.add(port)
 
     async def _close(self) -> None:
         if self._server is not None:

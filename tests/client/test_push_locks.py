@@ -179,7 +179,8 @@ def test_suspended_member_commits_nothing_before_reading_the_progress(
             gate.set()
         until(lambda: broker.committed[0] == 5)
     assert seen[-1] == "4"
-    assert commits == [5]
+    # Perhaps once more at the end.
+    assert set(commits) == {5}
 
 
 @pytest.mark.parametrize("is_ordered", [True, False], ids=["in order", "in any order"])
