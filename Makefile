@@ -31,7 +31,7 @@ export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rest test-rust test-python test-interop test-spark test-spark-versions check words build spark bench campaign count fuzz fuzz-python format docs dist clean
-.PHONY: stage-rust stage-python stage-foreign interop-servers interop-clients check-rust check-python compiled
+.PHONY: stages stage-rust stage-python stage-foreign interop-servers interop-clients check-rust check-python compiled
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -46,11 +46,17 @@ test: ## set up, then test every part of the project in 12 minutes
 	@scripts/need --optional java mvn go
 	@rm -rf target/reports
 	@$(STAGE) build $(TOGETHER) PROFILE=dev spark
-	@echo "== rust, python, and interop with spark side by side; their output comes when each has ended"
-	@$(TOGETHER) --jobs=3 --keep-going PROFILE=dev PART=quick stage-rust stage-python stage-foreign
+	@$(QUIET) stages PROFILE=dev PART=quick
 	@scripts/report
 
-# Side by side: the compiler works while most tests wait for servers, clients or JVMs.
+# The compiler takes every core, so what waits for servers, clients and JVMs begins when it has ended.
+stages:
+	@failed=0; \
+	$(QUIET) stage-rust || failed=1; \
+	echo "== python, and interop with spark side by side; their output comes when each has ended"; \
+	$(TOGETHER) --keep-going stage-python stage-foreign || failed=1; \
+	exit $$failed
+
 stage-rust:
 	@$(STAGE) rust$(OF) $(QUIET) test-rust
 
@@ -67,7 +73,7 @@ test-all: ## `make test`, then what it leaves out, on a release build
 
 test-rest: ## the tests that `make test` leaves out, see tests/slow.txt
 	@$(STAGE) release-build $(QUIET) spark
-	@$(TOGETHER) --jobs=3 --keep-going PART=rest OF=-rest stage-rust stage-python stage-foreign
+	@$(QUIET) stages PART=rest OF=-rest
 	@scripts/report
 
 test-rust: ## the Rust tests, without Python
