@@ -21,7 +21,6 @@ from rmqpy.control.access.plain_files import WATCH_SECONDS
 from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
-from rmqpy.election.configuration import Configuration
 from rmqpy.election.driver import Driver
 from rmqpy.election.handlers import BrokerHandlers, ElectionHandlers, GroupHandlers
 from rmqpy.election.metrics import Metrics
@@ -34,6 +33,7 @@ from rmqpy.protocol.unserved import UNSERVED_BY_CONTROLLER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
 from rmqpy.remoting.certificates import WATCH_SECONDS as CERTIFICATES_SECONDS
 from rmqpy.remoting.certificates import Certificates
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.service import Service
 

@@ -31,8 +31,8 @@ from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
 from rmqpy.remoting.certificates import WATCH_SECONDS as CERTIFICATES_SECONDS
 from rmqpy.remoting.certificates import Certificates
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.remoting.endpoint import Endpoint
-from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.handlers import (
     ConfigurationHandlers,
     KvHandlers,

@@ -166,7 +166,7 @@ class Standalone(Service):
 
     def _entries(self, namesrv: str) -> dict[str, str]:
         """Return the broker's settings as entries of a broker.conf; the caller's settings have precedence."""
-        names_alone = namesrv_config.served() - broker_config.served()
+        names_alone = namesrv_config.NameServerConfig.served() - broker_config.served()
         given = {wire: value for wire, value in self._tls().items() if wire not in names_alone}
         return {
             "brokerName": "broker-a",

@@ -7,9 +7,9 @@ from rmqpy.clock import HandClock
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.protocol.requests.routes import GoneBroker
 from rmqpy.protocol.topics import TopicTable
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.routing import gone_brokers
 from rmqpy.routing.brokers import BrokerInfo
-from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
 
 MASTER = BrokerInfo("c1", "broker-a", 0, "10.0.0.7:10911", "", 1)

@@ -24,8 +24,8 @@ from rmqpy.protocol.requests.registration import (
 )
 from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo
 from rmqpy.protocol.topics import TopicConfig, TopicTable
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.routing.brokers import BrokerInfo, BrokerKey
-from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.topic_queues import TABLE_BYTES_MAX, BrokerTopics, TopicQueues
 from rmqpy.routing.unregistration import BatchUnregistration

@@ -75,12 +75,12 @@ def command(
         raise click.UsageError("give --data-dir or --memory")
     if no_http and http_port is not None:
         raise click.UsageError("give --http or --no-http")
-    from rmqpy.config import namesrv
     from rmqpy.config.broker import refuse_unknown
     from rmqpy.config.keys import NO_HTTP
+    from rmqpy.config.namesrv import NameServerConfig
     from rmqpy.server import Standalone, serve
 
-    refuse_unknown({wire: value for wire, value in settings.items() if wire not in namesrv.served()})
+    refuse_unknown({wire: value for wire, value in settings.items() if wire not in NameServerConfig.served()})
     is_local = host == LOOPBACK and not settings.get("bindAddress")
     is_default = is_local and not no_http and http_port is None and "httpPort" not in settings
     if is_default:

@@ -7,22 +7,14 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from rmqpy.config import home
+from rmqpy.config import servers
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.addresses import HostPort, parse
-from rmqpy.config.keys import (
-    CONNECTIONS_MAX,
-    NO_HTTP,
-    LoadedConfig,
-    Settings,
-    key,
-    nearest,
-    protects,
-    read_file,
-)
-from rmqpy.config.server_tls import TlsConfig, with_file
+from rmqpy.config.keys import LoadedConfig, key
+from rmqpy.config.server_tls import TlsConfig
+from rmqpy.config.servers import ServerConfig
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's controller for its threads, buffers and scans, which have no counterpart.
@@ -58,14 +50,12 @@ _PROCESS: Final = frozenset(
 )
 
 
-def _in_home(name: str) -> str:
-    found = home.find()
-    return "" if found is None else str(found / "controller" / name)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ControllerConfig(Settings):
+class ControllerConfig(ServerConfig):
     """Addresses, files and rules of a controller."""
+
+    ROLE = "controller"
+    PROTECTED = "Can not update config in black list."
 
     # Network.
     listen_port: int = key(
@@ -75,40 +65,11 @@ class ControllerConfig(Settings):
         low=0,
         high=65_535,
     )
-    bind_address: str = key(
-        "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
-    )
-    http_port: int = key(
-        "httpPort",
-        NO_HTTP,
-        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 picks a free port, -1 turns HTTP off. "
-        "Apache's controller has no such key.",
-        low=NO_HTTP,
-        high=65_535,
-    )
-    idle_seconds: int = key(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        "Close connections without traffic for this long.",
-        unit="seconds",
-        low=1,
-        high=86_400,
-    )
-    connections_max: int = key(
-        "maxConnections",
-        CONNECTIONS_MAX,
-        "Maximum connections; fewer if they would need more than three quarters of the process's file descriptors. "
-        "Apache's controller has no such key.",
-        low=1,
-        high=1_000_000,
-    )
-    connections_per_address_max: int = key(
-        "maxConnectionsPerAddress",
-        0,
-        "Maximum connections from one address, except loopback; 0: half of all. Apache's controller has no such key.",
-        low=0,
-        high=1_000_000,
-    )
+    bind_address: str = servers.bind_address()
+    http_port: int = servers.http_port(ROLE)
+    idle_seconds: int = servers.idle_seconds()
+    connections_max: int = servers.connections_max(ROLE)
+    connections_per_address_max: int = servers.connections_per_address_max(ROLE)
 
     # Group.
     group: str = key("controllerDLegerGroup", "controllers", "Name of the group of controllers, for tools.")
@@ -125,19 +86,11 @@ class ControllerConfig(Settings):
     )
 
     # Files.
-    controller_path: str = key(
-        "controllerStorePath", lambda: _in_home("store"), "Folder of the controller's log and snapshot."
+    controller_path: str = servers.home_path(
+        "controllerStorePath", "controller", "store", "Folder of the controller's log and snapshot."
     )
-    store_path: str = key(
-        "configStorePath",
-        lambda: _in_home("controller.properties"),
-        "File for online changes of these settings. Default: the file given at the start.",
-    )
-    protected: str = key(
-        "configBlackList",
-        "configBlackList;configStorePath;rocketmqHome",
-        "Keys that administrators cannot change online.",
-    )
+    store_path: str = servers.store_path("controller")
+    protected: str = servers.protected("configBlackList;configStorePath;rocketmqHome")
 
     # Elections.
     lease_ms: int = key(
@@ -175,11 +128,7 @@ class ControllerConfig(Settings):
     )
 
     # Access control.
-    auth_path: str = key(
-        "authConfigPath",
-        lambda: _in_home("auth"),
-        "Folder of users.json and acls.json for access control.",
-    )
+    auth_path: str = servers.auth_path("controller")
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
@@ -228,25 +177,6 @@ class ControllerConfig(Settings):
             return HostPort(self.bind_address, self.listen_port)
         return HostPort(self.bind_address, parse(self.peers[self.self_id]).port)
 
-    def change(self, given: Mapping[str, str]) -> Self:
-        """Like `Settings.change`, for every key of the file."""
-        return dataclasses.replace(
-            super().change(given), access=self.access.change(given), tls=self.tls.change(given)
-        )
-
-    def protects(self, wire: str) -> bool:
-        """Whether administrators may not change this key online."""
-        return protects(self.protected, wire)
-
-    def write(self) -> dict[str, str]:
-        """Every key with its value, in alphabetical order."""
-        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
-
-
-def served() -> set[str]:
-    """Every supported key."""
-    return {wire for kind in (ControllerConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
-
 
 def embedded_keys() -> set[str]:
     """The keys that `namesrv.conf` has for a controller inside a name server."""
@@ -260,32 +190,20 @@ def load(
 
     Raises `ConfigError` for an unreadable file, a value out of bounds, and an unknown override.
     """
-    given = read_file(path)
-    if path is not None:
-        given.setdefault("configStorePath", str(path))
-    for wire in overrides or {}:
-        if wire not in served() and wire not in HARMLESS:
-            meant = nearest(wire, served())
-            raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
-    return read(with_file(given | dict(overrides or {})))
+    return read(servers.entries(path, overrides, ControllerConfig.served(), HARMLESS))
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[ControllerConfig]:
     """Return a configuration from the served entries, and a sentence for each of the others."""
-    warnings = [_warning(wire, value) for wire, value in given.items() if wire not in served()]
-    config = dataclasses.replace(
-        ControllerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
-    )
+    warnings = servers.warnings(given, ControllerConfig.served(), HARMLESS)
+    config = ControllerConfig.read(given)
     _check_folder(config)
     return LoadedConfig(config, warnings)
 
 
 def read_embedded(given: Mapping[str, str]) -> ControllerConfig:
     """Return the configuration of a controller inside a name server, from the entries of `namesrv.conf`."""
-    own = {wire: value for wire, value in given.items() if wire not in _PROCESS}
-    config = dataclasses.replace(
-        ControllerConfig.read(own), access=AccessConfig.read(own), tls=TlsConfig.read(own)
-    )
+    config = ControllerConfig.read({wire: value for wire, value in given.items() if wire not in _PROCESS})
     if not config.peers:
         raise ConfigError(
             "enableControllerInNamesrv=true needs the controller's address: set "
@@ -298,10 +216,3 @@ def read_embedded(given: Mapping[str, str]) -> ControllerConfig:
 def _check_folder(config: ControllerConfig) -> None:
     if not config.controller_path:
         raise ConfigError("the user has no home folder: set controllerStorePath")
-
-
-def _warning(wire: str, value: str) -> str:
-    if wire in HARMLESS:
-        return f"{wire}={value} is ignored: not needed here"
-    meant = nearest(wire, served())
-    return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")

@@ -4,24 +4,16 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from rmqpy.config import controller as controllers
-from rmqpy.config import home
+from rmqpy.config import home, servers
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.controller import ControllerConfig
-from rmqpy.config.keys import (
-    CONNECTIONS_MAX,
-    NO_HTTP,
-    LoadedConfig,
-    Settings,
-    key,
-    nearest,
-    protects,
-    read_file,
-)
+from rmqpy.config.keys import NO_HTTP, LoadedConfig, key
 from rmqpy.config.listeners import Listeners
-from rmqpy.config.server_tls import TlsConfig, with_file
+from rmqpy.config.server_tls import TlsConfig
+from rmqpy.config.servers import ServerConfig
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server for its threads and buffers, which have no counterpart.
@@ -63,20 +55,15 @@ ROUTE_CODES: Final = (105, 106)
 REGISTRATION_CODES: Final = (103, 104, 217, 322, 901, 904)
 
 
-def _in_home(name: str) -> str:
-    found = home.find()
-    return "" if found is None else str(found / "namesrv" / name)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NameServerConfig(Settings):
+class NameServerConfig(ServerConfig):
     """Addresses, files, and behaviour of the name server."""
+
+    ROLE = "name server"
 
     # Network.
     listen_port: int = key("listenPort", 9876, "TCP port; 0 picks a free port.", low=0, high=65_535)
-    bind_address: str = key(
-        "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
-    )
+    bind_address: str = servers.bind_address()
     listeners_given: str = key(
         "listeners",
         "",
@@ -92,54 +79,20 @@ class NameServerConfig(Settings):
         "Apache's has no such key.",
         changeable=True,
     )
-    http_port: int = key(
-        "httpPort",
-        NO_HTTP,
-        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 picks a free port, -1 turns HTTP off. "
-        "Apache's name server has no such key.",
-        low=NO_HTTP,
-        high=65_535,
-    )
-    idle_seconds: int = key(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        "Close connections without traffic for this long.",
-        unit="seconds",
-        low=1,
-        high=86_400,
-    )
-    connections_max: int = key(
-        "maxConnections",
-        CONNECTIONS_MAX,
-        "Maximum connections; fewer if they would need more than three quarters of the process's file descriptors. "
-        "Apache's name server has no such key.",
-        low=1,
-        high=1_000_000,
-    )
-    connections_per_address_max: int = key(
-        "maxConnectionsPerAddress",
-        0,
-        "Maximum connections from one address, except loopback; 0: half of all. Apache's name server has no such key.",
-        low=0,
-        high=1_000_000,
-    )
+    http_port: int = servers.http_port(ROLE)
+    idle_seconds: int = servers.idle_seconds()
+    connections_max: int = servers.connections_max(ROLE)
+    connections_per_address_max: int = servers.connections_per_address_max(ROLE)
 
     # Files.
-    kv_path: str = key(
+    kv_path: str = servers.home_path(
         "kvConfigPath",
-        lambda: _in_home("kvConfig.json"),
+        "namesrv",
+        "kvConfig.json",
         "File of the key-value configuration; empty: in memory only.",
     )
-    store_path: str = key(
-        "configStorePath",
-        lambda: _in_home("namesrv.properties"),
-        "File for online changes of these settings. Default: the file given at the start.",
-    )
-    protected: str = key(
-        "configBlackList",
-        "configBlackList;configStorePath;kvConfigPath",
-        "Keys that administrators cannot change online.",
-    )
+    store_path: str = servers.store_path("namesrv")
+    protected: str = servers.protected("configBlackList;configStorePath;kvConfigPath")
 
     # Brokers.
     scan_interval_ms: int = key(
@@ -207,11 +160,7 @@ class NameServerConfig(Settings):
     )
 
     # Access control.
-    auth_path: str = key(
-        "authConfigPath",
-        lambda: _in_home("auth"),
-        "Folder of users.json and acls.json for access control.",
-    )
+    auth_path: str = servers.auth_path("namesrv")
     registration_authentication: str = key(
         "registrationAuthenticationEnabled",
         "",
@@ -256,25 +205,11 @@ class NameServerConfig(Settings):
         routes = () if self.authenticates_routes else ROUTE_CODES
         return frozenset((*routes, *(() if self.authenticates_brokers else REGISTRATION_CODES)))
 
-    def change(self, given: Mapping[str, str]) -> Self:
-        """Like `Settings.change`, for every key of the file."""
-        return dataclasses.replace(
-            super().change(given), access=self.access.change(given), tls=self.tls.change(given)
-        )
-
-    def protects(self, wire: str) -> bool:
-        """Whether administrators may not change this key online."""
-        return protects(self.protected, wire)
-
-    def write(self) -> dict[str, str]:
-        """Every key with its value, in alphabetical order."""
-        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
-
 
 def for_standalone(given: Mapping[str, str]) -> dict[str, str]:
     """Of the entries for a process with both servers, return those for its name server: all but listen addresses,
     which differ."""
-    known = served() - {"listenPort", "bindAddress", "httpPort"}
+    known = NameServerConfig.served() - {"listenPort", "bindAddress", "httpPort"}
     return {wire: value for wire, value in given.items() if wire in known}
 
 
@@ -286,20 +221,8 @@ def load(
     Raises `ConfigError` for an unreadable file, a value out of bounds, an unknown override, and a setting that is
     dangerous to ignore.
     """
-    given = read_file(path)
-    if path is not None:
-        given.setdefault("configStorePath", str(path))
-    known = served() | DANGEROUS.keys() | controllers.embedded_keys()
-    for wire in overrides or {}:
-        if wire not in known and wire not in HARMLESS:
-            meant = nearest(wire, known)
-            raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
-    return read(with_file(given | dict(overrides or {})))
-
-
-def served() -> set[str]:
-    """Every supported key."""
-    return {wire for kind in (NameServerConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
+    known = NameServerConfig.served() | DANGEROUS.keys() | controllers.embedded_keys()
+    return read(servers.entries(path, overrides, known, HARMLESS))
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
@@ -307,12 +230,9 @@ def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
-    known = served() | DANGEROUS.keys() | controllers.embedded_keys() | controllers.HARMLESS
-    warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
-    warnings += _homeless(given)
-    config = dataclasses.replace(
-        NameServerConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
-    )
+    known = NameServerConfig.served() | DANGEROUS.keys() | controllers.embedded_keys() | controllers.HARMLESS
+    warnings = servers.warnings(given, known, HARMLESS) + _homeless(given)
+    config = NameServerConfig.read(given)
     if config.has_controller:
         config = dataclasses.replace(config, controller=controllers.read_embedded(given))
     return LoadedConfig(config, warnings)
@@ -330,10 +250,3 @@ def _homeless(given: Mapping[str, str]) -> list[str]:
         )
         if wire not in given
     ]
-
-
-def _warning(wire: str, value: str, known: set[str]) -> str:
-    if wire in HARMLESS:
-        return f"{wire}={value} is ignored: not needed here"
-    meant = nearest(wire, known)
-    return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")

@@ -6,9 +6,9 @@ import dataclasses
 import os
 import socket
 
-from rmqpy.config import addresses
+from rmqpy.config import addresses, servers
 from rmqpy.config.addresses import ANY_HOST, LOOPBACK
-from rmqpy.config.keys import CONNECTIONS_MAX, GRPC_PORT, NO_GRPC, NO_HTTP, Settings, key
+from rmqpy.config.keys import GRPC_PORT, NO_GRPC, Settings, key
 from rmqpy.errors import ConfigError
 
 #: Name servers forget a broker after 120 s; less than 10 s only adds traffic. Apache's bounds.
@@ -55,14 +55,7 @@ class NetworkConfig(Settings):
     namesrv: str = key(
         "namesrvAddr", _name_servers_of_environment, "Name servers as host:port, separated by semicolons."
     )
-    http_port: int = key(
-        "httpPort",
-        NO_HTTP,
-        "HTTP port of the console, /metrics, /livez, /healthz and /readyz; 0 picks a free port, -1 turns HTTP off. "
-        "Apache's broker has no such key.",
-        low=NO_HTTP,
-        high=65_535,
-    )
+    http_port: int = servers.http_port("broker", "the console, /metrics")
     grpc_port: int = key(
         "grpcServerPort",
         GRPC_PORT,
@@ -83,29 +76,9 @@ class NetworkConfig(Settings):
         "broker has no such key.",
         choices=("shown", "masked", "hidden"),
     )
-    idle_seconds: int = key(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        "Close connections without traffic for this long.",
-        unit="seconds",
-        low=1,
-        high=86_400,
-    )
-    connections_max: int = key(
-        "maxConnections",
-        CONNECTIONS_MAX,
-        "Maximum connections; fewer if they would need more than three quarters of the process's file descriptors. "
-        "Apache's broker has no such key.",
-        low=1,
-        high=1_000_000,
-    )
-    connections_per_address_max: int = key(
-        "maxConnectionsPerAddress",
-        0,
-        "Maximum connections from one address, except loopback; 0: half of all. Apache's broker has no such key.",
-        low=0,
-        high=1_000_000,
-    )
+    idle_seconds: int = servers.idle_seconds()
+    connections_max: int = servers.connections_max("broker")
+    connections_per_address_max: int = servers.connections_per_address_max("broker")
     permission: int = key(
         "brokerPermission",
         6,
@@ -115,11 +88,7 @@ class NetworkConfig(Settings):
         changeable=True,
     )
 
-    protected: str = key(
-        "configBlackList",
-        "configBlackList;brokerConfigPath",
-        "Keys that administrators cannot change online.",
-    )
+    protected: str = servers.protected("configBlackList;brokerConfigPath")
 
     # Registration.
     register_period_ms: int = key(

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NoReturn, TypeVar
 
 from rmqpy._native import BrokerSet, ControllerOutcome
-from rmqpy.election.configuration import Configuration, Protected
+from rmqpy.config.controller import ControllerConfig
 from rmqpy.election.driver import Driver
-from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.controller import (
     AlterSyncStateSet,
@@ -37,6 +36,7 @@ from rmqpy.protocol.requests.controller import (
     UpdateControllerConfig,
 )
 from rmqpy.protocol.requests.registration import BrokerHeartbeat, HeartbeatTaken
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
 R = TypeVar("R")
@@ -216,7 +216,9 @@ class ElectionHandlers:
 class GroupHandlers:
     """The group of controllers, its broker sets, and settings."""
 
-    def __init__(self, driver: Driver, configuration: Configuration, address: Callable[[], str]) -> None:
+    def __init__(
+        self, driver: Driver, configuration: Configuration[ControllerConfig], address: Callable[[], str]
+    ) -> None:
         self._native = driver.controller
         self._configuration = configuration
         self._address = address
@@ -250,12 +252,7 @@ class GroupHandlers:
 
     @handles(UpdateControllerConfig)
     async def update(self, ask: UpdateControllerConfig) -> None:
-        try:
-            await self._configuration.change(ask.body)
-        except Protected as error:
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        except ConfigError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        await self._configuration.change(ask.body)
 
 
 def _refuse(outcome: ControllerOutcome, reply: object | None = None) -> NoReturn:

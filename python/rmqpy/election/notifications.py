@@ -8,11 +8,12 @@ Owns the connections to brokers, made at the first notification. Threads: the ev
 import logging
 
 from rmqpy._native import BrokerSet, Client, ClientTls
-from rmqpy.election.configuration import Configuration
+from rmqpy.config.controller import ControllerConfig
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.controller import SyncStateSet
 from rmqpy.protocol.requests.leadership import NotifyBrokerRoleChanged
+from rmqpy.remoting.configuration import Configuration
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 class RoleNotifications:
     """Sends them."""
 
-    def __init__(self, configuration: Configuration, tls: ClientTls | None = None) -> None:
+    def __init__(self, configuration: Configuration[ControllerConfig], tls: ClientTls | None = None) -> None:
         self._configuration = configuration
         self._tls = tls
         self._client: Client | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from rmqpy.clock import Clock
 from rmqpy.config.listeners import Member
-from rmqpy.errors import ConfigError
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.protocol.codes import VERSION_STRICT_JSON, ResponseCode
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.order_topics import ORDER_TOPICS
@@ -56,6 +56,7 @@ from rmqpy.protocol.requests.routes import (
     WritePermissionWiped,
 )
 from rmqpy.protocol.topics import ROUTE_QUEUES_MAX, TopicFlag, TopicTable
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.remoting.large_bodies import is_large, read_aside
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 from rmqpy.routing.brokers import (
@@ -65,7 +66,6 @@ from rmqpy.routing.brokers import (
     MasterAddresses,
     SingleTopicTooEarly,
 )
-from rmqpy.routing.configuration import Configuration, Protected
 from rmqpy.routing.kv import KeyValues, KvTableFullError
 from rmqpy.routing.route_filter import in_zone, seen_by
 from rmqpy.routing.routes import Routes
@@ -82,7 +82,9 @@ _NO_ROUTE: Final = (
 class RegistrationHandlers:
     """Registrations, heartbeats and unregistrations of brokers."""
 
-    def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration) -> None:
+    def __init__(
+        self, routes: Routes, values: KeyValues, configuration: Configuration[NameServerConfig]
+    ) -> None:
         self._routes = routes
         self._leaving = BatchUnregistration(routes)
         self._values = values
@@ -169,7 +171,9 @@ class RegistrationHandlers:
 class RouteHandlers:
     """Routes for clients."""
 
-    def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration, clock: Clock) -> None:
+    def __init__(
+        self, routes: Routes, values: KeyValues, configuration: Configuration[NameServerConfig], clock: Clock
+    ) -> None:
         self._routes = routes
         self._values = values
         self._configuration = configuration
@@ -229,7 +233,7 @@ class RouteHandlers:
 class TopicHandlers:
     """Lists of topics for tools, and changes of topics."""
 
-    def __init__(self, routes: Routes, configuration: Configuration) -> None:
+    def __init__(self, routes: Routes, configuration: Configuration[NameServerConfig]) -> None:
         self._routes = routes
         self._configuration = configuration
         #: The encoded list of all topics, and the generation of its table.
@@ -343,7 +347,7 @@ class KvHandlers:
 class ConfigurationHandlers:
     """Reads and changes of the name server's settings."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration[NameServerConfig]) -> None:
         self._configuration = configuration
 
     @handles(GetNameServerConfig)
@@ -352,12 +356,7 @@ class ConfigurationHandlers:
 
     @handles(UpdateNameServerConfig)
     async def update(self, ask: UpdateNameServerConfig) -> None:
-        try:
-            await self._configuration.change(ask.body)
-        except Protected as error:
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        except ConfigError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        await self._configuration.change(ask.body)
 
 
 def _read(ask: RegisterBroker, version: int) -> tuple[TopicTable, BrokerTopics]:

@@ -9,11 +9,12 @@ Owns the connections to brokers, made at the first notification. Threads: the ev
 import logging
 
 from rmqpy._native import Client, ClientTls
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.routing.brokers import MinBrokerIdChange
-from rmqpy.routing.configuration import Configuration
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 class BrokerNotifications:
     """Sends them."""
 
-    def __init__(self, configuration: Configuration, tls: ClientTls | None = None) -> None:
+    def __init__(self, configuration: Configuration[NameServerConfig], tls: ClientTls | None = None) -> None:
         self._configuration = configuration
         self._tls = tls
         self._client: Client | None = None

@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rmqpy.clock import Clock
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.findings import duplicate
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, QueueData, TopicRoute
 from rmqpy.protocol.topics import DataVersion, TopicTable
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.routing.brokers import (
     BROKERS_MAX,
     BrokerGroup,
@@ -28,7 +30,6 @@ from rmqpy.routing.brokers import (
     MinBrokerIdChange,
     SingleTopicTooEarly,
 )
-from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.gone_brokers import GoneBrokers
 from rmqpy.routing.live_brokers import LiveBrokers
 from rmqpy.routing.route_filter import with_acting_master
@@ -43,7 +44,7 @@ class Routes:
     def __init__(
         self,
         clock: Clock,
-        configuration: Configuration,
+        configuration: Configuration[NameServerConfig],
         on_min_broker_id_change: Callable[[MinBrokerIdChange], None] = lambda change: None,
     ) -> None:
         """`on_min_broker_id_change` is called at every such change, once the tables are consistent."""

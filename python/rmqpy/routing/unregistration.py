@@ -11,8 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.remoting.configuration import Configuration
 from rmqpy.routing.brokers import BrokerKey
-from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,9 @@ class BatchUnregistration:
         self._pending += brokers
 
 
-async def expire_silent(routes: Routes, configuration: Configuration, close: Callable[[int], None]) -> None:
+async def expire_silent(
+    routes: Routes, configuration: Configuration[NameServerConfig], close: Callable[[int], None]
+) -> None:
     """Until cancelled, remove brokers that timed out without closing their connection, and close it.
 
     Their host died, or the network broke.
