@@ -1,4 +1,4 @@
-"""Options of servers: settings as `key=value`, warnings about them, and logs."""
+"""Options of servers: settings as `key=value`, warnings about them, and logs; the run of a server with them."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from rmqpy import __version__
 from rmqpy.cli.options import EXISTING_FILE, flag, options
 
 if TYPE_CHECKING:
-    from rmqpy.config.keys import Settings
+    from rmqpy.config.keys import LoadedConfig, Settings
+    from rmqpy.config.servers import ServerConfig
+    from rmqpy.controller import ControllerServer
+    from rmqpy.namesrv import NameServer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Config = TypeVar("_Config", bound="ServerConfig")
 
 
 def log_options(command: _Command) -> _Command:
@@ -58,6 +63,29 @@ def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
 
 #: `-p`, passed to the command as `is_printing`.
 print_option = click.option("-p", "is_printing", is_flag=True, help="Print all effective settings and exit.")
+
+
+def server_options(file: str) -> Callable[[_Command], _Command]:
+    """Add the options of a name server or controller: settings, their `file`, `-p` and logs."""
+    return options(settings_argument(), config_option(file), print_option, log_options)
+
+
+def run_server(
+    reading: "LoadedConfig[_Config]",
+    server_of: "Callable[[_Config], NameServer | ControllerServer]",
+    is_printing: bool,
+) -> None:
+    """Run a name server or controller until a signal, or print its settings."""
+    import asyncio
+
+    from rmqpy.server import serve
+
+    log_warnings(reading.warnings)
+    if is_printing:
+        print_settings(reading.config)
+        return
+    server, role = server_of(reading.config), reading.config.ROLE
+    asyncio.run(serve(server, lambda: click.echo(f"rmqpy {__version__}: {role} {server.address} is ready")))
 
 
 def print_settings(config: "Settings", only: Collection[str] | None = None) -> None:
