@@ -1,10 +1,13 @@
 """Outbox helpers: a message is sent exactly if the database commits, also if the process dies in between."""
 
+import asyncio
+import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 import rmqpy
+from rmqpy.contrib.outbox import together_async
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 from waiting import until
@@ -46,6 +50,53 @@ def buy(key, fail=False):
             raise KeyError(key)
 """
 
+#: The producer's loop has a thread, so that checks are answered while the program waits.
+SQLALCHEMY_ASYNCIO = """
+import asyncio, os, sys, threading
+from sqlalchemy import String
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+import rmqpy
+from rmqpy.contrib.sqlalchemy import async_row_checker, async_transaction
+
+class Base(DeclarativeBase):
+    pass
+
+class Purchase(Base):
+    __tablename__ = "purchases"
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+
+def run(coroutine):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+async def create():
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+
+engine = create_async_engine(f"sqlite+aiosqlite:///{os.environ['FOLDER']}/shop.db")
+run(create())
+sessions = async_sessionmaker(engine)
+checker = async_row_checker(sessions, Purchase.id, longest=LONGEST)
+producer = rmqpy.AsyncProducer(group="shop", transaction_checker=checker)
+run(producer.__aenter__())
+
+async def buy_async(key, fail):
+    async with sessions() as session, async_transaction(producer, session, "orders", key.encode(), keys=key):
+        session.add(Purchase(id=key))
+        if fail:
+            raise KeyError(key)
+
+def buy(key, fail=False):
+    run(buy_async(key, fail))
+
+def close():
+    run(producer.close())
+    run(engine.dispose())
+"""
+
 DJANGO = """
 import os, sys
 import django
@@ -74,28 +125,32 @@ def buy(key, fail=False):
             raise KeyError(key)
 """
 
+PROGRAMS = {"sqlalchemy": SQLALCHEMY, "aiosqlite": SQLALCHEMY_ASYNCIO, "django": DJANGO}
+
 #: Ends the process after the half message: before the commit of the database, or after it.
 DYING = """
-from rmqpy.client.producer.transactions.transaction import Transaction
+from rmqpy.client.producer.transactions.transaction import _TransactionBase
 if sys.argv[1] == "after":
-    Transaction._exit = lambda self, error: os._exit(9)
+    _TransactionBase._exit = lambda self, error: os._exit(9)
     buy("died-after")
 else:
-    original = Transaction._enter
+    original = _TransactionBase._enter
     async def enter(self):
         await original(self)
         os._exit(9)
-    Transaction._enter = enter
+    _TransactionBase._enter = enter
     buy("died-before")
 """
+#: Sends only when told to, so that a producer which has not sent yet is asked about its predecessors' messages.
 LIVING = """
+sys.stdin.readline()
 buy("plain")
 try:
     buy("failed", fail=True)
 except KeyError:
     pass
 sys.stdin.read()
-producer.close()
+close() if "close" in globals() else producer.close()
 """
 
 
@@ -105,12 +160,10 @@ def server() -> Iterator[Standalone]:
         yield server
 
 
-@pytest.mark.parametrize("framework", ["sqlalchemy", "django"])
-def test_messages_follow_the_database_over_deaths(server: Standalone, tmp_path: Path, framework: str) -> None:
-    pytest.importorskip(framework)
-    code = (SQLALCHEMY if framework == "sqlalchemy" else DJANGO).replace(
-        "LONGEST", repr_of(timedelta(seconds=3))
-    )
+@pytest.mark.parametrize("library", PROGRAMS)
+def test_messages_follow_the_database_over_deaths(server: Standalone, tmp_path: Path, library: str) -> None:
+    pytest.importorskip(library)
+    code = PROGRAMS[library].replace("LONGEST", repr_of(timedelta(seconds=3)))
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}",
@@ -118,23 +171,78 @@ def test_messages_follow_the_database_over_deaths(server: Standalone, tmp_path: 
         "FOLDER": str(tmp_path),
     }
     with rmqpy.Admin(server.namesrv) as admin:
+
+        def sent() -> list[str]:
+            return sorted(message.text() for message in admin.messages_between("orders"))
+
         admin.create_topic("orders", exist_ok=True)
         for when in ("after", "before"):
             dying = subprocess.run([sys.executable, "-c", code + DYING, when], env=environment, timeout=60)
             assert dying.returncode == 9
-        assert list(admin.messages_between("orders")) == []
+        assert sent() == []
         living = subprocess.Popen(
             [sys.executable, "-c", code + LIVING], env=environment, stdin=subprocess.PIPE
         )
         try:
-            sent = ["died-after", "plain"]
-            until(lambda: sorted(m.text() for m in admin.messages_between("orders")) == sent, seconds=30)
+            until(lambda: sent() == ["died-after"], seconds=30)
+            assert living.stdin is not None
+            living.stdin.write(b"\n")
+            living.stdin.flush()
+            until(lambda: sent() == ["died-after", "plain"], seconds=30)
             until(lambda: not admin.half_messages()[0], seconds=30)
             time.sleep(0.5)  # nothing more comes
-            assert sorted(m.text() for m in admin.messages_between("orders")) == sent
+            assert sent() == ["died-after", "plain"]
         finally:
             living.communicate(timeout=30)
     assert living.returncode == 0
+
+
+async def test_a_cancelled_commit_of_the_database_leaves_the_message_to_the_checker(
+    server: Standalone,
+) -> None:
+    is_committing = asyncio.Event()
+
+    @asynccontextmanager
+    async def work() -> AsyncIterator[None]:
+        yield
+        is_committing.set()
+        await asyncio.Event().wait()
+
+    async with rmqpy.AsyncProducer(server.namesrv, group="shop") as producer:
+        transaction = producer.transaction("orders", b"...", keys="A-1")
+
+        async def buy() -> None:
+            async with together_async(transaction, work):
+                pass
+
+        buying = asyncio.create_task(buy())
+        await asyncio.wait_for(is_committing.wait(), 30)
+        buying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await buying
+        assert transaction.state is rmqpy.TransactionState.UNKNOWN
+        async with rmqpy.AsyncAdmin(server.namesrv) as admin:
+            [half] = (await admin.half_messages())[0]
+        assert half.message_id == transaction.half.message_id
+
+
+async def test_an_unconfirmed_commit_after_that_of_the_database_is_only_logged(
+    server: Standalone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def work() -> AsyncIterator[None]:
+        yield
+
+    async def refuse(*_: object) -> None:
+        raise rmqpy.errors.BrokerError("no reply")
+
+    async with rmqpy.AsyncProducer(server.namesrv, group="shop") as producer:
+        transaction = producer.transaction("orders", b"...", keys="A-1")
+        monkeypatch.setattr(transaction, "_end", refuse)
+        with caplog.at_level(logging.WARNING, "rmqpy.contrib.outbox"):
+            async with together_async(transaction, work):
+                pass
+    assert "the broker will ask about a message to orders" in caplog.text
 
 
 def repr_of(longest: timedelta) -> str:

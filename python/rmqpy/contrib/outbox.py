@@ -7,13 +7,19 @@ broker asks the checker, which reads the application's own row: no outbox table,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client.producer.transactions.transaction import Transaction
+from rmqpy.client.producer.transactions.transaction import AsyncTransaction, Transaction
 from rmqpy.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -40,15 +46,36 @@ def together(
                     is_committing = True
             except BaseException:
                 if is_committing:
-                    # The block itself may have decided.
-                    with suppress(errors.TransactionError):
-                        transaction.leave_unknown()
+                    _leave_unknown(transaction)
                 raise
             is_committed = True
     except errors.TransactionError as error:
         if not is_committed:
             raise
-        log.warning("the broker will ask about a message to %s: %s", transaction.message.topic, error)
+        _warn(transaction, error)
+
+
+@asynccontextmanager
+async def together_async(
+    transaction: AsyncTransaction, work: Callable[[], AbstractAsyncContextManager[object]]
+) -> AsyncIterator[AsyncTransaction]:
+    """As `together`, in an event loop. A task that is cancelled during a commit leaves the decision to the checker."""
+    is_committed = is_committing = False
+    try:
+        async with transaction:
+            try:
+                async with work():
+                    yield transaction
+                    is_committing = True
+            except BaseException:
+                if is_committing:
+                    _leave_unknown(transaction)
+                raise
+            is_committed = True
+    except errors.TransactionError as error:
+        if not is_committed:
+            raise
+        _warn(transaction, error)
 
 
 def checker(
@@ -61,10 +88,39 @@ def checker(
     """
 
     def check(message: ReceivedMessage) -> bool | None:
-        if not message.keys:
-            raise ValueError(f"message {message.message_id} names no row: send it with keys=")
-        if exists(message.keys[0]):
-            return True
-        return None if datetime.now(UTC) - message.born_at < longest else False
+        return _decision(message, exists(_key(message)), longest)
 
     return check
+
+
+def async_checker(
+    exists: Callable[[str], Awaitable[bool]], longest: timedelta = LONGEST
+) -> Callable[[ReceivedMessage], Awaitable[bool | None]]:
+    """As `checker`, for a coroutine function."""
+
+    async def check(message: ReceivedMessage) -> bool | None:
+        return _decision(message, await exists(_key(message)), longest)
+
+    return check
+
+
+def _key(message: ReceivedMessage) -> str:
+    if not message.keys:
+        raise ValueError(f"message {message.message_id} names no row: send it with keys=")
+    return message.keys[0]
+
+
+def _decision(message: ReceivedMessage, has_row: bool, longest: timedelta) -> bool | None:
+    if has_row:
+        return True
+    return None if datetime.now(UTC) - message.born_at < longest else False
+
+
+def _leave_unknown(transaction: Transaction | AsyncTransaction) -> None:
+    # The block itself may have decided.
+    with suppress(errors.TransactionError):
+        transaction.leave_unknown()
+
+
+def _warn(transaction: Transaction | AsyncTransaction, error: errors.TransactionError) -> None:
+    log.warning("the broker will ask about a message to %s: %s", transaction.message.topic, error)

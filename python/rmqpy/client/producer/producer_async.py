@@ -254,6 +254,9 @@ class AsyncProducer(ProducerBase):
         check_loop(self._loop, self._NOUN)
 
     async def __aenter__(self) -> Self:
+        if self._loop is None:
+            # For checks of a producer that was created outside of a loop.
+            self._transactions.check_in(asyncio.get_running_loop())
         return self
 
     async def __aexit__(self, *_: object) -> None:
