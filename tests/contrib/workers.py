@@ -1,6 +1,5 @@
 """Worker processes of Celery, and an application in the test's process that sends tasks to them."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,9 +9,8 @@ from typing import Any
 
 from celery import Celery
 
+import children
 from waiting import until
-
-TESTS = Path(__file__).resolve().parent.parent
 
 
 class Notes:
@@ -38,7 +36,7 @@ def application(url: str, folder: Path, **more: Any) -> Celery:
 
 
 def environment(url: str, folder: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TESTS), "BROKER_URL": url, "FOLDER": str(folder), **more}
+    return children.environment(BROKER_URL=url, FOLDER=str(folder), **more)
 
 
 @contextmanager

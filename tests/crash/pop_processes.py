@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import os
 import random
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import children
 from crash.pop_ledger import Kill, Ledger
 from crash.pop_workers import Settings, now_ms
 from crash.traffic import Acknowledged, load_until
@@ -20,8 +20,6 @@ PROCESSES = 8
 WORKERS = 64
 QUEUES = 8
 SENDERS = 16
-_TESTS = Path(__file__).parent.parent
-_MODULES = os.pathsep.join([str(_TESTS), str(_TESTS.parent)])
 #: Time until the last worker ends once nothing is left, beyond its wait.
 DRAINED_SECONDS_MAX = 300.0
 
@@ -54,7 +52,7 @@ class WorkerProcesses:
             words = [str(self.folder / "address"), str(self.notes / name)]
             words.append(json.dumps(asdict(settings or self.settings)))
             command = [sys.executable, "-m", "crash.pop_workers", *words]
-            self._processes[name] = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": _MODULES})
+            self._processes[name] = subprocess.Popen(command, env=children.environment())
 
     def kill_one(self) -> None:
         """Kill one process, and start another one in its place."""

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+import children
 import rmqpy
 from rmqpy.errors import RocketMQError
 
@@ -30,8 +31,6 @@ KILLS = int(os.environ.get("RMQPY_SCHEDULE_KILLS", "3"))
 START = datetime(2026, 1, 1, tzinfo=UTC)
 END = START + timedelta(days=DAYS)
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")
-_TESTS = Path(__file__).parents[1]
-_MODULES = os.pathsep.join([str(_TESTS), str(_TESTS.parent), os.environ.get("PYTHONPATH", "")])
 #: Seconds for a start, or for the messages of one step.
 SECONDS_MAX = 120.0
 
@@ -46,7 +45,7 @@ class Broker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": _MODULES},
+            env=children.environment(),
         )
         assert self.process.stdout is not None
         self.namesrv = self.process.stdout.readline().strip()
