@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from rmqpy.protocol.requests.controller import ReplicaInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,16 @@ class Assignment:
     master_id: int
     master_address: str
     in_sync: InSync
+
+    @classmethod
+    def read(cls, info: ReplicaInfo) -> Self | None:
+        """Return a controller's answer; `None` if the set has no master."""
+        master_id, address, known = info.master_broker_id, info.master_address, info.body
+        if master_id is None or address is None:
+            return None
+        in_sync = (
+            InSync(frozenset((master_id,)), 0)
+            if known is None
+            else InSync(frozenset(known.sync_state_set), known.sync_state_set_epoch)
+        )
+        return cls(info.master_epoch, master_id, address, in_sync)

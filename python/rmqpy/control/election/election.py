@@ -18,27 +18,19 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.election.assignment import Assignment, InSync
+from rmqpy.control.election.assignment import Assignment
 from rmqpy.control.election.controllers import Controllers, NoLeader
+from rmqpy.control.election.following import Following
 from rmqpy.control.election.heartbeats import BEATS_PER_LEASE, Heartbeats
-from rmqpy.control.election.identity_file import AppliedId, IdentityFile
+from rmqpy.control.election.identity_file import IdentityFile
 from rmqpy.control.election.in_sync import InSyncReplicas
 from rmqpy.control.election.leadership import ElectedLeadership
 from rmqpy.control.election.lease import Lease
+from rmqpy.control.election.membership import Membership
 from rmqpy.control.election.running_broker import RunningBroker
 from rmqpy.errors import RocketMQError
-from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.controller import (
-    ApplyBrokerId,
-    ElectMaster,
-    GetNextBrokerId,
-    GetReplicaInfo,
-    GetSyncStateData,
-    RegisterReplica,
-)
 from rmqpy.protocol.requests.leadership import NotifyBrokerRoleChanged, RoleChanged
 from rmqpy.protocol.requests.registration import BrokerHeartbeat, HeartbeatTaken
-from rmqpy.protocol.requests.replicas import ExchangeBrokerHaInfo
 from rmqpy.remoting.client import Peer
 from rmqpy.remoting.waiting import wait_at_most
 
@@ -48,11 +40,8 @@ log = logging.getLogger(__name__)
 SEARCH_SECONDS: Final = 0.5
 #: The interval of checking that the running parts have the assigned role.
 RECONCILE_SECONDS: Final = 0.1
-#: An election waits for the lease of the old master.
-ELECTION_SECONDS: Final = 6.0
 #: The time for the last copies of progress before leading.
 FINISH_SECONDS: Final = 1.0
-MASTER_ANSWER_SECONDS: Final = 1.0
 #: The time for the replicas in sync to confirm the last messages of a master that stops.
 RESIGN_SECONDS: Final = 0.5
 RESIGN_LOOK_SECONDS: Final = 0.01
@@ -74,9 +63,9 @@ class Election:
         self._running: RunningBroker | None = None
         self._in_sync: InSyncReplicas | None = None
         self._controllers: Controllers | None = None
+        self._membership: Membership | None = None
         self._heartbeats: Heartbeats | None = None
         self._address = ""
-        self._is_known = False
         self._is_enrolled = False
         self._registered = 1
         #: The state that heartbeats report while the parts restart.
@@ -84,10 +73,9 @@ class Election:
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._finding: asyncio.Task[None] | None = None
-        #: The parts that have the wrong role and restart; the parts that follow a master, with its epoch.
+        self._following = Following(self._is_current)
+        #: The parts that have the wrong role and restart.
         self._replaced: RunningBroker | None = None
-        self._followed: tuple[RunningBroker, int] | None = None
         self._fault: str | None = None
 
     # ---- life ------------------------------------------------------------------------------------------
@@ -95,8 +83,11 @@ class Election:
     def start(self, address: str, peer: Callable[[str], Peer]) -> None:
         """Begin to ask the controllers. `address` is the broker's; `peer` connects to them, and its connections outlive
         restarts of the broker's parts."""
-        self._address, self._is_known, self._last_beat = address, False, None
+        self._address, self._last_beat = address, None
         self._controllers = Controllers(self._replication.controller_addresses, peer)
+        self._membership = Membership(
+            self._config, self._identity, self.leadership, self._controllers, address
+        )
         self._heartbeats = Heartbeats(
             self._controllers.all(),
             self._beat,
@@ -111,8 +102,8 @@ class Election:
     async def stop(self) -> None:
         """Stop acknowledging, release the lease, and stop asking. Idempotent."""
         tasks, self._tasks = self._tasks, []
-        if self._finding is not None:
-            tasks.append(self._finding)
+        if self._following.search is not None:
+            tasks.append(self._following.search)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -296,66 +287,20 @@ class Election:
         self._fault = fault
 
     async def _ask_once(self) -> None:
-        controllers, config = self._controllers, self._config
-        assert controllers is not None, "start() connects"
-        if self._identity.broker_id is None:
-            await self._take_id(controllers)
-        if not self._is_known:
-            registered = RegisterReplica(
-                cluster_name=config.cluster,
-                broker_name=config.name,
-                broker_id=self.leadership.own_id,
-                broker_address=self._address,
-                invoke_time=_millis(),
-            )
-            await controllers.ask(registered)
-            self._is_known = True
-        try:
-            info = await controllers.ask(GetReplicaInfo(broker_name=config.name))
-        except RocketMQError as error:
-            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-                self._is_known = False
-            raise
-        await self._count_replicas(controllers)
-        if info.master_broker_id is None or info.master_address is None:
-            await self._without_master(controllers, info.master_epoch)
-            return
-        known = info.body
-        in_sync = (
-            InSync(frozenset((info.master_broker_id,)), 0)
-            if known is None
-            else InSync(frozenset(known.sync_state_set), known.sync_state_set_epoch)
-        )
-        self._assign(Assignment(info.master_epoch, info.master_broker_id, info.master_address, in_sync))
+        membership = self._membership
+        assert membership is not None, "start() connects"
+        info = await membership.replica_info()
+        registered = await membership.replicas()
+        if registered is not None:
+            self._registered = registered
+        self._set_copies_min()
+        found = Assignment.read(info)
+        if found is None:
+            await self._without_master(membership, info.master_epoch)
+        else:
+            self._assign(found)
 
-    async def _take_id(self, controllers: Controllers) -> None:
-        """Get an id from the controller, the same one after a crash in between."""
-        config, identity = self._config, self._identity
-        while identity.broker_id is None:
-            applied = await identity.applied()
-            if applied is None:
-                ask = GetNextBrokerId(cluster_name=config.cluster, broker_name=config.name)
-                following = (await controllers.ask(ask)).next_broker_id
-                applied = AppliedId(following, f"{self._address};{_millis()}")
-                await identity.note_applied(applied)
-            try:
-                await controllers.ask(
-                    ApplyBrokerId(
-                        cluster_name=config.cluster,
-                        broker_name=config.name,
-                        applied_broker_id=applied.broker_id,
-                        register_check_code=applied.check_code,
-                    )
-                )
-            except RocketMQError as error:
-                if error.code != ResponseCode.CONTROLLER_BROKER_ID_INVALID:
-                    raise
-                await identity.forget_applied()
-                continue
-            await identity.confirm(applied.broker_id)
-            log.info("broker %s has id %d in its set", config.name, applied.broker_id)
-
-    async def _without_master(self, controllers: Controllers, epoch: int) -> None:
+    async def _without_master(self, membership: Membership, epoch: int) -> None:
         """Ask for an election, because the set has no master."""
         known, running = self.leadership.assignment, self._running
         if (
@@ -371,37 +316,8 @@ class Election:
         if self._heartbeats is not None:
             # An elected broker must be alive at the controller.
             self._heartbeats.wake()
-        try:
-            await controllers.ask(
-                ElectMaster(
-                    cluster_name=self._config.cluster,
-                    broker_name=self._config.name,
-                    broker_id=self.leadership.own_id,
-                    invoke_time=_millis(),
-                ),
-                seconds=ELECTION_SECONDS,
-            )
-        except RocketMQError as error:
-            if error.code not in (
-                ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
-                ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
-            ):
-                raise
-            if error.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:
-                raise NoLeader(
-                    "it has no master, and the controllers elect none: no replica in sync is alive; start the last "
-                    "master, or one of the replicas that getSyncStateSet names as in sync"
-                ) from None
+        await membership.elect()
         self.wake()
-
-    async def _count_replicas(self, controllers: Controllers) -> None:
-        """Count the registered replicas, on which the smallest set of a master depends."""
-        name = self._config.name
-        states = await controllers.ask(GetSyncStateData(body=[name]))
-        info = None if states.body is None else states.body.replicas_info_table.get(name)
-        if info is not None:
-            self._registered = len(info.in_sync_replicas) + len(info.not_in_sync_replicas)
-        self._set_copies_min()
 
     def _set_copies_min(self) -> None:
         running = self._running
@@ -445,16 +361,16 @@ class Election:
         elif self.leadership.leads:
             if running.led_epoch != assignment.epoch:
                 await self._lead(running, assignment)
-            elif not self._is_enrolled:
-                self._is_enrolled = True
-                await running.register()
+            else:
+                await self._enroll(running)
         elif running.led_epoch is not None:
             await self._step_down(running, assignment)
         elif running.broker_id != self._identity.broker_id:
             # Its first start had no id.
             self._replace(running)
         else:
-            await self._follow(running, assignment)
+            self._following.follow(running, assignment)
+            await self._enroll(running)
 
     async def _lead(self, running: RunningBroker, assignment: Assignment) -> None:
         if running.led_epoch is None and running.finish_copies is not None:
@@ -484,36 +400,11 @@ class Election:
         await running.abandon()
         self._replace(running)
 
-    async def _follow(self, running: RunningBroker, assignment: Assignment) -> None:
-        master = running.master
-        if self._followed != (running, assignment.epoch):
-            self._followed = (running, assignment.epoch)
-            master.assign(assignment.master_address, assignment.epoch)
-            if self._finding is not None:
-                self._finding.cancel()
-            self._finding = asyncio.get_running_loop().create_task(
-                self._find_replica_address(running, assignment)
-            )
+    async def _enroll(self, running: RunningBroker) -> None:
         if not self._is_enrolled:
             self._is_enrolled = True
             await running.register()
 
-    async def _find_replica_address(self, running: RunningBroker, assignment: Assignment) -> None:
-        """Ask the master for its port for slaves, until it leads."""
-        while self._running is running and self.leadership.assignment is not None:
-            if self.leadership.assignment.epoch != assignment.epoch:
-                return
-            try:
-                peer = running.peer(assignment.master_address)
-                answer = await peer.call(ExchangeBrokerHaInfo(), timeout=MASTER_ANSWER_SECONDS)
-            except (RocketMQError, OSError) as error:
-                log.debug("the master at %s does not answer yet: %s", assignment.master_address, error)
-            else:
-                if answer.master_ha_address:
-                    running.master.assign_replicas(answer.master_ha_address)
-                    return
-            await asyncio.sleep(RECONCILE_SECONDS)
-
-
-def _millis() -> int:
-    return round(time.time() * 1_000)
+    def _is_current(self, running: RunningBroker, epoch: int) -> bool:
+        assignment = self.leadership.assignment
+        return self._running is running and assignment is not None and assignment.epoch == epoch
