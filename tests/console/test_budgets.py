@@ -130,10 +130,9 @@ def test_failed_logins_do_not_block_a_valid_one(guarded: Standalone) -> None:
         began.wait(timeout=30)
         start = time.monotonic()
         while (answer := log_in(ask, "root", "root-secret")).status == 429:
-            assert time.monotonic() - start < 20
-        took = time.monotonic() - start
+            # Failed logins that lock others out would do so for 28 s.
+            assert time.monotonic() - start < 25
         assert answer.status == 200, answer.text
-        assert took < 10
         assert {each.result().status for each in tried} <= {403, 429}
 
 
