@@ -64,8 +64,10 @@ stage-python:
 	@$(STAGE) python$(OF) $(QUIET) test-python
 
 stage-foreign:
-	@$(STAGE) interop$(OF) $(QUIET) test-interop
-	@$(STAGE) spark$(OF) $(QUIET) test-spark
+	@failed=0; \
+	$(STAGE) interop$(OF) $(QUIET) test-interop || failed=1; \
+	$(STAGE) spark$(OF) $(QUIET) test-spark || failed=1; \
+	exit $$failed
 
 test-all: ## `make test`, then what it leaves out, on a release build
 	@$(QUIET) test
