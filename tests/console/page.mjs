@@ -136,6 +136,9 @@ for (const each of readdirSync(assets).filter((name) => name.endsWith(".js"))) {
 }
 const load = (name) => import(pathToFileURL(join(folder, `${name}.mjs`)));
 const settled = () => new Promise((resolve) => setTimeout(resolve, 20));
+const until = async (condition) => {
+  for (let left = 1000; left && !condition(); left -= 1) await new Promise((resolve) => setTimeout(resolve, 10));
+};
 const go = async (hash) => {
   location.hash = hash;
   page.dispatchEvent({ type: "hashchange" });
@@ -146,6 +149,7 @@ const progress = (topic) => ({ topic, broker: "broker-a", queue_id: 0, offset: 5
 const SCENARIOS = {
   async gone() {
     await load("app");
+    await until(() => EventSource.open.length && places.strip.textContent);
     await settled();
     const [source] = EventSource.open;
     const row = { broker: "broker-a", broker_id: 0, is_master: true, address: "a:1", in_per_second: 7, out_per_second: 0, disk_used: 0.1, fault: null, is_full: false };
@@ -165,7 +169,7 @@ const SCENARIOS = {
   },
   async strip() {
     await load("app");
-    await settled();
+    await until(() => places.strip.textContent);
     return {
       text: places.strip.textContent,
       buttons: [...places.strip.all("button"), ...places.strip.all("a")].map((each) => each.textContent),

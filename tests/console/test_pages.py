@@ -53,6 +53,20 @@ def test_page_loads_only_own_files_and_escapes_texts(path: Path) -> None:
         assert (ASSETS / target).is_file(), target
 
 
+def test_first_view_loads_few_scripts_all_at_once() -> None:
+    """Scripts of the other pages come with them; a browser that finds imports one by one would wait for each."""
+    needed, found = {"app.js"}, set[str]()
+    while needed - found:
+        name = min(needed - found)
+        found.add(name)
+        needed |= set(
+            re.findall(r'^import .* from "/console/([^"]+)"', (ASSETS / name).read_text("utf-8"), re.M)
+        )
+    page = (ASSETS / "index.html").read_text("utf-8")
+    assert set(re.findall(r'modulepreload" href="/console/([^"]+)"', page)) == found - {"app.js"}
+    assert not found & {"overview.js", "groups.js", "topics.js", "messages.js", "table.js"}
+
+
 def test_chart_library_is_the_published_text_with_its_licence() -> None:
     """It creates no markup from texts, and the addresses in its comments are not loaded."""
     head, _, library = (ASSETS / VENDORED).read_text("utf-8").partition("*/\n")

@@ -3,34 +3,23 @@
 import { about } from "/console/api.js";
 import { go, here, to } from "/console/address.js";
 import { failure, fill, h, link } from "/console/dom.js";
-import { overview } from "/console/overview.js";
-import { deadLetters } from "/console/dead-letters.js";
-import { groups } from "/console/groups.js";
-import { topics } from "/console/topics.js";
-import { messages } from "/console/messages.js";
-import { timers } from "/console/timers.js";
-import { clients } from "/console/clients.js";
-import { brokers } from "/console/brokers.js";
-import { replicas } from "/console/replicas.js";
-import { access } from "/console/access.js";
-import { alerts } from "/console/alerts.js";
 import { watch } from "/console/presence.js";
 import { login, logout } from "/console/login.js";
 import { statusStrip } from "/console/strip.js";
 
-// Address, title, the key that opens it after g, and the function that draws it.
+// Address, title, the key that opens it after g, and what loads the function that draws it.
 const VIEWS = [
-  ["overview", "Overview", "o", overview],
-  ["dead-letters", "Dead letters", "d", deadLetters],
-  ["groups", "Groups", "g", groups],
-  ["topics", "Topics", "t", topics],
-  ["messages", "Messages", "m", messages],
-  ["timers", "Timed and half messages", "i", timers],
-  ["clients", "Clients", "c", clients],
-  ["brokers", "Brokers", "b", brokers],
-  ["replicas", "Replicas", "r", replicas],
-  ["alerts", "Alerts", "l", alerts],
-  ["access", "Access", "a", access],
+  ["overview", "Overview", "o", async () => (await import("/console/overview.js")).overview],
+  ["dead-letters", "Dead letters", "d", async () => (await import("/console/dead-letters.js")).deadLetters],
+  ["groups", "Groups", "g", async () => (await import("/console/groups.js")).groups],
+  ["topics", "Topics", "t", async () => (await import("/console/topics.js")).topics],
+  ["messages", "Messages", "m", async () => (await import("/console/messages.js")).messages],
+  ["timers", "Timed and half messages", "i", async () => (await import("/console/timers.js")).timers],
+  ["clients", "Clients", "c", async () => (await import("/console/clients.js")).clients],
+  ["brokers", "Brokers", "b", async () => (await import("/console/brokers.js")).brokers],
+  ["replicas", "Replicas", "r", async () => (await import("/console/replicas.js")).replicas],
+  ["alerts", "Alerts", "l", async () => (await import("/console/alerts.js")).alerts],
+  ["access", "Access", "a", async () => (await import("/console/access.js")).access],
 ];
 const KEY_MS = 1500;
 const THEMES = ["auto", "light", "dark"];
@@ -63,23 +52,25 @@ function draw() {
   const { parts, query } = here();
   // On a phone the menu is one row: the current page stays in sight.
   requestAnimationFrame(() => nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }));
-  const [address, title, , view] = VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
+  const [address, title, , load] = viewOf(parts);
   fill(nav, h("ul", {}, VIEWS.map(([each, text]) =>
     h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
   const resource = parts.slice(1).join(" / ");
   document.title = `${resource ? `${resource} · ` : ""}${title ?? "page not found"} · rmqpy`;
   const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: session.allow_changes, seesBodies: session.bodies === "shown" };
-  if (!view) {
+  if (!load) {
     fill(main, h("h1", {}, "Page not found"), h("p", {}, link(to("overview"), "Overview")));
     return;
   }
   const shown = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
   const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
   fill(main, h("h1", {}, crumbs), shown);
-  Promise.resolve(view(shown, given)).catch((error) => {
+  load().then((view) => (given.signal.aborted ? null : view(shown, given))).catch((error) => {
     if (error.name !== "AbortError") fill(shown, failure(error));
   });
 }
+
+const viewOf = (parts) => VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
 
 function moved() {
   draw();
@@ -139,6 +130,8 @@ async function start() {
   const person = h("span", {});
   fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode,
     h("span", { class: "space" }), h("span", { class: "quiet zone", title: "the zone of all times on these pages" }, zone()), person, theme(), h("button", { type: "button", class: "keys", onclick: help }, "Keys"));
+  // The scripts of the view load meanwhile; its drawing reports a failure.
+  viewOf(here().parts)[3]?.().catch(() => {});
   try {
     session = await about();
     cluster.textContent = session.namesrv.join(", ");
