@@ -118,6 +118,21 @@ async def test_totals_of_groups_and_of_dead_letters_say_what_all_queues_together
     assert whole.group_totals is whole.dead_letter_totals is None
 
 
+async def test_ages_of_groups_say_what_the_time_spans_of_their_queues_do(peer: Peer) -> None:
+    await commit(peer, "billing", 1)
+    await commit(peer, "audit", 1)
+    await send(peer, "orders", b"pending")
+    told = await peer.ask(GetBrokerConsumeStats(ages_of="billing\nnowhere"))
+    assert told.consume_stats_list == []
+    assert told.group_ages is not None
+    assert list(told.group_ages) == ["billing"]
+    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).consume_time_span_set
+    oldest = max(span.delay_time for span in spans)
+    assert 0 <= told.group_ages["billing"] <= oldest
+    assert oldest - told.group_ages["billing"] < 30_000
+    assert (await peer.ask(GetBrokerConsumeStats())).group_ages is None
+
+
 async def test_messages_in_flight_are_counted_separately(peer: Peer) -> None:
     await commit(peer, "billing", 1)
     assert (await pull(peer, "billing", "orders", 1, maxMsgNums="3")).code == 0

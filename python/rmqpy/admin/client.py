@@ -199,6 +199,7 @@ class _Operations:
 
     groups = _Operation(Groups.names)
     group_summaries = _Operation(Backlogs.groups)
+    group_ages = _Operation(Backlogs.ages)
     group = _Operation(Groups.describe)
     create_group = _Operation(Groups.create)
     update_group = _Operation(Groups.alter)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -54,6 +54,8 @@ TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 #: Interval between checks whether name servers know a new topic.
 _LOOK_AGAIN: Final = Backoff(0.02, 0.5)
 _TYPE: Final = "message.type"
+#: Names in one request: they travel in its header.
+_TOGETHER: Final = 100
 
 
 class QueueState(NamedTuple):
@@ -97,14 +99,19 @@ class Topics(Part):
         """Return the message type of each topic, `NORMAL` by default; system topics only on request."""
         return {each.name: each.type for each in await self.summaries(with_system=with_system)}
 
-    async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
-        """Return every topic with its settings, by name; system topics only on request."""
+    async def summaries(
+        self, names: Sequence[str] | None = None, *, with_system: bool = False
+    ) -> list[TopicSummary]:
+        """Return every topic with its settings, by name; system topics only on request. With `names` only these."""
         found: dict[str, dict[str, TopicConfig]] = {}
         servers = await self._cluster.every_master()
-        for broker, _, reply in await self._cluster.ask_each(servers, GetAllTopicConfig()):
-            for name, topic in reply.body.topic_config_table.items():
-                found.setdefault(name, {})[broker] = topic
-        wanted = await self.names(with_system=with_system)
+        for ask in _tables(
+            None if names is None else [self._cluster.caller.wire_name(name) for name in names]
+        ):
+            for broker, _, reply in await self._cluster.ask_each(servers, ask):
+                for name, topic in reply.body.topic_config_table.items():
+                    found.setdefault(name, {})[broker] = topic
+        wanted = await self.names(with_system=with_system) if names is None else sorted(set(names))
         return [_summary(name, found[name]) for name in wanted if name in found]
 
     async def describe(self, name: str) -> list[QueueState]:
@@ -378,6 +385,15 @@ def _unfinished(failures: list[RocketMQError]) -> RocketMQError:
     return failures[0]
 
 
+def _tables(names: Sequence[str] | None) -> Iterator[GetAllTopicConfig]:
+    """Requests for the settings of these topics, or of all."""
+    if names is None:
+        yield GetAllTopicConfig()
+        return
+    for begin in range(0, len(names), _TOGETHER):
+        yield GetAllTopicConfig(names="\n".join(names[begin : begin + _TOGETHER]))
+
+
 def _summary(name: str, topics: Mapping[str, TopicConfig]) -> TopicSummary:
     every = topics.values()
     return TopicSummary(
@@ -394,6 +410,8 @@ def message_type(topic: TopicConfig) -> str:
     return topic.attributes.get(_TYPE, "NORMAL")
 
 
+@functools.lru_cache(64)
+@functools.lru_cache(64)
 def permission(bits: int) -> str:
     """Format permission bits.
 

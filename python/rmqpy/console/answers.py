@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,9 @@ from rmqpy import errors
 from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.console.api.alerts import ALERTS
 from rmqpy.console.bodies import BODIES
-from rmqpy.console.endpoints import Endpoint, page_of
+from rmqpy.console.endpoints import Endpoint, needs_only_default, page_of
 from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, refusal
+from rmqpy.console.recent import RECENT
 from rmqpy.console.request_body import read_body
 from rmqpy.console.schema import to_json
 from rmqpy.console.sessions import TooManyLogins
@@ -107,6 +108,7 @@ class ApiRoute:
             return refused_as(LOGIN_NEEDED)
         BODIES.set(self._console.bodies_for(visitor))
         ALERTS.set(self._console.alerts_for(visitor))
+        RECENT.set(lambda name, make: self._console.remembered((visitor, name), make))
         extend_deadline(request, ANSWER_S)
         try:
             return await self._answer(request, visitor)
@@ -120,7 +122,7 @@ class ApiRoute:
         arguments, _ = self._arguments(request)
         async with self._console.queries.turn(owner_of(request, visitor)):
             if self._endpoint.is_remembered:
-                found, _ = await self._remembered(visitor, arguments)
+                found, _ = await self._remembered(visitor, arguments, self._endpoint.work)
             else:
                 found = await self._endpoint.work(visitor.admin, **arguments)
         return json_response(to_json(found))
@@ -128,27 +130,23 @@ class ApiRoute:
     async def _rows(self, request: Request, visitor: Visitor) -> Response:
         arguments, view = self._arguments(request)
         endpoint = self._endpoint
+        work = endpoint.brief if endpoint.brief and needs_only_default(endpoint, view) else endpoint.work
         async with self._console.queries.turn(owner_of(request, visitor)):
-            page = page_of(endpoint, *await self._remembered(visitor, arguments), view)
+            page = page_of(endpoint, *await self._remembered(visitor, arguments, work), view)
             if endpoint.complete is not None:
+                missing = note_missing()
                 completed = await endpoint.complete(visitor.admin, page.rows, **arguments)
-                page = page._replace(rows=completed)
+                unreached = {each.broker: each for each in (*missing, *page.missing)}
+                page = page._replace(rows=completed, missing=list(unreached.values()))
         return json_response(to_json(page))
 
-    async def _remembered(self, visitor: Visitor, arguments: dict[str, Any]) -> tuple[Any, Sequence[Missing]]:
-        """Run the endpoint. Returns its result, and the brokers without data."""
-        endpoint, admin = self._endpoint, visitor.admin
-
-        async def work() -> tuple[Any, Sequence[Missing]]:
-            # In a separate task, and so in a separate context.
-            missing = note_missing()
-            found = await endpoint.work(admin, **arguments)
-            return found, list(dict.fromkeys(missing))
-
+    async def _remembered(
+        self, visitor: Visitor, arguments: dict[str, Any], work: Callable[..., Awaitable[Any]]
+    ) -> tuple[Any, Sequence[Missing]]:
+        """Run the work of the endpoint. Returns its result, and the brokers without data."""
         # Brokers return different data to each user.
-        key = (visitor, endpoint.path, tuple(sorted(arguments.items())))
-        found: tuple[Any, Sequence[Missing]] = await self._console.remembered(key, work)
-        return found
+        key = (visitor, work, tuple(sorted(arguments.items())))
+        return await self._console.remembered(key, lambda: work(visitor.admin, **arguments))
 
     async def _events(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)

@@ -67,6 +67,8 @@ class Endpoint:
     #: The default sort field; a leading `-` reverses the order.
     sort: str = ""
     complete: Complete | None = None
+    #: Makes rows with the default sort field alone, which `complete` completes: the first view of a long list.
+    brief: Callable[..., Any] | None = None
     #: Whether a value may be some seconds old, like rows.
     is_remembered: bool = False
     #: The most bytes of the body of a change.
@@ -147,6 +149,13 @@ class Endpoint:
         return View(given.get("filter") or None, given.get("sort") or None, page, size)
 
 
+def needs_only_default(endpoint: Endpoint, view: View) -> bool:
+    """Whether the default sort field alone determines the rows of a page."""
+    return not view.filter and (view.sort or endpoint.sort).removeprefix("-") == endpoint.sort.removeprefix(
+        "-"
+    )
+
+
 def page_of(endpoint: Endpoint, rows: Sequence[Any], missing: Sequence[Missing], view: View) -> Page:
     """Select rows that contain the text, sorted by a field. Raises `ConfigError`."""
     chosen = list(rows)
@@ -185,9 +194,11 @@ def value(path: str, *, remembered: bool = False) -> Callable[[Work], Endpoint]:
     return lambda work: Endpoint("GET", path, "value", work, is_remembered=remembered)
 
 
-def rows(path: str, sort: str, complete: Complete | None = None) -> Callable[[Work], Endpoint]:
+def rows(
+    path: str, sort: str, complete: Complete | None = None, *, brief: Work | None = None
+) -> Callable[[Work], Endpoint]:
     """Declare a list that is read in pages."""
-    return lambda work: Endpoint("GET", path, "rows", work, sort, complete)
+    return lambda work: Endpoint("GET", path, "rows", work, sort, complete, brief)
 
 
 def events(path: str) -> Callable[[Callable[..., AsyncIterator[Any]]], Endpoint]:

@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.connection import Missing, note_missing
 from rmqpy.alerts.watch import AlertWatch
 from rmqpy.config.addresses import is_loopback
 from rmqpy.config.client import ClientConfig
@@ -140,23 +141,32 @@ class Console:
         """The alerts of this process, for a visitor."""
         return Watched(self._alerts, visitor.is_super or not self.needs_login)
 
-    async def remembered(self, key: object, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the result of `make`, or a recent one for the same key."""
+    async def remembered(
+        self, key: object, make: Callable[[], Awaitable[Any]]
+    ) -> tuple[Any, Sequence[Missing]]:
+        """Return the result of `make`, or a recent one for the same key, and the brokers without data."""
+
+        async def made() -> tuple[Any, Sequence[Missing]]:
+            # In a separate task, and so in a separate context.
+            missing = note_missing()
+            return await make(), list({each.broker: each for each in missing}.values())
+
         now = time.monotonic()
         for other in [each for each, (until, _) in self._lists.items() if until < now]:
             del self._lists[other]
         if key not in self._lists:
             while len(self._lists) >= LISTS_MAX:
                 del self._lists[next(iter(self._lists))]
-            self._lists[key] = (now + FRESH_S, asyncio.ensure_future(make()))
+            self._lists[key] = (now + FRESH_S, asyncio.ensure_future(made()))
         _, found = self._lists[key]
         try:
-            return await asyncio.shield(found)
+            result: tuple[Any, Sequence[Missing]] = await asyncio.shield(found)
         except BaseException:
             # Failures are not cached.
             if found.done() and self._lists.get(key, (0, None))[1] is found:
                 del self._lists[key]
             raise
+        return result
 
     def forget(self) -> None:
         """Drop cached lists after a change."""

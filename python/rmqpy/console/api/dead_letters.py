@@ -13,6 +13,7 @@ from rmqpy.console.api.message_rows import MessageRow, row_of
 from rmqpy.console.api.topics import body_of
 from rmqpy.console.bodies import require_bodies
 from rmqpy.console.endpoints import change, rows
+from rmqpy.console.recent import recent
 from rmqpy.console.request_body import LONG_BYTES_MAX
 from rmqpy.console.schema import Between, Chars
 from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
@@ -72,7 +73,7 @@ class Resent(NamedTuple):
 @rows("/dead-letters", sort="-messages")
 async def dead_letters(admin: AsyncAdmin) -> list[DeadLetterCount]:
     """List every group with dead letters, and their number."""
-    return await admin.dead_letters()
+    return await recent(admin.dead_letters, "dead letters")
 
 
 async def _with_resends(admin: AsyncAdmin, page: list[DeadLetter], group: str) -> list[DeadLetter]:

@@ -14,6 +14,7 @@ from rmqpy.admin.groups import Member, Move, Place, Progress, disagreements
 from rmqpy.config.ends import End
 from rmqpy.console.api.history import lines
 from rmqpy.console.endpoints import change, rows, value
+from rmqpy.console.recent import recent
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 
@@ -65,7 +66,10 @@ _AT_ONCE: Final = 8
 
 
 async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = False) -> list[GroupRow]:
-    """Add message ages, which take several requests for each group, to one page."""
+    """Add message ages, which brokers of Apache report for each group and topic separately, to one page."""
+    ages = await admin.group_ages([row.group for row in page if row.lag])
+    if ages is not None:
+        return [row._replace(behind_ms=ages[row.group]) if row.lag else row for row in page]
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def timed(row: GroupRow) -> GroupRow:
@@ -85,16 +89,19 @@ async def with_times(admin: AsyncAdmin, page: list[GroupRow], system: bool = Fal
 
 async def _completed(admin: AsyncAdmin, page: list[GroupRow], system: bool = False) -> list[GroupRow]:
     """Add message ages and lines to one page."""
-    timed, recent = await asyncio.gather(
+    timed, lags = await asyncio.gather(
         with_times(admin, page), lines(admin, "lag", [row.group for row in page])
     )
-    return [row._replace(recent=recent.get(row.group)) for row in timed]
+    return [row._replace(recent=lags.get(row.group)) for row in timed]
 
 
 @rows("/groups", sort="-lag", complete=_completed)
 async def groups(admin: AsyncAdmin, system: bool = False) -> list[GroupRow]:
     """List every group with its lag; system groups only on request."""
-    return [row_of(each) for each in await admin.group_summaries(with_system=system)]
+    found = await (
+        admin.group_summaries(with_system=True) if system else recent(admin.group_summaries, "groups")
+    )
+    return [row_of(each) for each in found]
 
 
 def row_of(group: GroupSummary) -> GroupRow:

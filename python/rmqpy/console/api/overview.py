@@ -12,6 +12,7 @@ from rmqpy.admin.connection import MISSING, Missing, note_missing
 from rmqpy.admin.dead_letters import DeadLetterCount
 from rmqpy.console.api.groups import GroupRow, row_of, with_times
 from rmqpy.console.endpoints import events, value
+from rmqpy.console.recent import recent
 
 #: The number of groups and dead letters on the overview.
 WORST: Final = 5
@@ -60,7 +61,9 @@ async def overview(admin: AsyncAdmin) -> Overview:
     topics: list[str] = []
     if not is_alone:
         groups, letters, topics = await asyncio.gather(
-            admin.group_summaries(), admin.dead_letters(), admin.topics()
+            recent(admin.group_summaries, "groups"),
+            recent(admin.dead_letters, "dead letters"),
+            admin.topics(),
         )
     behind = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
     given_up = sorted((each for each in letters if each.messages), key=lambda each: -each.messages)
@@ -91,4 +94,4 @@ async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
 @value("/health", remembered=True)
 async def health(admin: AsyncAdmin) -> list[CheckResult]:
     """Return checks of name servers and brokers, with advice for problems."""
-    return await admin.health()
+    return await recent(admin.health, "health")

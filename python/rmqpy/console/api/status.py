@@ -9,6 +9,7 @@ from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.connection import MISSING
 from rmqpy.admin.promotion import Promoted
 from rmqpy.console.endpoints import change, value
+from rmqpy.console.recent import recent
 from rmqpy.errors import RocketMQError
 from rmqpy.findings import Finding, Step, steps
 
@@ -47,7 +48,7 @@ class Status(NamedTuple):
 @value("/status", remembered=True)
 async def status(admin: AsyncAdmin) -> Status:
     """Return the state of the cluster: problems with advice, worst first, then numbers."""
-    checks = await admin.health()
+    checks = await recent(admin.health, "health")
     accepting, lag, letters = await asyncio.gather(_accepting(admin), _lag(admin), _dead_letters(admin))
     items = [_item(each) for each in sorted(checks, key=_severity) if each.level != "ok"]
     # The reason why a broker refuses messages says more than that it does.
@@ -92,13 +93,13 @@ async def _accepting(admin: AsyncAdmin) -> int | None:
 
 async def _lag(admin: AsyncAdmin) -> int | None:
     try:
-        return sum(each.lag for each in await admin.group_summaries())
+        return sum(each.lag for each in await recent(admin.group_summaries, "groups"))
     except RocketMQError:
         return None
 
 
 async def _dead_letters(admin: AsyncAdmin) -> int | None:
     try:
-        return sum(each.messages for each in await admin.dead_letters())
+        return sum(each.messages for each in await recent(admin.dead_letters, "dead letters"))
     except RocketMQError:
         return None

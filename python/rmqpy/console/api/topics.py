@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.connection import Missing, note_missing
-from rmqpy.admin.topics import Perm, QueueState, TopicType
+from rmqpy.admin.topics import Perm, QueueState, TopicSummary, TopicType
 from rmqpy.admin.traffic import Flow
 from rmqpy.client.producer.producer_async import AsyncProducer
 from rmqpy.console.api.history import lines
@@ -47,24 +47,37 @@ Newest = Annotated[int, Between(1, 200)]
 
 
 class TopicRow(NamedTuple):
-    """One topic in a list."""
+    """One topic in a list. Without any broker that answers, its settings are unknown."""
 
     name: str
-    type: str
-    read_queues: int
-    write_queues: int
-    permission: str
-    brokers: list[str]
+    type: str | None = None
+    read_queues: int | None = None
+    write_queues: int | None = None
+    permission: str | None = None
+    brokers: list[str] = []  # noqa: RUF012 - never changed
     #: Recent messages a second, oldest first; None where a broker does not know them.
     recent: list[float | None] | None = None
 
 
-async def _with_lines(admin: AsyncAdmin, page: list[TopicRow], system: bool = False) -> list[TopicRow]:
-    recent = await lines(admin, "in", [row.name for row in page])
-    return [row._replace(recent=recent.get(row.name)) for row in page]
+async def _completed(admin: AsyncAdmin, page: list[TopicRow], system: bool = False) -> list[TopicRow]:
+    """Add lines, and settings where they are unknown, to one page."""
+    brief = [row.name for row in page if row.type is None]
+    recent, settings = await asyncio.gather(
+        lines(admin, "in", [row.name for row in page]), admin.topic_summaries(brief) if brief else _nothing()
+    )
+    known = {each.name: TopicRow(*each) for each in settings}
+    return [known.get(row.name, row)._replace(recent=recent.get(row.name)) for row in page]
 
 
-@rows("/topics", sort="name", complete=_with_lines)
+async def _nothing() -> list[TopicSummary]:
+    return []
+
+
+async def _names(admin: AsyncAdmin, system: bool = False) -> list[TopicRow]:
+    return [TopicRow(name) for name in await admin.topics(with_system=system)]
+
+
+@rows("/topics", sort="name", complete=_completed, brief=_names)
 async def topics(admin: AsyncAdmin, system: bool = False) -> list[TopicRow]:
     """List every topic with its settings; system topics only on request."""
     return [TopicRow(*each) for each in await admin.topic_summaries(with_system=system)]

@@ -13,10 +13,10 @@ const TAIL = 100;
 const COLUMNS = [
   { title: "Topic", of: "name", cell: (row) => link(to("topics", row.name), name(row.name)) },
   { title: "In / s recently", cell: (row) => sparkline(row.recent, "Messages in per second", rate) },
-  { title: "Type", of: "type", cell: (row) => row.type },
+  { title: "Type", of: "type", cell: (row) => row.type ?? "–" },
   { title: "Queues to read", of: "read_queues", right: true, cell: (row) => count(row.read_queues) },
   { title: "to write", of: "write_queues", right: true, cell: (row) => count(row.write_queues) },
-  { title: "Permission", of: "permission", cell: (row) => row.permission },
+  { title: "Permission", of: "permission", cell: (row) => row.permission ?? "–" },
   { title: "Brokers", of: "brokers", cell: (row) => row.brokers.join(", ") },
 ];
 const QUEUES = [

@@ -95,9 +95,8 @@ class ProgressHandlers:
 
     @handles(GetBrokerConsumeStats)
     async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStats:
-        rates = self._statistics.group_get_rates()
         subscribed = self._totals.subscribed()
-        if ask.wants_group_totals or ask.wants_dead_letter_totals:
+        if ask.wants_group_totals or ask.wants_dead_letter_totals or ask.ages_of is not None:
             return BrokerConsumeStats(
                 broker_addr=self._address,
                 consume_stats_list=[],
@@ -109,7 +108,15 @@ class ProgressHandlers:
                 dead_letter_totals=await asyncio.to_thread(self._totals.dead_letters)
                 if ask.wants_dead_letter_totals
                 else None,
+                group_ages=await asyncio.to_thread(
+                    self._totals.ages,
+                    {name: subscribed[name] for name in ask.ages_of.split("\n") if name in subscribed},
+                    self._clock.wall_ms(),
+                )
+                if ask.ages_of is not None
+                else None,
             )
+        rates = self._statistics.group_get_rates()
         return await asyncio.to_thread(self._broker_stats, subscribed, rates, ask.is_order)
 
     def _broker_stats(

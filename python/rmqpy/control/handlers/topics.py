@@ -117,9 +117,17 @@ class TopicHandlers:
     async def all(self, ask: GetAllTopicConfig, context: RequestContext) -> AllTopicConfig:
         await wait_for_change(self._topics, context.connection, ask.data_version, ask.wait_millis)
         table = self._topics.table
-        page = page_of(
-            table, ask.topic_seq, ask.max_topic_num, ask.data_version, self._topics.version, self._config.now
-        )
+        if ask.names is not None:
+            page = {name: table[name] for name in ask.names.split("\n") if name in table}
+        else:
+            page = page_of(
+                table,
+                ask.topic_seq,
+                ask.max_topic_num,
+                ask.data_version,
+                self._topics.version,
+                self._config.now,
+            )
         return AllTopicConfig(
             total_topic_num=len(table),
             can_wait=True,

@@ -60,6 +60,20 @@ class GroupTotals:
             )
         return found
 
+    def ages(self, subscribed: Subscribed, now_ms: int) -> dict[str, int]:
+        """Return the age of each group's oldest pending message in ms; 0 without one."""
+        offsets, queues, found = self._progress.offsets, self._progress.queues, {}
+        for name, now in subscribed.items():
+            oldest = now_ms
+            for topic in self.consumed(name, now):
+                for queue_id in range(queues_of(topic)):
+                    position = max(0, offsets.query(name, topic.topic_name, queue_id) or 0)
+                    if position < queues.max_offset(topic.topic_name, queue_id):
+                        stored = queues.store_time(topic.topic_name, queue_id, position)
+                        oldest = min(oldest, stored) if stored >= 0 else oldest
+            found[name] = now_ms - oldest
+        return found
+
     def dead_letters(self) -> dict[str, DeadLetterTotal]:
         """Return the dead letters of each group that has had some, and the time of the newest."""
         progress, found = self._progress, {}

@@ -97,6 +97,8 @@ class BrokerConsumeStats:
     #: rmqpy only, on request; then nothing else is returned.
     group_totals: dict[Resource, GroupTotal] | None = None
     dead_letter_totals: dict[Resource, DeadLetterTotal] | None = None
+    #: Age of the oldest pending message of a group, in ms; 0 without one.
+    group_ages: dict[Resource, int] | None = None
 
 
 @request(RequestCode.GET_BROKER_CONSUME_STATS, needs=cluster(Action.GET))
@@ -107,6 +109,8 @@ class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
     #: rmqpy only: instead of every queue the totals of each group, or of its dead letters.
     wants_group_totals: bool = wire("rmqpyGroupTotals", default=False)
     wants_dead_letter_totals: bool = wire("rmqpyDeadLetterTotals", default=False)
+    #: Of these groups, separated by line ends, the ages.
+    ages_of: str | None = wire("rmqpyAgesOf", default=None)
 
 
 @record

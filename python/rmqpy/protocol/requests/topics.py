@@ -3,7 +3,7 @@
 from rmqpy.protocol import names
 from rmqpy.protocol.access import Action, cluster, topic
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, Resource, record, reply, request
+from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 from rmqpy.protocol.requests.routes import TopicList
 from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
@@ -79,6 +79,8 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
     data_version: str | None = None
     #: How long the reply may wait for a version other than this one.
     wait_millis: int | None = None
+    #: Names separated by line ends: rmqpy's brokers return only these.
+    names: str | None = wire("rmqpyNames", default=None)
 
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=cluster(Action.GET))
