@@ -1,7 +1,7 @@
 """`mqshutdown`: stops servers of this user on this machine, found by their command lines.
 
 Sends SIGTERM to every process started as `rmqpy ROLE` or by the role's own command, and does not wait for it to exit.
-Servers finish received requests first. If no broker runs, the last one may have been killed: its spool is drained.
+Servers finish received requests first. If no broker runs, the last one may have been killed: its write ring is drained.
 """
 
 import os
@@ -36,7 +36,7 @@ _PROCESSES: Final = Path("/proc")
 def command(role: str, pid: int | None, config: Path | None) -> int:
     """Stop all servers of a role that this user runs on this machine.
 
-    If no broker runs, move messages that a killed one left in its spool into the log.
+    If no broker runs, move messages that a killed one left in its write ring into the log.
 
     \b
     mqshutdown broker
@@ -58,7 +58,7 @@ def command(role: str, pid: int | None, config: Path | None) -> int:
 
 
 def _drain(config: Path | None) -> None:
-    """Move messages that a killed broker left in its spool into the log, if its store exists and is not open."""
+    """Move messages that a killed broker left in its write ring into the log, if its store exists and is not open."""
     from rmqpy._native import StoppedStore
     from rmqpy.config.broker import load
     from rmqpy.errors import StoreError
