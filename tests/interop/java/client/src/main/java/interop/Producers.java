@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.Message;
 
 /** One producer per name server, compression, namespace and trace, started on first use and kept until the process ends. */
 final class Producers {
-    private static final int SEND_TIMEOUT_MS = 10_000;
+    private static final int SEND_TIMEOUT_MS = 20_000;
     private static final int IN_FLIGHT_MAX = 64;
     private static final int HEARTBEAT_INTERVAL_MS = 2_000;
     private static final int ROUTE_INTERVAL_MS = 2_000;

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** One transaction producer per group, from its first transaction until it leaves; it reports what it is asked about. */
 final class Transactions {
-    private static final int SEND_TIMEOUT_MS = 10_000;
+    private static final int SEND_TIMEOUT_MS = 20_000;
     private static final int HEARTBEAT_INTERVAL_MS = 1_000;
 
     private final Consumer<JSONObject> events;
