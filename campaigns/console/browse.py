@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Viewport
 import rmqpy
 from benchmarks.waiting import until
 from campaigns.console import picture
-from campaigns.console.clusters import busy, impaired, large
+from campaigns.console.clusters import busy, elected, impaired, large
 from console.hostile import TEXTS
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.dashboard import Dashboard
@@ -34,9 +34,11 @@ LISTS: Final = (
     "topics",
     "messages",
     "timers",
+    "schedules",
     "clients",
     "brokers",
     "replicas",
+    "controllers",
     "alerts",
     "access",
 )
@@ -53,6 +55,8 @@ IMPAIRED: Final = {
     "dead-letters": ("The data of these brokers is missing:",),
     "clients": ("The data of these brokers is missing:",),
     "timers": ("The data of these brokers is missing:",),
+    "schedules": ("The data of these brokers is missing:",),
+    "controllers": ("The data of these brokers is missing:",),
     "topics/orders": ("The data of these brokers is missing:",),
     "groups/billing": ("The data of these brokers is missing:",),
     "brokers": ("does not answer", "refuses messages"),
@@ -181,6 +185,7 @@ def visit_busy(browser: Browser, folder: Path, theme: str) -> Visit:
             visit.open("search", "messages?topic=orders&text=c-3&scan=1000", ".message")
             visit.open("message", f"messages/{newest.offset_message_id}", "pre.body")
             visit.open("broker", "brokers/broker-a", "table")
+            delete_schedule(visit)
             keys(visit)
             if page.evaluate("window.hacked") is not None:
                 visit.wrong.append("a hostile text ran")
@@ -198,6 +203,18 @@ def draw_overview(visit: Visit, server: Standalone) -> None:
                 producer.send("orders-00001", b"traffic")
             visit.page.wait_for_timeout(100)
     picture.write(visit.page, visit.folder / "overview.svg", 720)
+
+
+def delete_schedule(visit: Visit) -> None:
+    """Pause a schedule, then delete it after the question."""
+    page = visit.open("schedules-busy", "schedules", "table")
+    page.get_by_role("button", name="pause nightly-report").click()
+    page.wait_for_selector("td .badge.warn")
+    page.get_by_role("button", name="delete nightly-report").click()
+    page.screenshot(path=visit.folder / "delete-schedule.png")
+    page.get_by_label("Type nightly-report to confirm").fill("nightly-report")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.wait_for_selector("main:not(:has-text('nightly-report'))")
 
 
 def keys(visit: Visit) -> None:
@@ -254,6 +271,23 @@ def visit_impaired(browser: Browser, folder: Path, theme: str) -> Visit:
     return visit
 
 
+def visit_elected(browser: Browser, folder: Path, theme: str) -> Visit:
+    with elected() as namesrv:
+        thread = Thread(dashboard := Dashboard(ClientConfig(namesrv=namesrv), port=0, allow_changes=True))
+        thread.start()
+        try:
+            visit = Visit(browser, dashboard.address, folder, theme)
+            page = visit.open("controllers", "controllers", "table")
+            for text in ("leads", "in sync", "arrive"):
+                if not page.get_by_text(text, exact=True).count():
+                    visit.wrong.append(f"controllers does not say {text!r}")
+            visit.open("replicas", "replicas", "table")
+            visit.page.close()
+        finally:
+            thread.stop()
+    return visit
+
+
 def visit_large(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
     topics, groups, messages = scale, max(1, scale // 5), 100 * scale
     with large(topics, groups, messages) as cluster:
@@ -280,7 +314,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, default=Path("target/screenshots"))
     parser.add_argument("--scale", type=int, default=1_000, help="topics of the large cluster (1000)")
-    parser.add_argument("--only", choices=["empty", "without-servers", "impaired", "busy", "large"])
+    parser.add_argument(
+        "--only", choices=["empty", "without-servers", "impaired", "elected", "busy", "large"]
+    )
     given = parser.parse_args()
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
@@ -294,6 +330,7 @@ def main() -> None:
                 "empty": lambda to, theme=theme: visit_empty(browser, to, theme),
                 "without-servers": lambda to, theme=theme: visit_without_servers(browser, to, theme),
                 "impaired": lambda to, theme=theme: visit_impaired(browser, to, theme),
+                "elected": lambda to, theme=theme: visit_elected(browser, to, theme),
                 "busy": lambda to, theme=theme: visit_busy(browser, to, theme),
                 "large": lambda to, theme=theme: visit_large(browser, to, theme, given.scale),
             }

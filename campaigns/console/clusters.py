@@ -20,7 +20,9 @@ from benchmarks.waiting import until
 from brokerprocess import broker_process
 from console.hostile import NAMES, TEXTS
 from rmqpy._native import Call, Client, StoppedStore
+from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.store import StoreConfig
+from rmqpy.controller import ControllerServer
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.declare import Request, encode
 from rmqpy.protocol.ids import OffsetId, decode
@@ -34,7 +36,7 @@ from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopicList
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import BlockingCaller, check_transport, run
-from rmqpy.server import Standalone
+from rmqpy.server import Standalone, Thread
 from rmqpy.testing import Cluster, broker
 
 #: Topics or groups of one request; each writes the whole table to the disk once.
@@ -79,6 +81,17 @@ def busy(scale: int) -> Iterator[Standalone]:
                 )
                 if number % 10 == 0:
                     producer.send("orders", b"later", deliver_after=3_600 + 60 * number)
+            admin.create_schedule(
+                "nightly-report",
+                "orders",
+                b"make the report",
+                cron="0 2 * * *",
+                zone="Europe/Berlin",
+                tag="report",
+            )
+            admin.create_schedule(
+                "tick", "orders", b'{"tick": true}', every=3_600, catch_up="none", paused=True
+            )
             for text in TEXTS:
                 producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
         yield server
@@ -108,6 +121,28 @@ def impaired() -> Iterator[str]:
                 producer.send("orders", f"order {number}".encode())
         cluster.stop("name-server-1")
         stack.enter_context(away.silent())
+        yield namesrv
+
+
+@contextmanager
+def elected() -> Iterator[str]:
+    """Serve a set of two brokers whose master a controller elects. Yields the name servers."""
+    with tempfile.TemporaryDirectory(prefix="rmqpy-elected-") as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        config = ControllerConfig(
+            listen_port=0,
+            controller_path=str(folder / "controller"),
+            store_path=str(folder / "controller.properties"),
+        )
+        thread = Thread(controller := ControllerServer(config))
+        thread.start()
+        stack.callback(thread.stop)
+        namesrv = stack.enter_context(Cluster(brokers=[])).namesrv
+        given = {"enableControllerMode": True, "controllerAddr": controller.address}
+        for each in ("one", "two"):
+            stack.enter_context(broker_process(namesrv, folder / each, "broker-a", **given))
+        with rmqpy.Admin(namesrv) as admin:
+            _until_ready(lambda: sum(each.in_sync for each in admin.elections().replicas) == 2)
         yield namesrv
 
 

@@ -106,6 +106,7 @@ const answers = {
   },
 };
 let isAway = false;
+const requests = [];
 Object.assign(globalThis, {
   Node, EventSource,
   requestAnimationFrame: () => {},
@@ -122,9 +123,10 @@ Object.assign(globalThis, {
   location: { hash: "" },
   history: { replaceState() {} },
   localStorage: { getItem: () => null, setItem() {} },
-  fetch: async (address) => {
+  fetch: async (address, options) => {
+    if (options?.method) requests.push({ method: options.method, address });
     if (isAway) throw new TypeError("it is away");
-    const found = answers[address.split("?")[0]];
+    const found = answers[address.split("?")[0]] ?? null;
     return { ok: true, status: 200, json: async () => found };
   },
 });
@@ -202,6 +204,45 @@ const SCENARIOS = {
       buttons[target] = shown.all("button").some((each) => each.textContent === "Reset the group");
     }
     return { proposed, buttons };
+  },
+  async schedules() {
+    const row = (given) => ({ name: "nightly", cron: "0 2 * * *", zone: "Europe/Berlin", every: 0, topic: "jobs", broker: "broker-a", next_ms: Date.now() + 630_000,
+      last_ms: 0, paused: false, fault: "", catch_up: "latest", tag: null, keys: [], preview: "report", ...given });
+    answers["/api/v1/schedules"] = { rows: [row({}), row({ name: "often", cron: "", every: 60, paused: true })], total: 2, page: 1, size: 50, missing: [] };
+    const { schedules } = await load("schedules");
+    const shown = new Element("div");
+    const view = { parts: [], query: new URLSearchParams(), signal: new AbortController().signal, allowChanges: true };
+    schedules(shown, view);
+    await until(() => shown.all("table").length);
+    const labels = shown.all("button").map((each) => each.attributes["aria-label"]).filter(Boolean);
+    shown.all("button").find((each) => each.attributes["aria-label"] === "delete often").dispatchEvent({ type: "click" });
+    const [dialog] = body.all("dialog");
+    const asked = { title: dialog.all("h2")[0].textContent, pattern: dialog.all("input")[0].attributes.pattern };
+    const sent = () => requests.map((each) => `${each.method} ${each.address}`);
+    const before = sent();
+    dialog.all("form")[0].dispatchEvent({ type: "submit", preventDefault() {} });
+    await until(() => sent().length > before.length);
+    const readOnly = new Element("div");
+    schedules(readOnly, { ...view, allowChanges: false });
+    await until(() => readOnly.all("table").length);
+    return { text: shown.textContent, labels, asked, before, after: sent(), readOnly: readOnly.all("button").some((each) => each.attributes["aria-label"]) };
+  },
+  async controllers() {
+    const { controllers } = await load("controllers");
+    const view = { parts: [], query: new URLSearchParams(), signal: new AbortController().signal };
+    const replica = (given) => ({ broker: "broker-a", broker_id: 1, address: "a:1", is_master: true, in_sync: true, is_alive: true, epoch: 7, in_sync_epoch: 3, lease_seconds: 2.5, ...given });
+    const text = async (found) => {
+      answers["/api/v1/elections"] = { controllers: [], replicas: [], unknown: [], missing: [], ...found };
+      const shown = new Element("div");
+      await controllers(shown, view);
+      return shown.textContent;
+    };
+    const leader = { address: "c:1", group: "g", is_leader: true, leader_id: "n0", leader_address: "c:1", fault: null };
+    return {
+      none: await text({}),
+      led: await text({ controllers: [leader], replicas: [replica({}), replica({ broker_id: 2, is_master: false, in_sync: false, is_alive: false, lease_seconds: null })] }),
+      headless: await text({ controllers: [{ ...leader, is_leader: false, leader_address: null }], replicas: [replica({ is_master: false })], unknown: ["broker-b"] }),
+    };
   },
 };
 

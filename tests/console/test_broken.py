@@ -19,7 +19,7 @@ from rmqpy.testing import Cluster
 WAIT_S = 1.0
 #: What another one waits, if it has to.
 LONG_S = 10.0
-LISTS = ("/topics", "/groups", "/dead-letters", "/timers", "/clients")
+LISTS = ("/topics", "/groups", "/dead-letters", "/timers", "/schedules", "/clients")
 
 
 class Impaired(NamedTuple):

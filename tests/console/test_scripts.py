@@ -53,3 +53,23 @@ def test_dialog_closes_with_its_view() -> None:
 
 def test_reset_form_proposes_a_subscribed_topic_and_offers_only_real_moves() -> None:
     assert outcome("reset") == {"proposed": "orders", "buttons": {"5": False, "0": True}}
+
+
+def test_schedules_are_deleted_after_their_name_is_typed() -> None:
+    found = outcome("schedules")
+    for text in ("0 2 * * * Europe/Berlin", "every 60 s", "in 10 min", "active", "paused", "report"):
+        assert text in found["text"], text
+    assert found["labels"] == ["pause nightly", "delete nightly", "resume often", "delete often"]
+    assert found["asked"] == {"title": "Delete the schedule often", "pattern": "often"}
+    assert (found["before"], found["after"]) == ([], ["DELETE /api/v1/schedules/often"])
+    assert not found["readOnly"]
+
+
+def test_controllers_page_says_who_leads_and_until_when() -> None:
+    found = outcome("controllers")
+    assert "No broker is in controller mode" in found["none"]
+    for text in ("leads", "in sync", "not in sync", "2.5 s", "missing"):
+        assert text in found["led"], text
+    assert "No master is elected for" not in found["led"]
+    for text in ("has no leader", "No master is elected for broker-a", "No controller reports broker-b"):
+        assert text in found["headless"], text

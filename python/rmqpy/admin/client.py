@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.backlogs import Backlogs
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
+    from rmqpy.admin.elections import Elections
     from rmqpy.admin.group_health import GroupHealth
     from rmqpy.admin.groups import Groups
     from rmqpy.admin.half_messages import HalfMessages
@@ -135,6 +136,7 @@ else:
     Backlogs = _Part("backlogs", "Backlogs")
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
+    Elections = _Part("elections", "Elections")
     GroupHealth = _Part("group_health", "GroupHealth")
     Groups = _Part("groups", "Groups")
     HalfMessages = _Part("half_messages", "HalfMessages")
@@ -248,6 +250,7 @@ class _Operations:
     clients = _Operation(Cluster.clients)
     replicas = _Operation(Replicas.states)
     promote = _Operation(Promotion.promote)
+    elections = _Operation(Elections.states)
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     group_health = _Operation(GroupHealth.of)

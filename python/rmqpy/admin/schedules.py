@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal, NamedTuple
 
@@ -147,12 +148,12 @@ class Schedules(Part):
 
     async def _states(self, ask: GetSchedules) -> list[tuple[str, str, ScheduleState]]:
         found = []
-        for broker, address in await self._cluster.every_master():
-            try:
+        masters = await self._cluster.every_master()
+        await self._cluster.notice_silent(masters)
+        for broker, address in masters:
+            with suppress(Unsupported), self._cluster.may_miss(broker):
                 answer = await self._cluster.ask(address, ask)
-            except Unsupported:
-                continue
-            found += [(broker, address, state) for state in answer.states]
+                found += [(broker, address, state) for state in answer.states]
         return found
 
 

@@ -15,9 +15,11 @@ const VIEWS = [
   ["topics", "Topics", "t", async () => (await import("/console/topics.js")).topics],
   ["messages", "Messages", "m", async () => (await import("/console/messages.js")).messages],
   ["timers", "Timed and half messages", "i", async () => (await import("/console/timers.js")).timers],
+  ["schedules", "Schedules", "s", async () => (await import("/console/schedules.js")).schedules],
   ["clients", "Clients", "c", async () => (await import("/console/clients.js")).clients],
   ["brokers", "Brokers", "b", async () => (await import("/console/brokers.js")).brokers],
   ["replicas", "Replicas", "r", async () => (await import("/console/replicas.js")).replicas],
+  ["controllers", "Controllers", "e", async () => (await import("/console/controllers.js")).controllers],
   ["alerts", "Alerts", "l", async () => (await import("/console/alerts.js")).alerts],
   ["access", "Access", "a", async () => (await import("/console/access.js")).access],
 ];

@@ -27,6 +27,9 @@ export function span(ms) {
   return `${seconds} s`;
 }
 
+/** Format the time until a moment: "in 5 min". */
+export const until = (ms) => (ms > 0 ? `in ${span(ms)}` : "now");
+
 /** Format a time, given as ISO 8601 or in ms since the epoch, in the local zone. */
 export function time(moment) {
   if (!moment) return "–";

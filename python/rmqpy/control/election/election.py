@@ -169,6 +169,12 @@ class Election:
         """The reason why the controllers assign no role at the moment; `None` if they do."""
         return self._fault
 
+    @property
+    def lease_left_ms(self) -> int | None:
+        """The time for which this broker may acknowledge without another heartbeat; `None` if no lease is needed."""
+        end = self._lease.end
+        return None if end is None else max(0, round((end - time.monotonic()) * 1_000))
+
     # ---- notifications ---------------------------------------------------------------------------------
 
     def wake(self) -> None:

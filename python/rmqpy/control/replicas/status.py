@@ -36,9 +36,12 @@ class ReplicaStatus:
         leadership: Leadership,
         known: KnownMaster,
         role_fault: Callable[[], str | None] = lambda: None,
+        lease_left_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`role_fault` returns the reason why the controllers, if there are any, assign no role."""
+        """`role_fault` returns the reason why the controllers, if there are any, assign no role; `lease_left_ms` the
+        rest of the lease, if they grant one."""
         self._role_fault = role_fault
+        self._lease_left_ms = lease_left_ms
         self._is_elected = config.replication.is_controlled or None
         self._config = config
         self._stream = stream
@@ -86,6 +89,7 @@ class ReplicaStatus:
             return HaStatus(
                 master=True,
                 is_elected=self._is_elected,
+                lease_left_millis=self._lease_left_ms(),
                 master_commit_log_max_offset=end,
                 in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
                 slaves_expected=self._stream.slaves_expected,

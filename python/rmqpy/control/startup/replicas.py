@@ -71,6 +71,7 @@ def make_replicas(
         local.leadership,
         local.master,
         role_fault=lambda: None if local.election is None else local.election.fault,
+        lease_left_ms=lambda: None if local.election is None else local.election.lease_left_ms,
     )
     standing = Standing(lambda: local.settings.now, store, status.troubles)
     may_act = config.replication.may_act

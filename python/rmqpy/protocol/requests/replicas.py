@@ -142,6 +142,8 @@ class HaStatus:
     is_acting: bool | None = None
     #: Whether controllers elect the master; rmqpy only.
     is_elected: bool | None = None
+    #: Masters of rmqpy with a lease of a controller: how long they may acknowledge without another heartbeat.
+    lease_left_millis: int | None = None
     #: rmqpy only; None without one.
     refused_slaves: list[RefusedSlave] | None = None
     #: Masters of rmqpy: expected slaves, copies before a message is acknowledged with success, and replicas without

@@ -1,0 +1,55 @@
+// Schedules: messages that a broker sends at times of a calendar.
+
+import { change, path } from "/console/api.js";
+import { to } from "/console/address.js";
+import { ask, confirmation, failure, fill, h, link, name } from "/console/dom.js";
+import { span, time, until } from "/console/format.js";
+import { serverTable } from "/console/table.js";
+
+// Which of the occurrences that were missed without a broker are sent.
+const CATCH_UP = { latest: "the latest is sent", all: "all are sent", none: "none is sent" };
+
+export function schedules(shown, view) {
+  const list = serverTable({
+    path: "/schedules", columns: columns(view, () => list.show({})), view, sort: "name", caption: "Schedules",
+    empty: "No schedules yet: create one with rmqpy schedule create …",
+  });
+  fill(shown, list);
+}
+
+const columns = (view, reload) => [
+  { title: "Schedule", of: "name", cell: (row) => name(row.name) },
+  { title: "Times", cell: (row) => [row.cron ? [h("code", {}, row.cron), " ", row.zone] : `every ${span(Math.round(1000 * row.every))}`,
+    h("div", { class: "quiet" }, `missed: ${CATCH_UP[row.catch_up] ?? row.catch_up}`)] },
+  { title: "Topic", of: "topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
+  { title: "State", of: "paused", cell: (row) => (row.fault ? [h("span", { class: "badge bad" }, "fails"), " ", row.fault]
+    : row.paused ? h("span", { class: "badge warn" }, "paused") : h("span", { class: "badge ok" }, "active")) },
+  { title: "Next", of: "next_ms", still: true, cell: (row) => [time(row.next_ms), row.next_ms ? h("div", { class: "quiet" }, until(row.next_ms - Date.now())) : null] },
+  { title: "Last", of: "last_ms", still: true, cell: (row) => time(row.last_ms) },
+  { title: "Message", long: true, cell: (row) => [row.preview || "(empty)", row.tag ? [h("br", {}), h("span", { class: "quiet" }, "tag "), row.tag] : null] },
+  { title: "Broker", of: "broker", still: true, cell: (row) => row.broker },
+  ...(view.allowChanges ? [{ title: "", still: true, cell: (row) => actions(row, reload) }] : []),
+];
+
+function actions(row, reload) {
+  const place = h("span", { class: "pair" });
+  const verb = row.paused ? "resume" : "pause";
+  const set = async () => {
+    try {
+      await change("POST", path`/schedules/${row.name}/${verb}`, {});
+      await reload();
+    } catch (error) {
+      fill(place, failure(error));
+    }
+  };
+  fill(place, h("button", { type: "button", "aria-label": `${verb} ${row.name}`, onclick: set }, row.paused ? "Resume" : "Pause"),
+    h("button", { type: "button", "aria-label": `delete ${row.name}`, onclick: () => remove(row.name, reload) }, "Delete"));
+  return place;
+}
+
+async function remove(schedule, reload) {
+  const gone = await ask(`Delete the schedule ${schedule}`, [
+    h("p", { class: "box bad" }, "Its next message is recalled, and no other is sent. Messages that were sent stay in the topic."), confirmation(schedule)], "Delete",
+  async () => (await change("DELETE", path`/schedules/${schedule}`, {})) ?? true);
+  if (gone) await reload();
+}
