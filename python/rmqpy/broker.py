@@ -376,6 +376,7 @@ class Broker(Service):
                 needs_login=config.access.is_on,
                 bodies=config.http_bodies,
                 alerts=alerts,
+                prometheus=config.telemetry.prometheus_url,
             )
             if config.name_servers
             else None,

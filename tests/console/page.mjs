@@ -227,6 +227,20 @@ const SCENARIOS = {
     await until(() => readOnly.all("table").length);
     return { text: shown.textContent, labels, asked, before, after: sent(), readOnly: readOnly.all("button").some((each) => each.attributes["aria-label"]) };
   },
+  async prometheus() {
+    const { history } = await load("chart");
+    const { outside } = await load("dom");
+    const view = (prometheus) => ({ prometheus, signal: new AbortController().signal });
+    const links = (kind, name, base) => history(kind, name, view(base)).all("a").map((each) => each.attributes);
+    let refused = null;
+    try {
+      outside("javascript:alert(1)", "x");
+    } catch (error) {
+      refused = error.message;
+    }
+    const base = "https://prometheus.example/base/";
+    return { none: links("topics", "orders", ""), topic: links("topics", 'or"ders', base), group: links("groups", "billing", base), broker: links("brokers", "broker-a", base), refused };
+  },
   async controllers() {
     const { controllers } = await load("controllers");
     const view = { parts: [], query: new URLSearchParams(), signal: new AbortController().signal };

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -73,3 +74,19 @@ def test_controllers_page_says_who_leads_and_until_when() -> None:
     assert "No master is elected for" not in found["led"]
     for text in ("has no leader", "No master is elected for broker-a", "No controller reports broker-b"):
         assert text in found["headless"], text
+
+
+def test_charts_link_to_prometheus_if_it_is_configured() -> None:
+    found = outcome("prometheus")
+    assert found["none"] == []
+    [link] = found["topic"]
+    assert (link["target"], link["rel"]) == ("_blank", "noopener noreferrer")
+    address = urlsplit(link["href"])
+    assert (address.scheme, address.netloc, address.path) == ("https", "prometheus.example", "/base/graph")
+    query = parse_qs(address.query)
+    assert query["g0.expr"] == ['sum by (topic) (rate(rocketmq_messages_in_total{topic="or\\"ders"}[5m]))']
+    assert (query["g0.range_input"], query["g0.tab"]) == (["1w"], ["0"])
+    assert (
+        len([each for each in parse_qs(urlsplit(found["broker"][0]["href"]).query) if ".expr" in each]) == 5
+    )
+    assert "javascript:" in found["refused"]

@@ -40,6 +40,12 @@ from rmqpy.cli.settings import log_options
     metavar="FILE",
     help="Watch the alert rules of this file, and notify its receivers.",
 )
+@click.option(
+    "--prometheus",
+    default="",
+    metavar="URL",
+    help="Link from charts to this Prometheus for longer times, such as http://10.0.0.9:9090.",
+)
 @log_options
 def command(
     namesrv: str,
@@ -51,6 +57,7 @@ def command(
     bodies: Literal["shown", "masked", "hidden"],
     grafana: Path | None,
     alerts: Path | None,
+    prometheus: str,
 ) -> None:
     """Serve the web console of a cluster, rmqpy's or Apache's, until Ctrl-C.
 
@@ -77,6 +84,7 @@ def command(
         login=login,
         bodies=bodies,
         alerts=None if alerts is None else load(alerts),
+        prometheus=prometheus,
     )
     mode = "changes are allowed" if allow_changes else "read-only"
 

@@ -9,6 +9,13 @@ from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
 
+def check_url(name: str, value: str, what: str) -> None:
+    """Raise `ConfigError` for a value that is neither empty nor an HTTP URL."""
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ConfigError(f"{name}={value} is not the URL of {what}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TelemetryConfig(Settings):
     """Targets and intervals of pushed metrics."""
@@ -54,13 +61,16 @@ class TelemetryConfig(Settings):
         "namesrvAddr. Apache's broker has no such key.",
     )
 
+    prometheus_url: str = key(
+        "prometheusUrl",
+        "",
+        "Base URL of Prometheus, such as http://10.0.0.9:9090, as browsers reach it: the charts of the console link to "
+        "it for longer times; empty: no link. Apache's broker has no such key.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.otlp_endpoint:
-            parts = urlsplit(self.otlp_endpoint)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigError(
-                    f"otlpEndpoint={self.otlp_endpoint} is not the URL of a collector, such as http://127.0.0.1:4318"
-                )
+        check_url("otlpEndpoint", self.otlp_endpoint, "a collector, such as http://127.0.0.1:4318")
+        check_url("prometheusUrl", self.prometheus_url, "Prometheus, such as http://10.0.0.9:9090")
         if 0 < self.log_interval_ms < 1_000:
             raise ConfigError(f"metricsLogIntervalMs={self.log_interval_ms} must be 0, or at least 1000")

@@ -9,6 +9,7 @@ from rmqpy.alerts.rules import AlertConfig
 from rmqpy.alerts.watch import AlertWatch
 from rmqpy.config.addresses import HostPort, listening
 from rmqpy.config.client import ClientConfig
+from rmqpy.config.telemetry import check_url
 from rmqpy.console.mount import console
 from rmqpy.monitor.http import HttpServer, claim
 from rmqpy.monitor.pages import Page
@@ -25,7 +26,8 @@ class Dashboard(Service):
 
     Port 0 picks a free one. On a host other than loopback, and with `login` everywhere, users must log in as a user
     of the cluster. `bodies`: visibility of message bodies for users other than super users. `alerts`: rules and
-    receivers, watched while it serves.
+    receivers, watched while it serves. `prometheus`: its base URL, to which charts link for longer times. Raises
+    `ConfigError` if it is not a URL.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Dashboard(Service):
         login: bool = False,
         bodies: Literal["shown", "masked", "hidden"] = "shown",
         alerts: AlertConfig | None = None,
+        prometheus: str = "",
     ) -> None:
+        check_url("prometheus", prometheus, "Prometheus, such as http://10.0.0.9:9090")
         self._host = host
         self._port = port
         self._bound: tuple[str, int] | None = None
@@ -46,7 +50,12 @@ class Dashboard(Service):
         self._http = HttpServer(
             {"/livez": _alive},
             console(
-                config, allow_changes=allow_changes, needs_login=login, bodies=bodies, alerts=self._alerts
+                config,
+                allow_changes=allow_changes,
+                needs_login=login,
+                bodies=bodies,
+                alerts=self._alerts,
+                prometheus=prometheus,
             ),
         )
 

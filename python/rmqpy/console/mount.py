@@ -18,9 +18,11 @@ def console(
     needs_login: bool,
     bodies: str,
     alerts: AlertWatch | None = None,
+    prometheus: str = "",
 ) -> Callable[[str], Console]:
     """Return the console of a cluster, given a client configuration or name servers, for an HTTP server. Beyond
-    loopback it always needs a login. `bodies`: visibility of message bodies for users other than super users."""
+    loopback it always needs a login. `bodies`: visibility of message bodies for users other than super users.
+    `prometheus`: its base URL, for links of charts."""
 
     def load(host: str) -> Console:
         from rmqpy.config.client import ClientConfig
@@ -35,6 +37,7 @@ def console(
             needs_login=needs_login,
             bodies=BodyView(bodies),
             alerts=alerts,
+            prometheus=prometheus,
         )
 
     return load

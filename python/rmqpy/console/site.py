@@ -70,6 +70,7 @@ class Console:
         needs_login: bool,
         bodies: BodyView,
         alerts: AlertWatch | None = None,
+        prometheus: str = "",
     ) -> None:
         """`host` is the listen address: beyond loopback a login is always needed."""
         self.config = config
@@ -79,6 +80,7 @@ class Console:
         self.sessions = Sessions(config)
         self._bodies = bodies
         self._alerts = alerts
+        self._prometheus = prometheus
         self.queries = Turns(QUERIES_MAX, QUERIES_PER_USER)
         self.long_bodies = Turns(LONG_MAX, 1)
         self.streams: Shares[Stream] = Shares()
@@ -189,6 +191,7 @@ class Console:
             "user": visitor and visitor.user,
             "needs_login": visitor is None,
             "bodies": self.bodies_for(visitor) if visitor else BodyView.HIDDEN,
+            "prometheus": self._prometheus if visitor else "",
         }
         return refused(request, self) or json_response(facts)
 

@@ -59,7 +59,7 @@ function draw() {
     h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
   const resource = parts.slice(1).join(" / ");
   document.title = `${resource ? `${resource} · ` : ""}${title ?? "page not found"} · rmqpy`;
-  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: session.allow_changes, seesBodies: session.bodies === "shown" };
+  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: session.allow_changes, seesBodies: session.bodies === "shown", prometheus: session.prometheus };
   if (!load) {
     fill(main, h("h1", {}, "Page not found"), h("p", {}, link(to("overview"), "Overview")));
     return;

@@ -20,7 +20,7 @@ export async function brokers(shown, view) {
   }
   const state = h("div", {});
   const details = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
-  fill(shown, state, history(path`/history/brokers/${broker}`, view), details);
+  fill(shown, state, history("brokers", broker, view), details);
   const rows = (await get("/brokers?size=500&filter=" + encodeURIComponent(broker), view.signal)).rows.filter((row) => row.broker === broker);
   fill(state, table(BROKERS, rows, "No broker of this name is registered.", "State"));
   try {

@@ -1,8 +1,9 @@
 // Charts: the recent values of a topic, a group or a broker, with hover, range and marks of events.
 
-import { get } from "/console/api.js";
-import { failure, fill, h, name } from "/console/dom.js";
+import { get, path } from "/console/api.js";
+import { failure, fill, h, name, outside } from "/console/dom.js";
 import { bytes, count, percent, rate, span, time } from "/console/format.js";
+import { graphs } from "/console/prometheus.js";
 
 const EVERY_MS = 10_000;
 const HEIGHT = 130;
@@ -18,12 +19,14 @@ const KINDS = {
   behind_bytes: ["Replication lag", bytes],
 };
 
-/** The section of a page; its values are those of an API path. */
-export function history(address, view) {
+/** The section of the page of a topic, a group or a broker. */
+export function history(kind, subject, view) {
+  const address = path`/history/${kind}/${subject}`;
   const shown = h("div", { class: "charts" }, h("p", { class: "quiet" }, "Loading…"));
   const marks = h("div", {});
   const ranges = h("div", { class: "tools" });
-  const element = h("section", {}, h("h2", {}, "History"), ranges, shown, marks);
+  const longer = view.prometheus ? h("p", {}, outside(graphs(view.prometheus, kind, subject), "Longer times in Prometheus")) : null;
+  const element = h("section", {}, h("h2", {}, "History"), ranges, shown, marks, longer);
   let plots = [];
   let range = null;
   let found = null;

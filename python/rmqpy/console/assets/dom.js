@@ -45,6 +45,14 @@ export const name = (text) => h("bdi", { class: "name" }, text === "" ? "(empty)
 /** A link to a view of the console. */
 export const link = (address, ...children) => h("a", { href: address }, ...children);
 
+/** A link to another site: only to an address of the server's configuration. */
+export function outside(address, ...children) {
+  if (!/^https?:/.test(address)) throw new Error(`not the address of a site: ${address}`);
+  const element = h("a", { rel: "noopener noreferrer", target: "_blank" }, ...children);
+  element.setAttribute("href", address);
+  return element;
+}
+
 /** A box with an error and its hint. */
 export const failure = (error) =>
   h("div", { class: "box bad", role: "alert" }, h("strong", {}, "Failed: "), error.message,

@@ -47,7 +47,7 @@ export async function groups(shown, view) {
     h("p", { class: "facts" }, `${count(lag)} pending messages`, behind ? `, the oldest for ${span(behind)}` : "",
       `; ${many(found.members.length, "member")}. `, link(to("dead-letters", group), "Dead letters"), ", ", link(to("messages", { topic: `%RETRY%${group}` }), "messages for retry")),
     missing(found.missing), reasons(found),
-    history(path`/history/groups/${group}`, view),
+    history("groups", group, view),
     h("section", {}, h("h2", {}, "Queues"), table(PROGRESS, found.progress, "The group has no offsets yet.", "Lag of each queue")),
     inFlight(group, view),
     h("section", {}, h("h2", {}, "Members"), table(members(group, view), found.members, "No member is online.", "Members")),

@@ -50,7 +50,7 @@ export async function topics(shown, view) {
     view.allowChanges ? h("div", { class: "tools" },
       h("button", { type: "button", class: "main", onclick: () => send(topic, {}) }, "Send a message"),
       h("button", { type: "button", onclick: () => remove(topic) }, "Delete the topic")) : null,
-    history(path`/history/topics/${topic}`, view),
+    history("topics", topic, view),
     h("section", {}, h("h2", {}, "Traffic"), table(FLOWS, found.flows, "", "Messages in, and out to each group")),
     live(topic, newest, view),
     h("section", {}, h("h2", {}, "Queues"), table(QUEUES, found.queues, "The topic has no queue that can be read.", "Queues")),
