@@ -202,7 +202,7 @@ def draw_overview(visit: Visit, server: Standalone) -> None:
             for _ in range(round(20 + 15 * math.sin(left))):
                 producer.send("orders-00001", b"traffic")
             visit.page.wait_for_timeout(100)
-    picture.write(visit.page, visit.folder / "overview.svg", 720)
+    picture.write(visit.page, visit.folder / "overview.svg", 760)
 
 
 def delete_schedule(visit: Visit) -> None:

@@ -67,7 +67,9 @@ class Large(NamedTuple):
 @contextmanager
 def busy(scale: int) -> Iterator[Standalone]:
     """Topics, groups with lag, dead letters, clients, hostile texts, and traffic."""
-    with broker(httpPort=0, httpAllowChanges=True, traceTopicEnable=True) as server:
+    with broker(
+        httpPort=0, httpAllowChanges=True, traceTopicEnable=True, prometheusUrl="http://127.0.0.1:9090"
+    ) as server:
         with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv, group="shop") as producer:
             for number in range(max(2, scale)):
                 admin.create_topic(f"orders-{number:05}", read_queues=2, write_queues=2)
