@@ -54,6 +54,13 @@ class Server:
         assert self._process is not None, "the process was started"
         self._process.send_signal(number)
 
+    def revive(self) -> None:
+        """Continue if it is paused, start if it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        else:
+            self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
@@ -92,11 +99,18 @@ def controllers(folder: Path, count: int, jars: Path | None, **more: object) -> 
     return made
 
 
-def name_server(folder: Path) -> Server:
-    """Our name server."""
+def name_server(folder: Path, *, controller_port: int | None = None) -> Server:
+    """Our name server, with a controller in it on a separate port if it is given."""
     home, port = folder / "namesrv", free_ports(1)
     home.mkdir(parents=True)
-    _write(home / "namesrv.conf", {"listenPort": port})
+    controller = {
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerPeers": f"n0-127.0.0.1:{controller_port}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": home / "controller",
+    }
+    settings = {"listenPort": port, **({} if controller_port is None else controller)}
+    _write(home / "namesrv.conf", settings)
     return Server("namesrv", [sys.executable, "-m", "rmqpy", "namesrv", "-c", "namesrv.conf"], home, port)
 
 

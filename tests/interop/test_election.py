@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from campaigns.election.controller_kills import ElectedSet, run
+from campaigns.election.controller_kills import run
+from campaigns.election.elected_set import ElectedSet
 
 
 def test_a_pair_survives_a_killed_and_a_stopped_master(
