@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.election.assignment import Assignment
+from rmqpy.control.election.assignment import Assignment, InSync
 from rmqpy.control.election.controllers import Controllers, NoLeader
+from rmqpy.control.election.copies_min import CopiesMin
 from rmqpy.control.election.following import Following
 from rmqpy.control.election.heartbeats import BEATS_PER_LEASE, Heartbeats
 from rmqpy.control.election.identity_file import IdentityFile
@@ -45,8 +46,6 @@ FINISH_SECONDS: Final = 1.0
 #: The time for the replicas in sync to confirm the last messages of a master that stops.
 RESIGN_SECONDS: Final = 0.5
 RESIGN_LOOK_SECONDS: Final = 0.01
-#: The number of registered replicas from which on two must be in sync.
-MAJORITY_FROM: Final = 3
 
 
 class Election:
@@ -67,7 +66,7 @@ class Election:
         self._heartbeats: Heartbeats | None = None
         self._address = ""
         self._is_enrolled = False
-        self._registered = 1
+        self._copies_min = CopiesMin(is_automatic=self._replication.is_copies_min_automatic)
         #: The state that heartbeats report while the parts restart.
         self._last_beat: BrokerHeartbeat | None = None
         self._woken = asyncio.Event()
@@ -134,7 +133,7 @@ class Election:
         running.server.set_lease(self._lease.end)
         assignment = self.leadership.assignment
         if running.led_epoch is not None and assignment is not None and self._controllers is not None:
-            self._set_copies_min()
+            self._copies_min.apply(running)
             self._in_sync = InSyncReplicas(
                 self._config.name,
                 self.leadership.own_id,
@@ -145,6 +144,7 @@ class Election:
                 catch_up_seconds=self._replication.catch_up_ms_max / 1_000,
                 waits_for_all=self._replication.acks_of_all,
                 confirmed_file=self.leadership.confirmed_file,
+                on_known=self._in_sync_changed,
                 on_refused=self.wake,
             )
             self._in_sync.start()
@@ -298,8 +298,8 @@ class Election:
         info = await membership.replica_info()
         registered = await membership.replicas()
         if registered is not None:
-            self._registered = registered
-        self._set_copies_min()
+            self._copies_min.registered(registered)
+        self._copies_min.apply(self._running)
         found = Assignment.read(info)
         if found is None:
             await self._without_master(membership, info.master_epoch)
@@ -325,11 +325,9 @@ class Election:
         await membership.elect()
         self.wake()
 
-    def _set_copies_min(self) -> None:
-        running = self._running
-        if running is None or not self._replication.is_copies_min_automatic:
-            return
-        running.metadata.set_copies_min(2 if self._registered >= MAJORITY_FROM else 1)
+    def _in_sync_changed(self, known: InSync) -> None:
+        self._copies_min.in_sync(len(known.ids))
+        self._copies_min.apply(self._running)
 
     def _assign(self, found: Assignment) -> None:
         known = self.leadership.assignment

@@ -55,9 +55,11 @@ class InSyncReplicas:
         catch_up_seconds: float,
         waits_for_all: bool,
         confirmed_file: ConfirmedFile,
+        on_known: Callable[[InSync], None],
         on_refused: Callable[[], None],
     ) -> None:
-        """`known` is the set in the controller. `on_refused` is called when the controller knows another state."""
+        """`known` is the set in the controller. `on_known` takes each newer one. `on_refused` is called when the
+        controller knows another state."""
         self._name = name
         self._own_id = own_id
         self._epoch = epoch
@@ -67,6 +69,7 @@ class InSyncReplicas:
         self._catch_up = catch_up_seconds
         self._waits_for_all = waits_for_all
         self._confirmed_file = confirmed_file
+        self._on_known = on_known
         self._on_refused = on_refused
         #: Replicas that may be in the set, too, because the outcome of a change is unknown.
         self._doubtful: frozenset[int] = frozenset()
@@ -120,6 +123,7 @@ class InSyncReplicas:
                 f"; {', '.join(map(str, sorted(left)))} left" if left else "",
             )
         self._known, self._doubtful = known, frozenset()
+        self._on_known(known)
         self._require(known.ids)
 
     def _require(self, ids: frozenset[int], more: frozenset[int] = frozenset()) -> None:
