@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+from benchmarks.processes import free_ports
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
 
@@ -75,6 +76,21 @@ def test_broker_changes_over_on_its_folder(tmp_path: Path) -> None:
     assert (
         "first order" in run(f"{script('migrate-from-apache.md')}\n{until}", tmp_path, namesrv).splitlines()
     )
+
+
+def test_three_brokers_replace_their_master(tmp_path: Path) -> None:
+    # A broker also takes the port above its own, and the second below.
+    ports = {port: str(free_ports(4) + 2) for port in ("9876", "9878", "10911", "10921", "10931")}
+    small = " ".join(f"{key}={value}" for key, value in SMALL.items())
+    page = script(
+        "controller.md",
+        ("rmqpy namesrv", "rmqpy namesrv listenPort=9876"),
+        ("rmqpy broker -n", f"rmqpy broker {small} -n"),
+    )
+    text = re.sub("|".join(ports), lambda found: ports[found[0]], page)
+    in_sync = f"mqadmin getSyncStateSet -a 127.0.0.1:{ports['9878']} -b broker-a | grep 'SyncStateSetNums.3'"
+    out = run(f"{text}\nuntil {in_sync}; do sleep 0.2; done", tmp_path, f"127.0.0.1:{ports['9876']}")
+    assert {"first order", "second order"} <= set(out.splitlines())
 
 
 @pytest.mark.parametrize("page", ["migrate-from-kafka.md"])
