@@ -21,13 +21,12 @@ const columns = (view, reload) => [
   { title: "Schedule", of: "name", cell: (row) => name(row.name) },
   { title: "Times", cell: (row) => [row.cron ? [h("code", {}, row.cron), " ", row.zone] : `every ${span(Math.round(1000 * row.every))}`,
     h("div", { class: "quiet" }, `missed: ${CATCH_UP[row.catch_up] ?? row.catch_up}`)] },
-  { title: "Topic", of: "topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
+  { title: "Topic", of: "topic", still: true, cell: (row) => [link(to("topics", row.topic), name(row.topic)), h("div", { class: "quiet" }, `at ${row.broker}`)] },
   { title: "State", of: "paused", cell: (row) => (row.fault ? [h("span", { class: "badge bad" }, "fails"), " ", row.fault]
     : row.paused ? h("span", { class: "badge warn" }, "paused") : h("span", { class: "badge ok" }, "active")) },
-  { title: "Next", of: "next_ms", still: true, cell: (row) => [time(row.next_ms), row.next_ms ? h("div", { class: "quiet" }, until(row.next_ms - Date.now())) : null] },
-  { title: "Last", of: "last_ms", still: true, cell: (row) => time(row.last_ms) },
+  { title: "Next", of: "next_ms", still: true, cell: (row) => [time(row.next_ms), row.next_ms ? h("div", { class: "quiet" }, until(row.next_ms - Date.now())) : null,
+    row.last_ms ? h("div", { class: "quiet" }, `last ${time(row.last_ms)}`) : null] },
   { title: "Message", long: true, cell: (row) => [row.preview || "(empty)", row.tag ? [h("br", {}), h("span", { class: "quiet" }, "tag "), row.tag] : null] },
-  { title: "Broker", of: "broker", still: true, cell: (row) => row.broker },
   ...(view.allowChanges ? [{ title: "", still: true, cell: (row) => actions(row, reload) }] : []),
 ];
 
