@@ -53,7 +53,7 @@ def pause(elected: ElectedSet) -> Callable[[], None]:
 
 
 def leader(elected: ElectedSet) -> Callable[[], None]:
-    """Kill the leading controller. The only one starts again before the leases end."""
+    """Kill the leading controller. The only one starts again after a second."""
     killed = elected.leader()
     killed.kill()
     time.sleep(LEADER_AWAY_SECONDS)
