@@ -254,6 +254,7 @@ const SCENARIOS = {
     const leader = { address: "c:1", group: "g", is_leader: true, leader_id: "n0", leader_address: "c:1", fault: null };
     return {
       none: await text({}),
+      away: await text({ missing: [{ broker: "broker-b", fault: "did not answer in time" }] }),
       led: await text({ controllers: [leader], replicas: [replica({}), replica({ broker_id: 2, is_master: false, in_sync: false, is_alive: false, lease_seconds: null })] }),
       headless: await text({ controllers: [{ ...leader, is_leader: false, leader_address: null }], replicas: [replica({ is_master: false })], unknown: ["broker-b"] }),
     };

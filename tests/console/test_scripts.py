@@ -69,6 +69,7 @@ def test_schedules_are_deleted_after_their_name_is_typed() -> None:
 def test_controllers_page_says_who_leads_and_until_when() -> None:
     found = outcome("controllers")
     assert "No broker is in controller mode" in found["none"]
+    assert "No broker that answers is in controller mode" in found["away"]
     for text in ("leads", "in sync", "not in sync", "2.5 s", "missing"):
         assert text in found["led"], text
     assert "No master is elected for" not in found["led"]

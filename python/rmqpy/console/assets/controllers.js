@@ -50,7 +50,8 @@ export async function controllers(shown, view) {
 
 function content(found) {
   if (!found.controllers.length && !found.unknown.length) {
-    return [h("p", {}, "No broker is in controller mode: masters are promoted by hand. To have them elected, start ",
+    const none = found.missing.length ? "No broker that answers" : "No broker";
+    return [h("p", {}, `${none} is in controller mode: masters are promoted by hand. To have them elected, start `,
       h("code", {}, "rmqpy controller"), " and set ", h("code", {}, "enableControllerMode=true"), " and ", h("code", {}, "controllerAddr=HOST:PORT"), " on every broker.")];
   }
   const headless = [...new Set(found.replicas.map((row) => row.broker))].filter((broker) => !found.replicas.some((row) => row.broker === broker && row.is_master));
