@@ -154,6 +154,23 @@ def test_a_set_of_one_refuses_messages_until_another_replica_is_in_sync(elected:
     until(lambda: answer(master).code == 0)
 
 
+@with_one_kind
+def test_a_waiting_message_is_not_acknowledged_once_too_few_replicas_are_in_sync(elected: ElectedSet) -> None:
+    master, slaves = elected.master(), followers(elected)
+
+    async def reply() -> Frame:
+        async with await Peer.connect(master.address) as waiting, await Peer.connect(master.address) as other:
+            with paused(slaves):
+                end = await end_of_log(other)
+                sent = asyncio.ensure_future(send(waiting, TOPIC))
+                await until_async(lambda: end_of_log(other), wanted=lambda now: now > end)
+                for slave in slaves:
+                    slave.kill()
+            return await sent
+
+    assert asyncio.run(reply()).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
 def test_a_killed_master_is_replaced_without_a_loss_and_follows_when_it_returns(elected: ElectedSet) -> None:
     with Senders(elected.namesrv.address, TOPIC, SENDERS) as senders:
         senders.wait_for(SENDS, WAIT_S)

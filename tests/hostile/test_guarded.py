@@ -48,7 +48,9 @@ NO_PERMISSION = 16
 FREE = {
     kind.code
     for kind in Request.__subclasses__()
-    if "code" in vars(kind) and all(need.is_optional for need in kind.needs)
+    if "code" in vars(kind)
+    and kind.__module__.startswith("rmqpy.")
+    and all(need.is_optional for need in kind.needs)
 }
 
 #: Batches of acknowledgements in which no entry names a message: they are answered as empty ones.

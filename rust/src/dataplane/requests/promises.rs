@@ -73,7 +73,12 @@ impl Broker {
         if !self.has_lease() {
             return PhysicalOffset(0);
         }
-        let is_alone = self.copy_rules().copies <= 1 || self.store.copies_in_sync() <= 1;
+        let in_sync = self.store.copies_in_sync();
+        if in_sync < self.metadata.copies_min() {
+            // The set shrank meanwhile. A new message would be refused.
+            return PhysicalOffset(0);
+        }
+        let is_alone = self.copy_rules().copies <= 1 || in_sync <= 1;
         if is_alone { PhysicalOffset(u64::MAX) } else { self.store.confirmed() }
     }
 
