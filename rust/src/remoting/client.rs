@@ -1,9 +1,9 @@
-//! Client: connects to any number of addresses, once each, on one I/O thread.
+//! Client: connects to any number of addresses on one I/O thread: once each, or more often under names.
 //!
 //! Requests can be queued while the connection is still being made; they fail if it cannot be made. The next call of
 //! `peer` replaces a peer that has ended: the caller decides whether and when to retry.
 //!
-//! Invariant: the pool holds at most one peer for an address, and every peer that has not ended.
+//! Invariant: the pool holds at most one peer for an address or name, and every peer that has not ended.
 //! Threads: any; callbacks and `Requests` run on the I/O thread `rmq-client` and must not block.
 
 use std::cell::Cell;
@@ -87,10 +87,21 @@ impl Client {
         peer
     }
 
+    /// Starts another connection to `host:port`, under a name that no address and no other connection has.
+    pub fn connect(&self, name: &str, address: &str) -> Arc<Peer> {
+        let (bytes_max, calls_max) = (self.options.outgoing_bytes_max, self.options.calls_max);
+        let peer = Arc::new(Peer::named(name, address, bytes_max, calls_max));
+        self.pool.write().insert(Arc::clone(peer.key()), Arc::clone(&peer));
+        if self.commands.send(Command::Connect(Arc::clone(&peer))).is_err() {
+            peer.end(&CallError::Stopped);
+        }
+        peer
+    }
+
     /// Returns the peer at the other end of `pipe`, under a name that no address and no other pipe has.
     pub fn adopt(&self, name: &str, pipe: DuplexStream) -> Arc<Peer> {
         let peer = Arc::new(Peer::new(name, self.options.outgoing_bytes_max, self.options.calls_max));
-        self.pool.write().insert(Arc::clone(peer.address()), Arc::clone(&peer));
+        self.pool.write().insert(Arc::clone(peer.key()), Arc::clone(&peer));
         if self.commands.send(Command::Adopt(Arc::clone(&peer), pipe)).is_err() {
             peer.end(&CallError::Stopped);
         }

@@ -54,8 +54,8 @@ impl ClientThread {
     pub(super) fn forget(&self, peer: &Arc<Peer>) {
         let mut pool = self.pool.write();
         // A successor may already be in the pool.
-        if pool.get(peer.address()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
-            pool.remove(peer.address());
+        if pool.get(peer.key()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
+            pool.remove(peer.key());
         }
     }
 

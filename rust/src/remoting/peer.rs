@@ -28,6 +28,8 @@ const LINGER_BYTES_MAX: usize = 16 << 10;
 
 /// A connection to one address, open or being made. After it ended, ask the `Client` for a new one.
 pub struct Peer {
+    /// Its name in the pool: the address, unless the owner gave another.
+    key: Arc<str>,
     address: Arc<str>,
     bytes_max: usize,
     calls_max: usize,
@@ -63,6 +65,10 @@ struct State {
 
 impl Peer {
     pub(super) fn new(address: &str, bytes_max: usize, calls_max: usize) -> Self {
+        Self::named(address, address, bytes_max, calls_max)
+    }
+
+    pub(super) fn named(key: &str, address: &str, bytes_max: usize, calls_max: usize) -> Self {
         let state = State {
             outgoing: Vec::new(),
             sealed: 0,
@@ -79,8 +85,13 @@ impl Peer {
             is_closed: false,
             task: None,
         };
-        let (address, has_ended) = (address.into(), AtomicBool::new(false));
-        Self { address, bytes_max, calls_max, has_ended, state: Mutex::new(state) }
+        let (key, address, has_ended) = (key.into(), address.into(), AtomicBool::new(false));
+        Self { key, address, bytes_max, calls_max, has_ended, state: Mutex::new(state) }
+    }
+
+    /// The name that the owner gave, or the address.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
     }
 
     /// `host:port`, as requested.
