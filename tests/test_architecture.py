@@ -116,12 +116,13 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "logging": _PARTS | {"client"},
     "otel": _PARTS | {"client", "monitor"},
     "controller": _ROOTS,
+    "proxy": _ROOTS,
     "namesrv": _ROOTS | {"controller"},
     "broker": _ROOTS,
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
     "contrib": _PARTS | {"client", "admin", "testing"},
-    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server", "controller"},
+    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server", "controller", "proxy"},
     "__main__": frozenset({"cli"}),
 }
 

@@ -1129,6 +1129,18 @@ class Server:
     def listen_grpc(self, host: str, port: int, tls: ServerTls) -> tuple[str, int]:
         """Bind and serve 5.x clients, which speak gRPC; port 0 selects a free port. Returns the bound address. Raises
         `OSError`."""
+    def listen_proxy(
+        self,
+        host: str,
+        port: int,
+        tls: ServerTls,
+        *,
+        name_servers: Sequence[str],
+        message_bytes_max: int,
+        client_tls: ClientTls | None = None,
+    ) -> tuple[str, int]:
+        """Bind and serve 5.x clients in front of the brokers of these name servers, `host:port`; port 0 selects a free
+        port. `client_tls` encrypts the connections to them. Returns the bound address. Raises `OSError`."""
     def declare_requests(self, bodies_bytes_max: Mapping[int, int]) -> None:
         """Declare the request codes that are forwarded to Python, and the maximum body size of each. A larger body is
         discarded and only its size forwarded; other codes are refused with 3. Only the first call has an effect;

@@ -11,6 +11,7 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.proxy import ProxyConfig
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.config.store import StoreConfig
@@ -19,7 +20,7 @@ from rmqpy.config.telemetry import TelemetryConfig
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
 
 HEAD = """\
-# Settings of broker, name server and controller
+# Settings of broker, name server, controller and proxy
 
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
@@ -32,7 +33,8 @@ HEAD = """\
 - *unknown*: reported, with the key that was probably meant.
 
 `rmqpy namesrv -c namesrv.conf` and `rmqpy controller -c controller.conf` read their files in the same way; their keys
-are listed under Name server and Controller.
+are listed under Name server and Controller. `rmqpy proxy -c rmq-proxy.json` reads a JSON object or properties; its keys
+are listed under Proxy.
 
 Keys marked **online** may be changed while the server runs (`rmqpy config set`, `mqadmin updateBrokerConfig`,
 `updateNamesrvConfig`); a change takes effect immediately and is written to the file, without touching its other lines.
@@ -75,7 +77,8 @@ def document() -> str:
             *ignored(),
             *table("Name server", NameServerConfig),
             *table("Controller", ControllerConfig, "controller"),
-            "The keys of Access control and TLS also apply to a name server and a controller.\n",
+            *table("Proxy", ProxyConfig, "proxy"),
+            "The keys of Access control and TLS also apply to a name server, a controller and a proxy.\n",
         ]
     )
 

@@ -35,8 +35,9 @@ SHORTER = {
     "broker": ["listenPort=0"],
     "dashboard": ["--port", "0"],
     "controller": ["listenPort=0"],
+    "proxy": ["grpcServerPort=0", "bindAddress=127.0.0.1"],
 }
-SERVERS = {"standalone", "namesrv", "broker", "dashboard", "controller"}
+SERVERS = {"standalone", "namesrv", "broker", "dashboard", "controller", "proxy"}
 #: What takes typed bodies or an object store, and is called in tests/cli/test_sql.py and tests/tables.
 OF_TABLES = {"sql", "archive"}
 #: What these print, or write to a file, is lines of JSON however they are called.

@@ -104,11 +104,22 @@ def test_mqshutdown_without_a_process_id_stops_all_of_a_kind(installed: Path) ->
     assert "No mqbroker running." in err
 
 
-@pytest.mark.parametrize("role", ["proxy"])
-def test_mqshutdown_refuses_unsupported_roles(installed: Path, role: str) -> None:
-    code, _, told = run([installed / "mqshutdown", role])
-    assert code == 1
-    assert f"cannot stop {role}: rmqpy does not provide it" in told
+def test_mqproxy_starts_with_the_flags_of_the_original_and_is_stopped(installed: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "rmq-proxy.json"
+    conf.write_text('{"rocketMQClusterName": "DefaultCluster", "grpcServerPort": 0}')
+    command = [installed / "mqproxy", "-n", "127.0.0.1:9", "-pm", "cluster", "-pc", conf]
+    proxy, ready = start(command)
+    try:
+        assert "proxy 127.0.0.1:" in ready
+        code, out, _ = run([installed / "mqshutdown", "proxy", "--pid", str(proxy.pid)])
+        assert (code, proxy.wait(TIMEOUT_S)) == (0, 0)
+        assert f"Send shutdown request to mqproxy({proxy.pid}) OK" in out
+    finally:
+        proxy.kill()
+        proxy.communicate()
+    code, _, told = run([installed / "mqproxy", "-pm", "local"])
+    assert code == 2
+    assert "a broker serves 5.x clients without a proxy" in told
 
 
 @pytest.mark.usefixtures("log")

@@ -93,6 +93,50 @@ def round_trip(address: str, topic: str) -> Any:
         sender.shutdown()
 
 
+def many(address: str, topic: str, count: str) -> Any:
+    """Messages to every broker, each received once; then nothing, after the time of a message that was received."""
+    sender, member = producer(address, topic), consumer(address, "many", topic)
+    try:
+        for number in range(int(count)):
+            sender.send(message(topic, str(number)))
+        found = received(member, int(count), seconds=60)
+        # What was not acknowledged would be visible again.
+        time.sleep(HIDDEN_S)
+        rest = member.receive(32, HIDDEN_S) or []
+        return {"found": [one.body.decode() for one in found], "rest": len(rest)}
+    finally:
+        member.shutdown()
+        sender.shutdown()
+
+
+def in_order(address: str, topic: str, count: str) -> Any:
+    """Messages of three message groups, for a group that consumes in order."""
+    sender, member = producer(address, topic), consumer(address, "in-order", topic)
+    try:
+        for number in range(int(count)):
+            sender.send(message(topic, str(number), message_group=f"order-{number % 3}"))
+        found = received(member, int(count), seconds=60)
+        return [[one.message_group, one.body.decode()] for one in found]
+    finally:
+        member.shutdown()
+        sender.shutdown()
+
+
+def without_broker(address: str, topic: str) -> Any:
+    """Sends before and after the other side says that a broker is gone."""
+    sender = producer(address, topic)
+    try:
+        for number in range(4):
+            sender.send(message(topic, str(number)))
+        print(json.dumps({"sent": 4}), flush=True)
+        sys.stdin.readline()
+        for number in range(4, 20):
+            sender.send(message(topic, str(number)))
+        return {"sent": 20}
+    finally:
+        sender.shutdown()
+
+
 def from_remoting(address: str, topic: str, count: str) -> Any:
     """Messages that another client has sent."""
     member = consumer(address, "foreign", topic)
@@ -250,6 +294,9 @@ SCENARIOS: dict[str, Callable[..., Any]] = {
     scenario.__name__: scenario
     for scenario in (
         round_trip,
+        many,
+        in_order,
+        without_broker,
         from_remoting,
         push,
         again,

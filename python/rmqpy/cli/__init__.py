@@ -22,6 +22,7 @@ COMMANDS = {
     "standalone": "Run a name server and a broker in one process.",
     "namesrv": "Run a name server.",
     "broker": "Run a broker, configured like Apache's: broker.conf and KEY=VALUE.",
+    "proxy": "Serve 5.x clients (gRPC) in front of a cluster, rmqpy's or Apache's.",
     "dashboard": "Serve the web console of a cluster, rmqpy's or Apache's.",
     "controller": "Run a controller, which elects the masters of brokers.",
     "produce": "Send messages from an argument, standard input or a file.",
@@ -47,7 +48,7 @@ COMMANDS = {
 
 
 #: Commands that run a server and print little.
-_SERVERS = frozenset({"standalone", "namesrv", "broker", "controller", "dashboard"})
+_SERVERS = frozenset({"standalone", "namesrv", "broker", "controller", "proxy", "dashboard"})
 
 
 class _Lazy(click.Group):

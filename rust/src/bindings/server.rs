@@ -23,12 +23,12 @@ use super::request::PyRequest;
 use super::server_answers::{Answer, frame, settle};
 use super::server_statistics::{DeliveryCounts, ReplyLatencies, counts};
 use super::store::PyStore;
-use super::tls::PyServerTls;
+use super::tls::{PyClientTls, PyServerTls};
 use crate::dataplane::service::data_plane::DataPlane;
 use crate::dataplane::state::deliveries::{FetchPosition, InFlight};
 use crate::dataplane::state::rejection::{ErrorReply, Missing};
 use crate::dataplane::waiting::event::Event;
-use crate::proxy::ProxyServer;
+use crate::proxy::{ClusterOptions, ProxyServer};
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::{LinkId, Server, ServerOptions};
@@ -61,6 +61,31 @@ impl PyServer {
     /// Returns the runtime of the first I/O thread; `None` once it has stopped.
     pub(super) fn first_thread(&self) -> Option<Handle> {
         self.server.lock().as_ref().and_then(|server| server.first_thread().cloned())
+    }
+
+    /// Serves 5.x clients, in front of a cluster or of the own broker.
+    fn serve_grpc(
+        &self,
+        py: Python<'_>,
+        listen: (&str, u16),
+        tls: &PyServerTls,
+        cluster: Option<ClusterOptions>,
+    ) -> PyResult<(String, u16)> {
+        let bound = py.detach(|| -> PyResult<SocketAddr> {
+            let server = self.server.lock();
+            let connector = server.as_ref().ok_or_else(stopped)?.connector();
+            let addresses = listen.to_socket_addrs()?;
+            let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
+            let (data_plane, tls) = (Arc::clone(&self.data_plane), Arc::clone(&tls.tls));
+            let started = match cluster {
+                Some(cluster) => ProxyServer::start_for(cluster, data_plane, connector, address, tls),
+                None => ProxyServer::start(data_plane, connector, address, tls),
+            };
+            let (proxy, bound) = started.map_err(|error| cannot_listen(address, &error))?;
+            drop(self.proxy.lock().replace(proxy));
+            Ok(bound)
+        })?;
+        Ok((bound.ip().to_string(), bound.port()))
     }
 }
 
@@ -137,18 +162,25 @@ impl PyServer {
         port: u16,
         tls: &PyServerTls,
     ) -> PyResult<(String, u16)> {
-        let bound = py.detach(|| -> PyResult<SocketAddr> {
-            let server = self.server.lock();
-            let connector = server.as_ref().ok_or_else(stopped)?.connector();
-            let addresses = (host, port).to_socket_addrs()?;
-            let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let (data_plane, tls) = (Arc::clone(&self.data_plane), Arc::clone(&tls.tls));
-            let (proxy, bound) = ProxyServer::start(data_plane, connector, address, tls)
-                .map_err(|error| cannot_listen(address, &error))?;
-            drop(self.proxy.lock().replace(proxy));
-            Ok(bound)
-        })?;
-        Ok((bound.ip().to_string(), bound.port()))
+        self.serve_grpc(py, (host, port), tls, None)
+    }
+
+    /// Bind and serve 5.x clients in front of the brokers of these name servers, `host:port`; port 0 selects a free
+    /// port. `client_tls` encrypts the connections to them. Returns the bound address. Raises `OSError`.
+    #[pyo3(signature = (host, port, tls, *, name_servers, message_bytes_max, client_tls=None))]
+    fn listen_proxy(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        tls: &PyServerTls,
+        name_servers: Vec<String>,
+        message_bytes_max: usize,
+        client_tls: Option<&PyClientTls>,
+    ) -> PyResult<(String, u16)> {
+        let client_tls = client_tls.map(|tls| Arc::clone(&tls.tls));
+        let cluster = ClusterOptions { name_servers, tls: client_tls, message_bytes_max };
+        self.serve_grpc(py, (host, port), tls, Some(cluster))
     }
 
     /// Declare the request codes that are forwarded to Python, and the maximum body size of each. A larger body is

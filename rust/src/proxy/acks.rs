@@ -48,7 +48,7 @@ impl Proxy {
         let mut entries = Vec::with_capacity(asked.entries.len());
         for AckMessageEntry { message_id, receipt_handle } in &asked.entries {
             let acked = match self.current(&asking.client, group, message_id, receipt_handle) {
-                Ok(handle) => ack(&asking, group, topic, &handle).await,
+                Ok(handle) => self.ack(&asking, group, topic, &handle).await,
                 Err(refused) => Err(refused),
             };
             let (message_id, receipt_handle) = (message_id.clone(), receipt_handle.clone());
@@ -83,7 +83,7 @@ impl Proxy {
         let asking = Asking::of(self, caller)?;
         let handle = self.current(&asking.client, group, &asked.message_id, &asked.receipt_handle)?;
         let is_suspended = asked.suspend == Some(true);
-        change(&asking, group, topic, &handle, ms, is_suspended).await
+        self.change(&asking, group, topic, &handle, ms, is_suspended).await
     }
 
     pub(super) async fn forward_to_dead_letters(
@@ -107,7 +107,7 @@ impl Proxy {
             Some(renewal) => renewal.handle,
             None => ReceiptHandle::parse(&asked.receipt_handle)?,
         };
-        handle.check_broker(&self.metadata.identity.broker)?;
+        let broker = self.broker_of(&handle, topic, asking.credentials.as_ref()).await?;
         let invalid = |text: &str| Refused::new(code::INVALID_RECEIPT_HANDLE, text);
         let position = handle.position.ok_or_else(|| invalid("commit log offset is empty"))?;
         let real_topic = handle.real_topic(group, topic);
@@ -120,9 +120,9 @@ impl Proxy {
             .with("originTopic", real_topic)
             .with("unitMode", "false")
             .number("maxReconsumeTimes", 0);
-        call.ask(&asking.peer).await?.success(asking.is_guarded)?;
+        asking.ask(&broker, call).await?.success(asking.is_guarded)?;
         // The dead letter is stored; without the acknowledgement the message would be redelivered.
-        drop(ack(&asking, group, topic, &handle).await);
+        drop(self.ack(&asking, group, topic, &handle).await);
         Ok(())
     }
 
@@ -137,9 +137,49 @@ impl Proxy {
         let handle = ReceiptHandle::parse(text)?;
         let renewal = client.take_renewal(&RenewalKey::of(group, message_id, &handle));
         let handle = renewal.map_or(handle, |renewal| renewal.handle);
-        handle.check_broker(&self.metadata.identity.broker)?;
         handle.check_time(self.now_ms())?;
         Ok(handle)
+    }
+
+    async fn ack(
+        &self,
+        asking: &Asking<'_>,
+        group: &str,
+        topic: &str,
+        handle: &ReceiptHandle,
+    ) -> Result<(), Refused> {
+        let broker = self.broker_of(handle, topic, asking.credentials.as_ref()).await?;
+        let call = asking
+            .call(request::ACK_MESSAGE)
+            .with("consumerGroup", group)
+            .with("topic", handle.real_topic(group, topic))
+            .number("queueId", handle.queue)
+            .with("extraInfo", &*handle.text)
+            .number("offset", handle.offset);
+        asking.ask(&broker, call).await?.success(asking.is_guarded).map(drop)
+    }
+
+    async fn change(
+        &self,
+        asking: &Asking<'_>,
+        group: &str,
+        topic: &str,
+        handle: &ReceiptHandle,
+        ms: i64,
+        is_suspended: bool,
+    ) -> Result<ReceiptHandle, Refused> {
+        let broker = self.broker_of(handle, topic, asking.credentials.as_ref()).await?;
+        let call = asking
+            .call(request::CHANGE_MESSAGE_INVISIBLETIME)
+            .with("consumerGroup", group)
+            .with("topic", handle.real_topic(group, topic))
+            .number("queueId", handle.queue)
+            .with("extraInfo", &*handle.text)
+            .number("offset", handle.offset)
+            .number("invisibleTime", ms)
+            .with("suspend", if is_suspended { "true" } else { "false" });
+        let answer = asking.ask(&broker, call).await?.success(asking.is_guarded)?;
+        handle.renewed(answer.get("popTime"), answer.get("invisibleTime"), answer.get("reviveQid"))
     }
 }
 
@@ -151,8 +191,7 @@ pub(super) async fn ack_for(
     topic: &str,
     handle: &ReceiptHandle,
 ) -> Result<(), Refused> {
-    let asking = Asking::for_client(proxy, client)?;
-    ack(&asking, group, topic, handle).await
+    proxy.ack(&Asking::for_client(proxy, client), group, topic, handle).await
 }
 
 /// Changes the time of a message in the name of a client that is not calling; returns its new handle.
@@ -164,38 +203,5 @@ pub(super) async fn change_for(
     handle: &ReceiptHandle,
     ms: i64,
 ) -> Result<ReceiptHandle, Refused> {
-    let asking = Asking::for_client(proxy, client)?;
-    change(&asking, group, topic, handle, ms, false).await
-}
-
-async fn ack(asking: &Asking, group: &str, topic: &str, handle: &ReceiptHandle) -> Result<(), Refused> {
-    let call = asking
-        .call(request::ACK_MESSAGE)
-        .with("consumerGroup", group)
-        .with("topic", handle.real_topic(group, topic))
-        .number("queueId", handle.queue)
-        .with("extraInfo", &*handle.text)
-        .number("offset", handle.offset);
-    call.ask(&asking.peer).await?.success(asking.is_guarded).map(drop)
-}
-
-async fn change(
-    asking: &Asking,
-    group: &str,
-    topic: &str,
-    handle: &ReceiptHandle,
-    ms: i64,
-    is_suspended: bool,
-) -> Result<ReceiptHandle, Refused> {
-    let call = asking
-        .call(request::CHANGE_MESSAGE_INVISIBLETIME)
-        .with("consumerGroup", group)
-        .with("topic", handle.real_topic(group, topic))
-        .number("queueId", handle.queue)
-        .with("extraInfo", &*handle.text)
-        .number("offset", handle.offset)
-        .number("invisibleTime", ms)
-        .with("suspend", if is_suspended { "true" } else { "false" });
-    let answer = call.ask(&asking.peer).await?.success(asking.is_guarded)?;
-    handle.renewed(answer.get("popTime"), answer.get("invisibleTime"), answer.get("reviveQid"))
+    proxy.change(&Asking::for_client(proxy, client), group, topic, handle, ms, false).await
 }

@@ -1,6 +1,6 @@
 //! Client: the state of one connected client, across its calls.
 //!
-//! It has one connection to the broker for requests and registration, and lends others to receives: a receive that the
+//! It has one connection to each broker for requests and registration, and lends others to receives: a receive that the
 //! client gives up ends its connection, and with it the pop that waits there.
 //!
 //! Threads: any; one short lock.
@@ -15,9 +15,12 @@ use tokio::time::Instant;
 use super::api_telemetry::{Settings, TelemetryCommand};
 use super::caller::{Addresses, Caller};
 use super::handle::ReceiptHandle;
+use super::status::{Refused, code};
 use crate::access::rules::User;
 use crate::remoting::Peer;
 
+/// Brokers of one client.
+const BROKERS_MAX: usize = 256;
 /// Connections for receives that are kept while no receive uses them.
 const IDLE_MAX: usize = 32;
 /// Messages of one client whose time is extended until it acknowledges them.
@@ -73,8 +76,10 @@ struct State {
     /// When its last stream ended, after it had one.
     left_at: Option<Instant>,
     seen_at: Instant,
-    main: Option<Arc<Peer>>,
-    idle: Vec<Arc<Peer>>,
+    /// The connections for requests, by address.
+    mains: Vec<(Box<str>, Arc<Peer>)>,
+    /// The connections that no receive uses, by address.
+    idle: Vec<(Box<str>, Arc<Peer>)>,
     renewals: HashMap<RenewalKey, Renewal>,
 }
 
@@ -88,7 +93,7 @@ impl ConnectedClient {
             streams: Vec::new(),
             left_at: None,
             seen_at: Instant::now(),
-            main: None,
+            mains: Vec::new(),
             idle: Vec::new(),
             renewals: HashMap::new(),
         };
@@ -174,33 +179,52 @@ impl ConnectedClient {
         }
     }
 
-    /// Returns the connection for requests, from `open` if there is none.
-    pub(super) fn main<E>(&self, open: impl FnOnce() -> Result<Arc<Peer>, E>) -> Result<Arc<Peer>, E> {
+    /// Returns the connection for requests to this address, from `open` if there is none.
+    pub(super) fn main(
+        &self,
+        address: &str,
+        open: impl FnOnce() -> Result<Arc<Peer>, Refused>,
+    ) -> Result<Arc<Peer>, Refused> {
         let mut state = self.state.lock();
-        if let Some(peer) = state.main.as_ref().filter(|peer| peer.is_open()) {
+        let known = state.mains.iter().find(|(known, peer)| &**known == address && peer.is_open());
+        if let Some((_, peer)) = known {
             return Ok(Arc::clone(peer));
         }
+        state.mains.retain(|(_, peer)| peer.is_open());
+        if state.mains.len() >= BROKERS_MAX {
+            return Err(Refused::new(code::TOO_MANY_REQUESTS, "too many brokers of one client"));
+        }
         let peer = open()?;
-        state.main = Some(Arc::clone(&peer));
+        state.mains.push((address.into(), Arc::clone(&peer)));
         Ok(peer)
     }
 
-    /// Returns a connection for one receive, from `open` if none is idle.
-    pub(super) fn lend<E>(self: &Arc<Self>, open: impl FnOnce() -> Result<Arc<Peer>, E>) -> Result<Lent, E> {
+    /// Returns a connection for one receive from this address, from `open` if none is idle.
+    pub(super) fn lend(
+        self: &Arc<Self>,
+        address: &str,
+        open: impl FnOnce() -> Result<Arc<Peer>, Refused>,
+    ) -> Result<Lent, Refused> {
         let idle = {
             let mut state = self.state.lock();
-            std::iter::from_fn(|| state.idle.pop()).find(|peer| peer.is_open())
+            state.idle.retain(|(_, peer)| peer.is_open());
+            let at = state.idle.iter().rposition(|(known, _)| &**known == address);
+            at.map(|at| state.idle.swap_remove(at))
         };
-        let peer = idle.map_or_else(open, Ok)?;
-        Ok(Lent { client: Arc::clone(self), peer, is_done: false })
+        let (address, peer) = match idle {
+            Some(idle) => idle,
+            None => (address.into(), open()?),
+        };
+        Ok(Lent { client: Arc::clone(self), address, peer, is_done: false })
     }
 
-    /// Closes every connection to the broker.
+    /// Closes every connection to brokers.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        let peers: Vec<Arc<Peer>> = state.main.take().into_iter().chain(state.idle.drain(..)).collect();
+        let mut peers = std::mem::take(&mut state.mains);
+        peers.append(&mut state.idle);
         drop(state);
-        peers.iter().for_each(|peer| peer.close());
+        peers.iter().for_each(|(_, peer)| peer.close());
     }
 
     /// Adds a message whose time is extended.
@@ -252,6 +276,7 @@ impl ConnectedClient {
 /// A connection lent to one receive. Dropping it before `done` closes it.
 pub(super) struct Lent {
     client: Arc<ConnectedClient>,
+    address: Box<str>,
     pub(super) peer: Arc<Peer>,
     is_done: bool,
 }
@@ -267,7 +292,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut state = self.client.state.lock();
         if self.is_done && state.idle.len() < IDLE_MAX {
-            state.idle.push(Arc::clone(&self.peer));
+            state.idle.push((self.address.clone(), Arc::clone(&self.peer)));
         } else {
             drop(state);
             self.peer.close();

@@ -7,6 +7,7 @@ use super::caller::Caller;
 use super::names;
 use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, status};
+use super::topics::BrokerPlace;
 use crate::remoting::codes::request;
 
 /// Requests that Python serves.
@@ -20,18 +21,30 @@ fn queue(queue: Option<&MessageQueue>) -> Result<(&str, i64), Refused> {
 }
 
 impl Proxy {
+    /// Returns the broker that a client names with a queue.
+    pub(super) async fn broker_of_queue(
+        &self,
+        queue: Option<&MessageQueue>,
+        topic: &str,
+        asking: &Asking<'_>,
+    ) -> Result<BrokerPlace, Refused> {
+        let name = queue.and_then(|queue| queue.broker.as_ref()).map_or("", |broker| &broker.name);
+        self.broker(topic, name, asking.credentials.as_ref()).await
+    }
+
     pub(super) async fn get_offset(&self, caller: &Caller, asked: &GetOffsetRequest) -> OffsetResponse {
         let found = async {
             let (topic, queue_id) = queue(asked.message_queue.as_ref())?;
             let group = names::group(asked.group.as_ref())?;
             let asking = Asking::of(self, caller)?;
+            let broker = self.broker_of_queue(asked.message_queue.as_ref(), topic, &asking).await?;
             let call = asking
                 .call(request::QUERY_CONSUMER_OFFSET)
                 .with("consumerGroup", group)
                 .with("topic", topic)
                 .number("queueId", queue_id)
                 .with("setZeroIfNotFound", "false");
-            offset_of(call.ask(&asking.peer).await?.success(asking.is_guarded)?.get("offset"))
+            offset_of(asking.ask(&broker, call).await?.success(asking.is_guarded)?.get("offset"))
         };
         answered(found.await)
     }
@@ -44,13 +57,14 @@ impl Proxy {
                 return Err(Refused::new(code::ILLEGAL_OFFSET, "the offset is below 0"));
             }
             let asking = Asking::of(self, caller)?;
+            let broker = self.broker_of_queue(asked.message_queue.as_ref(), topic, &asking).await?;
             let call = asking
                 .call(request::UPDATE_CONSUMER_OFFSET)
                 .with("consumerGroup", group)
                 .with("topic", topic)
                 .number("queueId", queue_id)
                 .number("commitOffset", asked.offset);
-            call.ask(&asking.peer).await?.success(asking.is_guarded).map(drop)
+            asking.ask(&broker, call).await?.success(asking.is_guarded).map(drop)
         };
         StatusResponse { status: Some(status(&updated.await)) }
     }
@@ -59,6 +73,7 @@ impl Proxy {
         let found = async {
             let (topic, queue_id) = queue(asked.message_queue.as_ref())?;
             let asking = Asking::of(self, caller)?;
+            let broker = self.broker_of_queue(asked.message_queue.as_ref(), topic, &asking).await?;
             let code = match asked.policy {
                 0 => GET_MIN_OFFSET,
                 1 => GET_MAX_OFFSET,
@@ -68,7 +83,7 @@ impl Proxy {
             if code == SEARCH_OFFSET_BY_TIMESTAMP {
                 call = call.number("timestamp", asked.timestamp.map_or(0, |at| at.ms()));
             }
-            offset_of(call.ask(&asking.peer).await?.success(asking.is_guarded)?.get("offset"))
+            offset_of(asking.ask(&broker, call).await?.success(asking.is_guarded)?.get("offset"))
         };
         answered(found.await)
     }

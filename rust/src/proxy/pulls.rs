@@ -70,11 +70,8 @@ impl Proxy {
             .number("subVersion", 0)
             .with("expressionType", filter.kind);
         let wait = Duration::from_millis(wait_ms.cast_unsigned()) + TIMEOUT;
-        // A pull that its client gives up ends with the connection on which it waits.
-        let addresses = asking.client.addresses();
-        let lent = asking.client.lend(|| self.open(addresses, None))?;
-        let answer = call.within(wait).ask(&lent.peer).await?;
-        lent.done();
+        let broker = self.broker_of_queue(queue, topic, &asking).await?;
+        let answer = asking.wait_for(&broker, call.within(wait)).await?;
         self.parts(answer, resource.cloned().unwrap_or_default(), &filter.tags, asking.is_guarded)
     }
 

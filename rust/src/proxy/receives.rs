@@ -152,8 +152,12 @@ impl Proxy {
         let invisible_ms = invisible_ms(asked)?;
         let filter = filter_of(asked.filter_expression.as_ref())?;
         let asking = Asking::of(self, caller)?;
-        let is_ordered = self.is_ordered(group);
-        let now_ms = self.now_ms();
+        let credentials = asking.credentials.as_ref();
+        let broker = queue.and_then(|queue| queue.broker.as_ref()).map_or("", |broker| &broker.name);
+        let broker = self.readable(topic, broker, credentials).await?;
+        let is_ordered = self.is_ordered(group, topic, credentials).await?;
+        // Clocks of other machines differ.
+        let born_ms = if broker.address.is_none() { self.now_ms() } else { 0 };
         let mut call = asking
             .call(request::POP_MESSAGE)
             .with("consumerGroup", group)
@@ -162,7 +166,7 @@ impl Proxy {
             .number("maxMsgNums", asked.batch_size.clamp(1, BATCH_MAX).into())
             .number("invisibleTime", invisible_ms)
             .number("pollTime", poll_ms)
-            .number("bornTime", now_ms)
+            .number("bornTime", born_ms)
             .number("initMode", 1)
             .with("expType", filter.kind)
             .with("exp", filter.expression)
@@ -171,15 +175,12 @@ impl Proxy {
             call = call.with("attemptId", attempt);
         }
         let wait = Duration::from_millis(poll_ms.cast_unsigned()) + TIMEOUT;
-        let addresses = asking.client.addresses();
-        let lent = asking.client.lend(|| self.open(addresses, None))?;
-        // A client that gives up drops this future, and with it the connection where its pop waits.
-        let answer = call.within(wait).ask(&lent.peer).await?;
-        lent.done();
+        // A client that gives up drops this future, and with it the pop that waits.
+        let answer = asking.wait_for(&broker, call.within(wait)).await?;
         let answer = found(answer, asking.is_guarded)?;
         let origin =
             Origin { client: Arc::clone(&asking.client), group: group.to_owned(), topic: topic.to_owned() };
-        let sorted = self.sort(&answer, resource.cloned().unwrap_or_default(), &filter)?;
+        let sorted = self.sort(&answer, &broker.name, resource.cloned().unwrap_or_default(), &filter)?;
         if !sorted.filtered.is_empty() {
             self.ack_filtered(origin.clone(), sorted.filtered);
         }
@@ -223,7 +224,13 @@ impl Proxy {
     }
 
     /// Decodes the messages of an answer.
-    fn sort(&self, answer: &Answer, topic: Resource, filter: &Filter<'_>) -> Result<Sorted, Refused> {
+    fn sort(
+        &self,
+        answer: &Answer,
+        broker: &str,
+        topic: Resource,
+        filter: &Filter<'_>,
+    ) -> Result<Sorted, Refused> {
         let fields = PopFields {
             pop_time: answer.get("popTime"),
             invisible_time: answer.get("invisibleTime"),
@@ -233,7 +240,6 @@ impl Proxy {
         let counts = OrderCounts::parse(answer.get("orderCountInfo"));
         let mut records: Vec<Bytes> = Vec::new();
         let unreadable = |_| Refused::new(code::INTERNAL_SERVER_ERROR, "the broker's answer is unreadable");
-        let broker = &self.metadata.identity.broker;
         each_popped(&answer.body, &fields, broker, |record, _| records.push(record)).map_err(unreadable)?;
         let mut sorted = Sorted { messages: VecDeque::new(), filtered: Vec::new() };
         let now_ms = self.now_ms();

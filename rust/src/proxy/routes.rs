@@ -1,4 +1,4 @@
-//! Routes: QueryRoute and QueryAssignment, from the broker's own topics.
+//! Routes: QueryRoute and QueryAssignment, with the queues of every broker behind this server.
 //!
 //! Routes show the address that the client was configured with: the client can reach that.
 
@@ -10,9 +10,9 @@ use super::caller::{Addresses, Caller};
 use super::names;
 use super::shared::Proxy;
 use super::status::{Refused, code, status};
+use super::topics::{TopicPart, TopicRoute};
 use crate::access::action::{Action, Actions};
 use crate::access::resource::ResourceKind;
-use crate::dataplane::state::metadata::{PERMISSION_READ, PERMISSION_WRITE, Topic};
 use crate::message::MessageType;
 use crate::requests::needs;
 
@@ -20,60 +20,41 @@ use crate::requests::needs;
 const ROUTE: i32 = 105;
 const PUB_SUB_GET: Actions = Actions::of(&[Action::Pub, Action::Sub, Action::Get]);
 
-/// Returns the refusal of a topic that does not exist, with the text of Apache's proxy.
-pub(super) fn no_route(topic: &str) -> Refused {
-    let text = format!("CODE: 17  DESC: No topic route info in name server for the topic: {topic}");
-    Refused::new(code::TOPIC_NOT_FOUND, text)
-}
-
 impl Proxy {
-    pub(super) fn query_route(&self, caller: &Caller, asked: &QueryRouteRequest) -> QueryRouteResponse {
-        let found = self.route(caller, asked);
+    pub(super) async fn query_route(&self, caller: &Caller, asked: &QueryRouteRequest) -> QueryRouteResponse {
+        let found = self.route(caller, asked).await;
         QueryRouteResponse { status: Some(status(&found)), message_queues: found.unwrap_or_default() }
     }
 
-    fn route(&self, caller: &Caller, asked: &QueryRouteRequest) -> Result<Vec<MessageQueue>, Refused> {
+    async fn route(&self, caller: &Caller, asked: &QueryRouteRequest) -> Result<Vec<MessageQueue>, Refused> {
         let name = names::topic(asked.topic.as_ref())?;
         self.permit(caller, needs::on(ResourceKind::Topic, name, PUB_SUB_GET))?;
-        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
-        let bits = topic.permission & self.metadata.permission();
-        let is_readable = bits & PERMISSION_READ != 0;
-        let is_writable = bits & PERMISSION_WRITE != 0;
-        let reads = if is_readable { topic.read_queues } else { 0 };
-        let writes = if is_writable { topic.write_queues } else { 0 };
-        let broker = self.shown_broker(asked.endpoints.as_ref(), caller.addresses);
-        let types = accepted(&topic);
-        let count = topic.read_queues.max(topic.write_queues).max(1);
-        // Clients that know only queue 0 find the queues for both directions first.
-        let queues = (0..count).filter_map(|id| {
-            let permission = match (id < reads, id < writes) {
-                (true, true) => permission::READ_WRITE,
-                (true, false) => permission::READ,
-                (false, true) => permission::WRITE,
-                (false, false) if is_readable || is_writable => return None,
-                (false, false) => permission::NONE,
-            };
-            Some(MessageQueue {
+        let topic = self.topic(name, caller.credentials().as_ref()).await?;
+        let (endpoints, types) =
+            (shown_endpoints(asked.endpoints.as_ref(), caller.addresses), accepted(&topic));
+        let queues = topic.parts.iter().flat_map(|part| {
+            let (endpoints, types) = (&endpoints, &types);
+            permissions(part).map(move |(id, permission)| MessageQueue {
                 topic: asked.topic.clone(),
-                id: id.cast_signed(),
+                id,
                 permission,
-                broker: Some(broker.clone()),
+                broker: Some(shown_broker(part, endpoints)),
                 accept_message_types: types.clone(),
             })
         });
         Ok(queues.collect())
     }
 
-    pub(super) fn query_assignment(
+    pub(super) async fn query_assignment(
         &self,
         caller: &Caller,
         asked: &QueryAssignmentRequest,
     ) -> QueryAssignmentResponse {
-        let found = self.assignments(caller, asked);
+        let found = self.assignments(caller, asked).await;
         QueryAssignmentResponse { status: Some(status(&found)), assignments: found.unwrap_or_default() }
     }
 
-    fn assignments(
+    async fn assignments(
         &self,
         caller: &Caller,
         asked: &QueryAssignmentRequest,
@@ -82,28 +63,27 @@ impl Proxy {
         let group = names::group(asked.group.as_ref())?;
         self.permit(caller, needs::to_join(group))?;
         self.permit(caller, needs::to_receive(name))?;
-        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
-        let bits = topic.permission & self.metadata.permission();
-        if bits & PERMISSION_READ == 0 || topic.read_queues == 0 {
+        let credentials = caller.credentials();
+        let topic = self.topic(name, credentials.as_ref()).await?;
+        if topic.parts.iter().all(|part| part.reads() == 0) {
             return Err(Refused::new(code::FORBIDDEN, "no readable queue"));
         }
-        let broker = self.shown_broker(asked.endpoints.as_ref(), caller.addresses);
-        let permission = if bits & PERMISSION_WRITE == 0 { permission::READ } else { permission::READ_WRITE };
-        let is_ordered = self.is_ordered(group);
-        let ids = if is_ordered { 0..topic.read_queues.cast_signed() } else { -1..0 };
-        let queue = |id| MessageQueue {
-            topic: asked.topic.clone(),
-            id,
-            permission,
-            broker: Some(broker.clone()),
-            accept_message_types: accepted(&topic),
-        };
-        Ok(ids.map(|id| Assignment { message_queue: Some(queue(id)) }).collect())
-    }
-
-    /// Returns whether a group consumes in order.
-    pub(super) fn is_ordered(&self, group: &str) -> bool {
-        self.metadata.groups.get(group).is_some_and(|group| group.is_ordered)
+        let is_ordered = self.is_ordered(group, name, credentials.as_ref()).await?;
+        let (endpoints, types) =
+            (shown_endpoints(asked.endpoints.as_ref(), caller.addresses), accepted(&topic));
+        let readable = topic.parts.iter().filter(|part| part.reads() > 0);
+        let queues = readable.flat_map(|part| {
+            let (endpoints, types) = (&endpoints, &types);
+            let ids = if is_ordered { 0..part.reads().cast_signed() } else { -1..0 };
+            ids.map(move |id| MessageQueue {
+                topic: asked.topic.clone(),
+                id,
+                permission: if part.is_writable { permission::READ_WRITE } else { permission::READ },
+                broker: Some(shown_broker(part, endpoints)),
+                accept_message_types: types.clone(),
+            })
+        });
+        Ok(queues.map(|queue| Assignment { message_queue: Some(queue) }).collect())
     }
 
     fn permit(&self, caller: &Caller, needed: crate::access::policy::Needed<'_>) -> Result<(), Refused> {
@@ -111,24 +91,46 @@ impl Proxy {
         let permitted = self.data_plane.guard.permits(ROUTE, caller.user.as_ref(), peer, needed);
         permitted.map_err(|refusal| Refused::new(code::UNAUTHORIZED, refusal.to_string()))
     }
+}
 
-    fn shown_broker(&self, asked: Option<&Endpoints>, addresses: Addresses) -> Broker {
-        let is_usable = |endpoints: &&Endpoints| {
-            !endpoints.addresses.is_empty()
-                && endpoints.addresses.iter().all(|address| !address.host.is_empty() && address.port > 0)
+/// Returns the queues of a topic at one broker, with the permission of each. Clients that know only queue 0 find the
+/// queues for both directions first.
+fn permissions(part: &TopicPart) -> impl Iterator<Item = (i32, i32)> + use<> {
+    let (reads, writes) = (part.reads(), part.writes());
+    let is_open = part.is_readable || part.is_writable;
+    let count = part.read_queues.max(part.write_queues).max(1);
+    (0..count).filter_map(move |id| {
+        let permission = match (id < reads, id < writes) {
+            (true, true) => permission::READ_WRITE,
+            (true, false) => permission::READ,
+            (false, true) => permission::WRITE,
+            (false, false) if is_open => return None,
+            (false, false) => permission::NONE,
         };
-        let endpoints = asked.filter(is_usable).cloned().unwrap_or_else(|| {
-            let ip = addresses.local.ip().to_canonical();
-            let address = Address { host: ip.to_string(), port: addresses.local.port().into() };
-            let scheme = if ip.is_ipv4() { scheme::IPV4 } else { scheme::IPV6 };
-            Endpoints { scheme, addresses: vec![address] }
-        });
-        Broker { name: self.metadata.identity.broker.clone(), id: 0, endpoints: Some(endpoints) }
-    }
+        Some((id.cast_signed(), permission))
+    })
+}
+
+/// Returns the address that the client was configured with, or that it has connected to.
+fn shown_endpoints(asked: Option<&Endpoints>, addresses: Addresses) -> Endpoints {
+    let is_usable = |endpoints: &&Endpoints| {
+        !endpoints.addresses.is_empty()
+            && endpoints.addresses.iter().all(|address| !address.host.is_empty() && address.port > 0)
+    };
+    asked.filter(is_usable).cloned().unwrap_or_else(|| {
+        let ip = addresses.local.ip().to_canonical();
+        let address = Address { host: ip.to_string(), port: addresses.local.port().into() };
+        let scheme = if ip.is_ipv4() { scheme::IPV4 } else { scheme::IPV6 };
+        Endpoints { scheme, addresses: vec![address] }
+    })
+}
+
+fn shown_broker(part: &TopicPart, endpoints: &Endpoints) -> Broker {
+    Broker { name: part.broker.name.to_string(), id: 0, endpoints: Some(endpoints.clone()) }
 }
 
 /// Returns the types of messages that a topic takes: all if it declares none, as the broker does.
-fn accepted(topic: &Topic) -> Vec<i32> {
+fn accepted(topic: &TopicRoute) -> Vec<i32> {
     match topic.message_type {
         Some(kind) => vec![number_of(kind)],
         None => MessageType::ALL.map(number_of).to_vec(),

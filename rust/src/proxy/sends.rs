@@ -1,18 +1,20 @@
 //! Sends: SendMessage and RecallMessage.
 
+use std::sync::Arc;
+
 use super::api::{
     RecallMessageRequest, RecallMessageResponse, SendMessageRequest, SendMessageResponse, SendResultEntry,
     SystemProperties, TopicMessage, message_type,
 };
 use super::broker_call::Answer;
 use super::caller::Caller;
-use super::routes::no_route;
 use super::shared::{Asking, HalfPlace, Proxy, shown};
 use super::status::{Refused, code, ok, overall, status};
+use super::topics::{BrokerPlace, TopicRoute};
 use super::{messages, names};
-use crate::dataplane::state::metadata::{PERMISSION_WRITE, Topic};
 use crate::message::MessageType;
 use crate::message::id::OffsetMessageId;
+use crate::message::recall_handle;
 use crate::message::tag::java_hash;
 use crate::message::topic::is_of_group;
 use crate::remoting::codes::{request, response};
@@ -52,14 +54,12 @@ impl Proxy {
             return Err(Refused::new(code::BAD_REQUEST, text));
         }
         let name = names::topic(first.topic.as_ref())?;
-        let (bytes_max, now_ms) = (self.metadata.identity.message_bytes_max, self.now_ms());
+        let (bytes_max, now_ms) = (self.options.message_bytes_max, self.now_ms());
         for message in &asked.messages {
             names::message(message, bytes_max, now_ms)?;
         }
-        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
-        if topic.permission & self.metadata.permission() & PERMISSION_WRITE == 0 || topic.write_queues == 0 {
-            return Err(Refused::new(code::FORBIDDEN, "no writable queue"));
-        }
+        let topic = self.topic(name, caller.credentials().as_ref()).await?;
+        let next = self.writable(&topic)?;
         for system in asked.messages.iter().filter_map(|message| message.system_properties.as_ref()) {
             check_type(&topic, name, messages::type_of(system))?;
         }
@@ -68,11 +68,14 @@ impl Proxy {
         let sent: Vec<_> = asked
             .messages
             .iter()
-            .map(|message| begin(&asking, caller, message, name, &topic, now_ms))
+            .map(|message| {
+                let (broker, queue) = place_of(message, &topic, &next);
+                (broker, begin(&asking, caller, message, name, (broker, queue), now_ms))
+            })
             .collect();
         let mut entries = Vec::with_capacity(sent.len());
-        for (message, answer) in asked.messages.iter().zip(sent) {
-            let stored = answer.await.and_then(|answer| self.stored(message, name, answer));
+        for (message, (broker, answer)) in asked.messages.iter().zip(sent) {
+            let stored = answer.await.and_then(|answer| self.stored(message, name, broker, answer));
             entries.push(stored.unwrap_or_else(|refused| SendResultEntry {
                 status: Some(refused.status()),
                 ..SendResultEntry::default()
@@ -86,6 +89,7 @@ impl Proxy {
         &self,
         message: &TopicMessage,
         topic: &str,
+        broker: &BrokerPlace,
         answer: Answer,
     ) -> Result<SendResultEntry, Refused> {
         let persisted = match answer.code {
@@ -110,7 +114,8 @@ impl Proxy {
         let offset = answer.get("queueOffset").parse().unwrap_or_default();
         let is_half = system.is_some_and(|system| system.message_type == message_type::TRANSACTION);
         if is_half && let Ok(id) = OffsetMessageId::decode(answer.get("msgId")) {
-            let place = HalfPlace { offset, position: id.physical.0.cast_signed() };
+            let position = id.physical.0.cast_signed();
+            let place = HalfPlace { broker: Arc::clone(&broker.name), offset, position };
             self.remember_half(topic, &transaction_id, place);
         }
         let recall_handle = answer.get("recallHandle").to_owned();
@@ -128,49 +133,65 @@ impl Proxy {
 
     async fn recall(&self, caller: &Caller, asked: &RecallMessageRequest) -> Result<String, Refused> {
         let name = names::topic(asked.topic.as_ref())?;
-        let topic = self.metadata.topics.get(name).ok_or_else(|| no_route(name))?;
+        let credentials = caller.credentials();
+        let topic = self.topic(name, credentials.as_ref()).await?;
         check_type(&topic, name, MessageType::Delay)?;
         let asking = Asking::of(self, caller)?;
+        let text = recall_handle::text(&asked.recall_handle);
+        let named = text.as_deref().and_then(recall_handle::parse).map_or("", |handle| handle.broker);
+        let broker = self.broker(name, named, credentials.as_ref()).await?;
         let call = asking
             .call(request::RECALL_MESSAGE)
             .with("producerGroup", name)
             .with("topic", name)
             .with("recallHandle", &*asked.recall_handle)
-            .with("bname", &*self.metadata.identity.broker);
-        let answer = call.ask(&asking.peer).await?;
+            .with("bname", &*broker.name);
+        let answer = asking.ask(&broker, call).await?;
         let is_stored = matches!(answer.code, response::FLUSH_DISK_TIMEOUT | response::FLUSH_SLAVE_TIMEOUT);
         let answer = if is_stored { answer } else { answer.success(asking.is_guarded)? };
         Ok(answer.get("msgId").to_owned())
     }
 }
 
-fn begin<'a>(
-    asking: &'a Asking,
+/// Returns broker and queue of a message: those of its message group, or any queue of `next`.
+fn place_of<'a>(
+    message: &TopicMessage,
+    topic: &'a TopicRoute,
+    next: &'a BrokerPlace,
+) -> (&'a BrokerPlace, i32) {
+    let system = message.system_properties.as_ref();
+    let group = system.and_then(|system| system.message_group.as_deref()).filter(|group| !group.is_empty());
+    let queue = group.and_then(|group| topic.writable_queue(queue_of(group, topic.writes())));
+    queue.unwrap_or((next, -1))
+}
+
+fn begin<'p>(
+    asking: &Asking<'p>,
     caller: &Caller,
-    message: &'a TopicMessage,
-    topic: &'a str,
-    known: &Topic,
+    message: &TopicMessage,
+    topic: &str,
+    (broker, queue_id): (&BrokerPlace, i32),
     now_ms: i64,
-) -> impl Future<Output = Result<Answer, Refused>> + Send + use<> {
+) -> impl Future<Output = Result<Answer, Refused>> + Send + use<'p> {
     let none = SystemProperties::default();
     let system = message.system_properties.as_ref().unwrap_or(&none);
     let properties = messages::properties_of(message, topic, &shown(caller.addresses.peer));
     let properties = String::from_utf8_lossy(&properties);
-    let group = system.message_group.as_deref().filter(|group| !group.is_empty());
     let fields = SendHeader {
         topic,
-        queue_id: group.map_or(-1, |group| queue_of(group, known.write_queues)),
+        queue_id,
         sys_flag: messages::sys_flag_of(system),
         born_timestamp_ms: system.born_timestamp.map_or(now_ms, |at| at.ms()),
         properties: &properties,
         ..SendHeader::default()
     };
     let origin = SendOrigin { group: topic, template_queues: 4, broker: "" };
-    asking.call(request::SEND_MESSAGE_V2).send(&fields, &origin).body(&message.body).ask(&asking.peer)
+    let call = asking.call(request::SEND_MESSAGE_V2).send(&fields, &origin).body(&message.body);
+    asking.ask(broker, call)
 }
 
 /// Refuses a message of another type than its topic declares, with the text of Apache's proxy.
-fn check_type(topic: &Topic, name: &str, actual: MessageType) -> Result<(), Refused> {
+fn check_type(topic: &TopicRoute, name: &str, actual: MessageType) -> Result<(), Refused> {
     match topic.message_type.filter(|_| !is_of_group(name)) {
         Some(expected) if expected != actual => {
             let (expected, actual) = (expected.name(), actual.name());
@@ -183,8 +204,8 @@ fn check_type(topic: &Topic, name: &str, actual: MessageType) -> Result<(), Refu
     }
 }
 
-/// Returns the queue of a message group: a jump consistent hash over the writable queues.
-fn queue_of(group: &str, queues: u32) -> i32 {
+/// Returns the number of a message group's queue: a jump consistent hash over the writable queues.
+fn queue_of(group: &str, queues: u32) -> u32 {
     let mut state = i64::from(java_hash(group.as_bytes())).cast_unsigned();
     let (mut candidate, mut next) = (-1_i64, 0_i64);
     while next < i64::from(queues) {
@@ -193,7 +214,7 @@ fn queue_of(group: &str, queues: u32) -> i32 {
         let divisor = ((state >> 33) + 1) as f64 / f64::from(1_u32 << 31);
         next = ((candidate + 1) as f64 / divisor) as i64;
     }
-    i32::try_from(candidate).unwrap_or(0).max(0)
+    u32::try_from(candidate).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -159,18 +159,8 @@ pub(super) async fn serve(
         };
     }
     match path.strip_prefix(SERVICE).unwrap_or_default() {
-        "QueryRoute" => {
-            call.unary(|proxy, caller, asked: api::QueryRouteRequest| async move {
-                proxy.query_route(&caller, &asked)
-            })
-            .await
-        }
-        "QueryAssignment" => {
-            call.unary(|proxy, caller, asked: api::QueryAssignmentRequest| async move {
-                proxy.query_assignment(&caller, &asked)
-            })
-            .await
-        }
+        "QueryRoute" => unary!(query_route, QueryRouteRequest),
+        "QueryAssignment" => unary!(query_assignment, QueryAssignmentRequest),
         "Heartbeat" => unary!(heartbeat, HeartbeatRequest),
         "SendMessage" => unary!(send_message, SendMessageRequest),
         "ReceiveMessage" => call.receive().await,

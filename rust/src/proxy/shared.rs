@@ -1,24 +1,25 @@
-//! Shared state of the methods, with the connections of clients to the broker.
+//! Shared state of the methods, with the connections of clients to brokers.
 //!
 //! Threads: any.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::broker_call::BrokerCall;
+use super::broker_call::{Answer, BrokerCall};
+use super::brokers::Brokers;
 use super::caller::{Addresses, Caller};
-use super::client::ConnectedClient;
+use super::client::{ConnectedClient, Lent};
 use super::status::{Refused, code};
+use super::topics::BrokerPlace;
 use crate::access::rules::User;
 use crate::clock::SharedClock;
 use crate::dataplane::service::data_plane::DataPlane;
-use crate::dataplane::state::metadata::Metadata;
 use crate::dataplane::waiting::event::Event;
 use crate::remoting::{Client, Connector, Peer};
 use crate::requests::credentials::Credentials;
@@ -30,9 +31,13 @@ const SILENT: Duration = Duration::from_secs(120);
 /// Half messages whose place is remembered.
 const HALVES_MAX: usize = 100_000;
 
-/// The place of a half message: its offset in the queue of half messages, and its position in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The beginning of the names of connections to brokers.
+const CONNECTION: &str = "grpc/";
+
+/// The place of a half message: its broker, its offset in the queue of half messages, and its position in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HalfPlace {
+    pub(super) broker: Arc<str>,
     pub(super) offset: i64,
     pub(super) position: i64,
 }
@@ -53,13 +58,18 @@ pub(crate) struct ProxyOptions {
     pub(crate) poll_ms_min: i64,
     /// Longest wait of a receive.
     pub(crate) poll_ms_max: i64,
+    /// The largest body, as it is transmitted.
+    pub(crate) message_bytes_max: usize,
 }
 
 impl Default for ProxyOptions {
     fn default() -> Self {
-        Self { clients_max: 100_000, poll_ms_min: 1_000, poll_ms_max: 20_000 }
+        Self { clients_max: 100_000, poll_ms_min: 1_000, poll_ms_max: 20_000, message_bytes_max: 4 << 20 }
     }
 }
+
+/// The client whose connection takes requests of a broker, and the name of the broker.
+type Owner = (Weak<ConnectedClient>, Arc<str>);
 
 type ClientKey = (Option<Box<str>>, String);
 
@@ -70,45 +80,53 @@ fn key_of(caller: &Caller) -> ClientKey {
 /// The shared state.
 pub(super) struct Proxy {
     pub(super) data_plane: Arc<DataPlane>,
-    pub(super) metadata: Arc<Metadata>,
+    pub(super) brokers: Brokers,
     pub(super) clock: SharedClock,
     pub(super) options: ProxyOptions,
     pub(super) connector: Connector<Event>,
     remoting: OnceLock<Client>,
     clients: Mutex<HashMap<ClientKey, Arc<ConnectedClient>>>,
-    /// The clients whose connection to the broker takes its requests.
-    by_peer: Mutex<HashMap<Arc<str>, Weak<ConnectedClient>>>,
+    by_peer: Mutex<HashMap<Arc<str>, Owner>>,
     halves: Mutex<Halves>,
     next: AtomicU64,
+    turn: AtomicUsize,
 }
 
 impl Proxy {
     pub(super) fn new(
         data_plane: Arc<DataPlane>,
-        metadata: Arc<Metadata>,
+        brokers: Brokers,
         connector: Connector<Event>,
+        options: ProxyOptions,
     ) -> Self {
         Self {
             clock: Arc::clone(&data_plane.clock),
             data_plane,
-            metadata,
-            options: ProxyOptions::default(),
+            brokers,
+            options,
             connector,
             remoting: OnceLock::new(),
             clients: Mutex::default(),
             by_peer: Mutex::default(),
             halves: Mutex::default(),
             next: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
         }
     }
 
-    /// Sets the connections to the broker, once.
+    /// Sets the connections to brokers, once.
     pub(super) fn connect_with(&self, remoting: Client) {
         drop(self.remoting.set(remoting));
     }
 
     pub(super) fn remoting(&self) -> Option<&Client> {
         self.remoting.get()
+    }
+
+    /// Returns the connections to brokers of a server that is running.
+    pub(super) fn running(&self) -> Result<&Client, Refused> {
+        let stopped = || Refused::new(code::INTERNAL_SERVER_ERROR, "the server is stopping");
+        self.remoting().ok_or_else(stopped)
     }
 
     pub(super) fn now_ms(&self) -> i64 {
@@ -118,6 +136,11 @@ impl Proxy {
     /// Returns a number that no other call got.
     pub(super) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the next number of a rotation.
+    pub(super) fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn is_guarded(&self) -> bool {
@@ -155,36 +178,53 @@ impl Proxy {
         self.clients.lock().values().cloned().collect()
     }
 
-    /// Opens a connection to the broker, which takes requests of the broker for `client`.
-    pub(super) fn open(
+    /// Opens a connection to a broker, which takes requests of the broker for `client`.
+    fn open(
         &self,
+        broker: &BrokerPlace,
         Addresses { peer, local }: Addresses,
         client: Option<&Arc<ConnectedClient>>,
     ) -> Result<Arc<Peer>, Refused> {
-        let stopped = || Refused::new(code::INTERNAL_SERVER_ERROR, "the server is stopping");
-        let remoting = self.remoting().ok_or_else(stopped)?;
+        let remoting = self.running()?;
+        let name = format!("{CONNECTION}{}", self.next());
+        let known = || {
+            if let Some(client) = client {
+                let owner = (Arc::downgrade(client), Arc::clone(&broker.name));
+                self.by_peer.lock().insert(name.as_str().into(), owner);
+            }
+        };
+        if let (Brokers::Cluster(cluster), Some(address)) = (&self.brokers, &broker.address) {
+            cluster.connect()?;
+            known();
+            return Ok(remoting.connect(&name, address));
+        }
         let pipe = self.connector.connect(peer, local);
         let pipe = pipe.map_err(|error| Refused::new(code::TOO_MANY_REQUESTS, error.to_string()))?;
-        let name = format!("grpc/{}", self.next());
-        if let Some(client) = client {
-            self.by_peer.lock().insert(name.as_str().into(), Arc::downgrade(client));
-        }
+        known();
         Ok(remoting.adopt(&name, pipe))
     }
 
-    /// Returns the client for requests of the broker on this connection.
-    pub(super) fn client_of(&self, peer: &str) -> Option<Arc<ConnectedClient>> {
-        self.by_peer.lock().get(peer)?.upgrade()
+    /// Returns the client for requests of a broker on this connection, and the name of the broker.
+    pub(super) fn client_of(&self, peer: &str) -> Option<(Arc<ConnectedClient>, Arc<str>)> {
+        let by_peer = self.by_peer.lock();
+        let (client, broker) = by_peer.get(peer)?;
+        Some((client.upgrade()?, Arc::clone(broker)))
     }
 
+    /// Forgets a connection that ended.
     pub(super) fn forget_peer(&self, peer: &str) {
         self.by_peer.lock().remove(peer);
+        if let Brokers::Cluster(cluster) = &self.brokers
+            && peer.starts_with(CONNECTION)
+        {
+            cluster.disconnected();
+        }
     }
 
-    /// Returns the client's connection for requests.
-    pub(super) fn main(&self, client: &Arc<ConnectedClient>) -> Result<Arc<Peer>, Refused> {
+    /// Returns the client's connection for requests to this broker.
+    fn main(&self, client: &Arc<ConnectedClient>, broker: &BrokerPlace) -> Result<Arc<Peer>, Refused> {
         let addresses = client.addresses();
-        client.main(|| self.open(addresses, Some(client)))
+        client.main(broker.key(), || self.open(broker, addresses, Some(client)))
     }
 
     pub(super) fn remember_half(&self, topic: &str, transaction_id: &str, place: HalfPlace) {
@@ -201,35 +241,66 @@ impl Proxy {
     }
 
     pub(super) fn half(&self, topic: &str, transaction_id: &str) -> Option<HalfPlace> {
-        self.halves.lock().places.get(&(topic.to_owned(), transaction_id.to_owned())).copied()
+        self.halves.lock().places.get(&(topic.to_owned(), transaction_id.to_owned())).cloned()
     }
 }
 
-/// What a method needs to ask the broker for its caller.
-pub(super) struct Asking {
+/// What a method needs to ask brokers for its caller.
+pub(super) struct Asking<'p> {
+    proxy: &'p Proxy,
     pub(super) client: Arc<ConnectedClient>,
-    pub(super) peer: Arc<Peer>,
     pub(super) credentials: Option<Credentials>,
     pub(super) is_guarded: bool,
 }
 
-impl Asking {
-    pub(super) fn of(proxy: &Proxy, caller: &Caller) -> Result<Self, Refused> {
+impl<'p> Asking<'p> {
+    pub(super) fn of(proxy: &'p Proxy, caller: &Caller) -> Result<Self, Refused> {
         let client = proxy.client(caller)?;
-        let peer = proxy.main(&client)?;
-        Ok(Self { client, peer, credentials: caller.credentials(), is_guarded: proxy.is_guarded() })
+        Ok(Self { proxy, client, credentials: caller.credentials(), is_guarded: proxy.is_guarded() })
     }
 
     /// Returns how the proxy asks for a client that is not calling.
-    pub(super) fn for_client(proxy: &Proxy, client: &Arc<ConnectedClient>) -> Result<Self, Refused> {
-        let peer = proxy.main(client)?;
+    pub(super) fn for_client(proxy: &'p Proxy, client: &Arc<ConnectedClient>) -> Self {
         let of = |user: Arc<User>| Credentials::of(&user.name, user.key.clone());
         let credentials = client.user().map(of);
-        Ok(Self { client: Arc::clone(client), peer, credentials, is_guarded: proxy.is_guarded() })
+        Self { proxy, client: Arc::clone(client), credentials, is_guarded: proxy.is_guarded() }
     }
 
     pub(super) fn call<'a>(&'a self, code: i32) -> BrokerCall<'a> {
         BrokerCall::new(code, self.client.language, self.credentials.as_ref())
+    }
+
+    /// Sends a request now; the future is its answer, whatever its code.
+    pub(super) fn ask(
+        &self,
+        broker: &BrokerPlace,
+        call: BrokerCall<'_>,
+    ) -> impl Future<Output = Result<Answer, Refused>> + Send + use<'p> {
+        let asked = self.proxy.main(&self.client, broker).map(|peer| call.ask(&peer));
+        let (proxy, broker) = (self.proxy, broker.clone());
+        async move {
+            let answer = asked?.await;
+            proxy.note(&broker, &answer);
+            answer
+        }
+    }
+
+    /// Sends a request that may wait for messages, on its own connection. Dropping the future ends the
+    /// connection, and with it the wait.
+    pub(super) async fn wait_for(
+        &self,
+        broker: &BrokerPlace,
+        call: BrokerCall<'_>,
+    ) -> Result<Answer, Refused> {
+        let addresses = self.client.addresses();
+        let open = || self.proxy.open(broker, addresses, None);
+        let lent: Lent = self.client.lend(broker.key(), open)?;
+        let answer = call.ask(&lent.peer).await;
+        self.proxy.note(broker, &answer);
+        if answer.is_ok() {
+            lent.done();
+        }
+        answer
     }
 }
 

@@ -1,7 +1,7 @@
 //! Telemetry: settings of clients, their registration at the broker, and the stream for commands.
 //!
 //! A producer registers under a group of the name of each topic, a consumer under its group. Both are ordinary heartbeats
-//! to the broker, whose tables show the client and whose checks of transactions find it.
+//! to each broker of its topics, whose tables show the client and whose checks of transactions find it.
 
 use std::sync::Arc;
 use std::time::Duration as Span;
@@ -19,12 +19,15 @@ use super::api_telemetry::{
     Command, CustomizedBackoff, ExponentialBackoff, LANGUAGE_NODE_JS, Metric, Publishing, RetryPolicy, Role,
     Settings, Strategy, Subscription, TelemetryCommand, client_type,
 };
+use super::broker_call::TIMEOUT;
 use super::caller::Caller;
 use super::client::{CommandPart, CommandSender, ConnectedClient};
 use super::names;
 use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, ok, status};
+use super::topics::GroupRules;
 use crate::remoting::codes::request;
+use crate::requests::credentials::Credentials;
 
 /// Commands that wait for a client to read.
 const COMMANDS_MAX: usize = 64;
@@ -34,6 +37,8 @@ const BATCH: i32 = 32;
 const TOPICS_MAX: usize = 1_000;
 /// Time to return the messages of a client that has left.
 const DISMISSAL: Span = Span::from_secs(3);
+/// The time of each of several brokers to register a client.
+const REGISTRATION: Span = Span::from_secs(2);
 const PRODUCER_ATTEMPTS: i32 = 3;
 /// Delays before a message is delivered again, in seconds, the default of Apache's groups.
 pub(super) const BACKOFF_SECONDS: [i64; 18] =
@@ -114,20 +119,25 @@ impl Proxy {
         let client = self.client(caller)?;
         client.set_settings(settings.clone(), self.now_ms());
         let asking = Asking::of(self, caller)?;
-        register(&asking, &settings).await?;
+        self.register(&asking, &settings).await?;
         if !client.add_stream(stream, sender.clone()) {
             return Err(Refused::new(code::TOO_MANY_REQUESTS, "too many telemetry streams of one client"));
         }
-        Ok((client, self.completed(settings)?))
+        let settings = self.completed(settings, asking.credentials.as_ref()).await?;
+        Ok((client, settings))
     }
 
     /// Adds what the server decides to the settings of a client.
-    fn completed(&self, mut settings: Settings) -> Result<Settings, Refused> {
+    async fn completed(
+        &self,
+        mut settings: Settings,
+        credentials: Option<&Credentials>,
+    ) -> Result<Settings, Refused> {
         let is_node = settings.user_agent.as_ref().is_some_and(|agent| agent.language == LANGUAGE_NODE_JS);
         settings.metric = Some(Metric { on: false });
         match &mut settings.role {
             Some(Role::Publishing(publishing)) => {
-                let bytes_max = self.metadata.identity.message_bytes_max;
+                let bytes_max = self.options.message_bytes_max;
                 publishing.max_body_size = i32::try_from(bytes_max).unwrap_or(i32::MAX);
                 publishing.validate_message_type = true;
                 settings.backoff_policy = Some(RetryPolicy {
@@ -137,7 +147,15 @@ impl Proxy {
             }
             Some(Role::Subscription(subscription)) => {
                 let name = names::group(subscription.group.as_ref())?;
-                let group = self.metadata.groups.get(name).ok_or_else(|| {
+                let topics = subscription.subscriptions.iter();
+                let mut topics = topics.filter_map(|entry| entry.topic.as_ref());
+                let topic = topics.next().map(|topic| topic.name.trim());
+                let group = match self.group(name, topic, credentials).await {
+                    // The topic may be created later.
+                    Err(refused) if refused.code == code::TOPIC_NOT_FOUND => Some(GroupRules::default()),
+                    found => found?,
+                };
+                let group = group.ok_or_else(|| {
                     Refused::new(code::ILLEGAL_CONSUMER_GROUP, format!("group not found: {name}"))
                 })?;
                 subscription.fifo = Some(group.is_ordered);
@@ -162,7 +180,7 @@ impl Proxy {
         let beaten = async {
             let asking = Asking::of(self, caller)?;
             if let Some(settings) = asking.client.settings() {
-                return register(&asking, &settings).await;
+                return self.register(&asking, &settings).await;
             }
             if asked.client_type == client_type::PRODUCER || asked.group.is_none() {
                 let text = "cannot find client settings for this client";
@@ -176,7 +194,7 @@ impl Proxy {
                 ..Settings::default()
             };
             check(&settings)?;
-            register(&asking, &settings).await
+            self.register(&asking, &settings).await
         };
         StatusResponse { status: Some(status(&beaten.await)) }
     }
@@ -199,6 +217,26 @@ impl Proxy {
             Refused::new(code::UNRECOGNIZED_CLIENT_TYPE, text)
         });
         StatusResponse { status: Some(status(&ended)) }
+    }
+
+    /// Registers a client at the brokers of its topics. A later heartbeat repeats it where a broker did not answer.
+    async fn register(&self, asking: &Asking<'_>, settings: &Settings) -> Result<(), Refused> {
+        let version = asking.client.settings_ms();
+        let Some(body) = heartbeat_body(&asking.client.id, settings, version) else { return Ok(()) };
+        let body = body.to_string();
+        let brokers = self.brokers_of(topics_of(settings), asking.credentials.as_ref()).await?;
+        // Some clients wait three seconds for their settings, so one of several brokers must not take as long.
+        let wait = if brokers.len() > 1 { REGISTRATION } else { TIMEOUT };
+        let call = || asking.call(request::HEART_BEAT).body(body.as_bytes()).within(wait);
+        let asked: Vec<_> = brokers.iter().map(|broker| asking.ask(broker, call())).collect();
+        let (mut is_registered, mut failed) = (false, None);
+        for answer in asked {
+            match answer.await.and_then(|answer| answer.success(asking.is_guarded)) {
+                Ok(_) => is_registered = true,
+                Err(refused) => failed = Some(refused),
+            }
+        }
+        failed.filter(|_| !is_registered).map_or(Ok(()), Err)
     }
 
     /// Returns the messages of a client that has left, and ends its connections, which unregisters it.
@@ -253,13 +291,15 @@ fn check(settings: &Settings) -> Result<(), Refused> {
     }
 }
 
-/// Registers a client at the broker.
-async fn register(asking: &Asking, settings: &Settings) -> Result<(), Refused> {
-    let version = asking.client.settings_ms();
-    let Some(body) = heartbeat_body(&asking.client.id, settings, version) else { return Ok(()) };
-    let body = body.to_string();
-    let call = asking.call(request::HEART_BEAT).body(body.as_bytes());
-    call.ask(&asking.peer).await?.success(asking.is_guarded).map(drop)
+/// Returns the topics that a client sends to or has subscribed to.
+fn topics_of(settings: &Settings) -> impl Iterator<Item = &str> + Send {
+    let (published, subscribed) = match &settings.role {
+        Some(Role::Publishing(publishing)) => (&*publishing.topics, &[][..]),
+        Some(Role::Subscription(subscription)) => (&[][..], &*subscription.subscriptions),
+        None => (&[][..], &[][..]),
+    };
+    let subscribed = subscribed.iter().filter_map(|entry| entry.topic.as_ref());
+    published.iter().chain(subscribed).map(|topic| topic.name.trim())
 }
 
 /// Returns a heartbeat in remoting's form; `None` for a producer without topics, which has nothing to register.

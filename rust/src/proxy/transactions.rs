@@ -1,5 +1,7 @@
 //! Transactions: EndTransaction, and the broker's checks of half messages, which producers answer.
 
+use std::sync::Arc;
+
 use super::api::{self, EndTransactionRequest, StatusResponse};
 use super::api_telemetry::{Command, RecoverOrphanedTransaction, TelemetryCommand};
 use super::caller::Caller;
@@ -37,6 +39,7 @@ impl Proxy {
         };
         let is_checked = asked.source == api::SOURCE_SERVER_CHECK;
         let asking = Asking::of(self, caller)?;
+        let broker = self.broker(topic, &place.broker, asking.credentials.as_ref()).await?;
         let call = asking
             .call(request::END_TRANSACTION)
             .with("producerGroup", topic)
@@ -46,11 +49,21 @@ impl Proxy {
             .with("fromTransactionCheck", if is_checked { "true" } else { "false" })
             .with("msgId", &*asked.message_id)
             .with("transactionId", id);
-        call.ask(&asking.peer).await?.success(asking.is_guarded).map(drop)
+        let answer = asking.ask(&broker, call);
+        if decision == UNKNOWN {
+            // Apache's broker does not answer it.
+            return Ok(());
+        }
+        answer.await?.success(asking.is_guarded).map(drop)
     }
 
     /// Asks a producer about a half message, by a request of the broker.
-    pub(super) fn check_transaction(&self, client: &ConnectedClient, header: &Header, record: &[u8]) {
+    pub(super) fn check_transaction(
+        &self,
+        (client, broker): &(Arc<ConnectedClient>, Arc<str>),
+        header: &Header,
+        record: &[u8],
+    ) {
         let Ok(record) = RecordView::parse(record) else { return };
         let Ok(topic) = std::str::from_utf8(record.topic()) else { return };
         let number = |name| header.get(name).and_then(|text| text.parse().ok());
@@ -59,7 +72,7 @@ impl Proxy {
             return;
         };
         let id = header.get("transactionId").unwrap_or_default();
-        self.remember_half(topic, id, HalfPlace { offset, position });
+        self.remember_half(topic, id, HalfPlace { broker: Arc::clone(broker), offset, position });
         let message = messages::of_record(&record, &named(topic), self.now_ms());
         let recover = RecoverOrphanedTransaction { message: Some(message), transaction_id: id.to_owned() };
         // Without a stream that takes it, the broker asks again later.

@@ -4,6 +4,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::acks;
 use super::client::{ConnectedClient, Renewal, RenewalKey};
 use super::shared::Proxy;
@@ -18,6 +20,8 @@ use crate::remoting::{CallError, Peer, Requests};
 const ROUND: Duration = Duration::from_secs(5);
 /// Messages are extended this long before they become visible.
 const AHEAD_MS: i64 = 10_000;
+/// Messages that are extended at the same time: a broker without answers must not delay those of others.
+const AT_ONCE_MAX: usize = 256;
 /// The times by which a message is extended, the last one for all further ones.
 const STEPS_MINUTES: [i64; 6] = [1, 3, 5, 10, 30, 60];
 /// Messages are not extended any more after this time.
@@ -34,8 +38,8 @@ impl Requests for BrokerRequests {
     fn request(&self, peer: &Arc<Peer>, header: &Header, body: &[u8]) {
         let Some(proxy) = self.0.upgrade() else { return };
         if header.code == CHECK_TRANSACTION_STATE {
-            if let Some(client) = proxy.client_of(peer.address()) {
-                proxy.check_transaction(&client, header, body);
+            if let Some(owner) = proxy.client_of(peer.key()) {
+                proxy.check_transaction(&owner, header, body);
             }
         } else if !header.is_oneway() {
             let opaque = header.opaque;
@@ -50,7 +54,7 @@ impl Requests for BrokerRequests {
 
     fn closed(&self, peer: &Arc<Peer>, _: &CallError) {
         if let Some(proxy) = self.0.upgrade() {
-            proxy.forget_peer(peer.address());
+            proxy.forget_peer(peer.key());
         }
     }
 }
@@ -65,11 +69,17 @@ pub(super) async fn run(proxy: Weak<Proxy>) {
             tokio::spawn(async move { proxy.dismiss(&client).await });
         }
         let due_ms = proxy.now_ms().saturating_add(AHEAD_MS);
+        let mut extensions = JoinSet::new();
         for client in proxy.all_clients() {
             for (key, renewal) in client.due_renewals(due_ms) {
-                extend(&proxy, &client, key, renewal).await;
+                if extensions.len() >= AT_ONCE_MAX {
+                    extensions.join_next().await;
+                }
+                let (proxy, client) = (Arc::clone(&proxy), Arc::clone(&client));
+                extensions.spawn(async move { extend(&proxy, &client, key, renewal).await });
             }
         }
+        while extensions.join_next().await.is_some() {}
     }
 }
 

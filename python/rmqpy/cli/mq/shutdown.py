@@ -18,14 +18,14 @@ _ROLES: Final = {
     "broker": "mqbroker",
     "namesrv": "mqnamesrv",
     "controller": "mqcontroller",
+    "proxy": "mqproxy",
     "standalone": "standalone",
 }
-_NOT_SERVED: Final = frozenset({"proxy"})
 _PROCESSES: Final = Path("/proc")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("role", type=click.Choice([*_ROLES, *sorted(_NOT_SERVED)]))
+@click.argument("role", type=click.Choice([*_ROLES]))
 @click.option("--pid", type=click.IntRange(1), help="Only this process.")
 @click.option(
     "-c",
@@ -42,8 +42,6 @@ def command(role: str, pid: int | None, config: Path | None) -> int:
     mqshutdown broker
     mqshutdown namesrv --pid 4711
     """
-    if role in _NOT_SERVED:
-        raise click.ClickException(f"cannot stop {role}: rmqpy does not provide it")
     name = _ROLES[role]
     found = [each for each in sorted(running(role)) if pid in (None, each)]
     if not found:

@@ -1,0 +1,45 @@
+//! Brokers: the one of this process, known by its snapshots, or those of a cluster.
+
+use std::sync::Arc;
+
+use super::cluster::Cluster;
+use super::topics::{BrokerPlace, GroupRules, TopicPart, TopicRoute};
+use crate::dataplane::state::metadata::{Metadata, PERMISSION_READ, PERMISSION_WRITE};
+
+/// The brokers behind the proxy.
+pub(super) enum Brokers {
+    Local(Local),
+    Cluster(Cluster),
+}
+
+/// The broker of this process.
+pub(super) struct Local {
+    metadata: Arc<Metadata>,
+    pub(super) place: BrokerPlace,
+}
+
+impl Local {
+    /// Knows a broker by its snapshots.
+    pub(super) fn new(metadata: Arc<Metadata>) -> Self {
+        let name = metadata.identity.broker.as_str().into();
+        Self { metadata, place: BrokerPlace { name, address: None } }
+    }
+
+    pub(super) fn topic(&self, name: &str) -> Option<TopicRoute> {
+        let topic = self.metadata.topics.get(name)?;
+        let bits = topic.permission & self.metadata.permission();
+        let part = TopicPart {
+            broker: self.place.clone(),
+            read_queues: topic.read_queues,
+            write_queues: topic.write_queues,
+            is_readable: bits & PERMISSION_READ != 0,
+            is_writable: bits & PERMISSION_WRITE != 0,
+        };
+        Some(TopicRoute { message_type: topic.message_type, parts: vec![part] })
+    }
+
+    pub(super) fn group(&self, name: &str) -> Option<GroupRules> {
+        let group = self.metadata.groups.get(name)?;
+        Some(GroupRules { retry_max: group.retry_max, is_ordered: group.is_ordered })
+    }
+}

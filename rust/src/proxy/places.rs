@@ -1,0 +1,153 @@
+//! Places: the brokers that methods ask, for a topic, a group, a queue or a handle.
+//!
+//! A proxy inside a broker has one answer; the other looks into its cluster.
+
+use std::sync::Arc;
+
+use super::brokers::Brokers;
+use super::handle::ReceiptHandle;
+use super::shared::Proxy;
+use super::status::{Refused, code};
+use super::topics::{BrokerPlace, GroupRules, TopicRoute, no_route};
+use crate::requests::credentials::Credentials;
+
+impl Proxy {
+    /// Returns a topic. The credentials sign the question to a cluster.
+    ///
+    /// # Errors
+    /// It does not exist, or its cluster does not answer.
+    pub(super) async fn topic(
+        &self,
+        name: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Arc<TopicRoute>, Refused> {
+        match &self.brokers {
+            Brokers::Local(local) => local.topic(name).map(Arc::new).ok_or_else(|| no_route(name)),
+            Brokers::Cluster(cluster) => cluster.topic(self.running()?, name, credentials).await,
+        }
+    }
+
+    /// Returns a consumer group of this topic; `None` if it does not exist.
+    pub(super) async fn group(
+        &self,
+        name: &str,
+        topic: Option<&str>,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<GroupRules>, Refused> {
+        match (&self.brokers, topic) {
+            (Brokers::Local(local), _) => Ok(local.group(name)),
+            (Brokers::Cluster(cluster), Some(topic)) => {
+                let remoting = self.running()?;
+                let topic = cluster.topic(remoting, topic, credentials).await?;
+                cluster.group(remoting, name, &topic, credentials).await
+            }
+            // Without a topic, no broker can be asked.
+            (Brokers::Cluster(_), None) => Ok(Some(GroupRules::default())),
+        }
+    }
+
+    /// Returns whether a group consumes in order.
+    pub(super) async fn is_ordered(
+        &self,
+        group: &str,
+        topic: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<bool, Refused> {
+        Ok(self.group(group, Some(topic), credentials).await?.is_some_and(|group| group.is_ordered))
+    }
+
+    /// Returns the broker of a handle.
+    pub(super) async fn broker_of(
+        &self,
+        handle: &ReceiptHandle,
+        topic: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<BrokerPlace, Refused> {
+        match &self.brokers {
+            Brokers::Local(local) => handle.check_broker(&local.place.name).map(|()| local.place.clone()),
+            Brokers::Cluster(_) => self.broker(topic, &handle.broker, credentials).await,
+        }
+    }
+
+    /// Returns the broker of this name; a proxy in a broker has no other.
+    pub(super) async fn broker(
+        &self,
+        topic: &str,
+        name: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<BrokerPlace, Refused> {
+        if let Brokers::Local(local) = &self.brokers {
+            return Ok(local.place.clone());
+        }
+        let topic = self.topic(topic, credentials).await?;
+        let unknown = || Refused::new(code::INVALID_RECEIPT_HANDLE, format!("cannot find broker {name}"));
+        topic.broker(name).cloned().ok_or_else(unknown)
+    }
+
+    /// Returns the broker for a receive: the named one if it has the topic, or another one.
+    pub(super) async fn readable(
+        &self,
+        topic: &str,
+        name: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<BrokerPlace, Refused> {
+        if let Brokers::Local(local) = &self.brokers {
+            return Ok(local.place.clone());
+        }
+        let topic = self.topic(topic, credentials).await?;
+        let next = || topic.turn(self.turn(), |part| part.reads() > 0, |broker| self.has_failed(broker));
+        let broker = topic.broker(name).or_else(next).cloned();
+        broker.ok_or_else(|| Refused::new(code::FORBIDDEN, "no readable queue"))
+    }
+
+    /// Returns the broker for a message of no message group.
+    pub(super) fn writable(&self, topic: &TopicRoute) -> Result<BrokerPlace, Refused> {
+        let next = topic.turn(self.turn(), |part| part.writes() > 0, |broker| self.has_failed(broker));
+        next.cloned().ok_or_else(|| Refused::new(code::FORBIDDEN, "no writable queue"))
+    }
+
+    /// Returns the brokers of these topics, for the registration of a client. Unknown topics have none.
+    pub(super) async fn brokers_of<'t>(
+        &self,
+        topics: impl Iterator<Item = &'t str>,
+        credentials: Option<&Credentials>,
+    ) -> Result<Vec<BrokerPlace>, Refused> {
+        if let Brokers::Local(local) = &self.brokers {
+            return Ok(vec![local.place.clone()]);
+        }
+        let mut brokers: Vec<BrokerPlace> = Vec::new();
+        let mut failed = None;
+        for topic in topics {
+            match self.topic(topic, credentials).await {
+                Ok(topic) => {
+                    for part in &topic.parts {
+                        if !brokers.contains(&part.broker) {
+                            brokers.push(part.broker.clone());
+                        }
+                    }
+                }
+                Err(refused) if refused.code == code::TOPIC_NOT_FOUND => {}
+                Err(refused) => failed = Some(refused),
+            }
+        }
+        match failed {
+            Some(refused) if brokers.is_empty() => Err(refused),
+            _ => Ok(brokers),
+        }
+    }
+
+    fn has_failed(&self, broker: &BrokerPlace) -> bool {
+        matches!(&self.brokers, Brokers::Cluster(cluster) if cluster.has_failed(broker.key()))
+    }
+
+    /// Notes the outcome of a request, so that others avoid a broker that failed.
+    pub(super) fn note<T>(&self, broker: &BrokerPlace, outcome: &Result<T, Refused>) {
+        let is_lost =
+            |refused: &Refused| matches!(refused.code, code::INTERNAL_SERVER_ERROR | code::PROXY_TIMEOUT);
+        if let (Brokers::Cluster(cluster), Err(refused)) = (&self.brokers, outcome)
+            && is_lost(refused)
+        {
+            cluster.failed(broker.key());
+        }
+    }
+}
