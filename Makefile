@@ -41,7 +41,7 @@ demo: ## set up, then send a file, consume it, read it with Spark
 	@$(QUIET) spark
 	$(BIN)/python examples/first_message.py examples/time-zones.tsv
 
-test: ## set up, then test every part of the project in 12 minutes
+test: ## set up, then test every part of the project (12 to 18 min)
 	@scripts/need python cc cargo
 	@scripts/need --optional java mvn go
 	@rm -rf target/reports
