@@ -101,6 +101,9 @@ campaign-replicas: build ## masters and slaves killed and cut off (root, java)
 campaign-controller-kills: build ## masters and controllers killed: ROUNDS
 	$(CAMPAIGN).election.controller_kills --rounds $(ROUNDS)
 
+campaign-apache-controller: build ## Apache's brokers under our controller (3 min)
+	$(CAMPAIGN_PYTEST) campaigns/interop/apache_controller.py
+
 campaign-group: build ## a group of 8 under attack: CAMPAIGN_SECONDS
 	$(CAMPAIGN_PYTEST) campaigns/interop/group.py
 

@@ -12,6 +12,8 @@ import pytest
 import rmqpy
 import waiting
 from benchmarks.processes import Child, free_ports
+from interop import servers
+from interop.clients import InteropClient, ProcessClient
 from rmqpy.cli.mq.tool import Tool
 from rmqpy.cli.options import client_config
 from rmqpy.errors import ConnectError, RequestTimeout
@@ -22,9 +24,6 @@ from rmqpy.protocol.requests.controller import (
     ReplicaInfo,
 )
 from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
-
-from . import servers
-from .clients import InteropClient, ProcessClient
 
 NAME = servers.BROKER_NAME
 #: A JVM starts and registers within this time, whatever else runs on the machine.
