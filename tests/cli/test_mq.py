@@ -104,7 +104,9 @@ def test_mqshutdown_without_a_process_id_stops_all_of_a_kind(installed: Path) ->
     assert "No mqbroker running." in err
 
 
-def test_mqproxy_starts_with_the_flags_of_the_original_and_is_stopped(installed: Path, tmp_path: Path) -> None:
+def test_mqproxy_starts_with_the_flags_of_the_original_and_is_stopped(
+    installed: Path, tmp_path: Path
+) -> None:
     conf = tmp_path / "rmq-proxy.json"
     conf.write_text('{"rocketMQClusterName": "DefaultCluster", "grpcServerPort": 0}')
     command = [installed / "mqproxy", "-n", "127.0.0.1:9", "-pm", "cluster", "-pc", conf]
