@@ -12,6 +12,9 @@ SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 SPARK_CONNECT := grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 "pandas<3" zstandard==0.25.0
 #: Processes that run Python tests: most tests wait.
 WORKERS ?= 3
+# 2: Python's tests run beside those of FOREIGN. 1: one after the other.
+STAGES_AT_ONCE ?= 2
+FOREIGN ?= interop spark
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src rust/load/src -name '*.rs') rust/Cargo.toml rust/load/Cargo.toml Cargo.toml Cargo.lock
@@ -53,8 +56,8 @@ test: ## set up, then test every part of the project (12 to 18 min)
 stages:
 	@failed=0; \
 	$(QUIET) stage-rust || failed=1; \
-	echo "== python, and interop with spark side by side; their output comes when each has ended"; \
-	$(TOGETHER) --keep-going stage-python stage-foreign || failed=1; \
+	echo "== python, interop, spark; the output of each comes when it has ended"; \
+	$(QUIET) --jobs=$(STAGES_AT_ONCE) --output-sync=target --keep-going stage-python stage-foreign || failed=1; \
 	exit $$failed
 
 stage-rust:
@@ -65,8 +68,7 @@ stage-python:
 
 stage-foreign:
 	@failed=0; \
-	$(STAGE) interop$(OF) $(QUIET) test-interop || failed=1; \
-	$(STAGE) spark$(OF) $(QUIET) test-spark || failed=1; \
+	for stage in $(FOREIGN); do $(STAGE) $$stage$(OF) $(QUIET) test-$$stage || failed=1; done; \
 	exit $$failed
 
 test-all: ## `make test`, then what it leaves out, on a release build
