@@ -117,7 +117,7 @@ check-python: spark
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest rmqpy._native
-	$(BIN)/pytest tests/test_architecture.py tests/test_words.py
+	$(BIN)/pytest tests/test_architecture.py tests/test_rust_architecture.py tests/test_words.py
 	scripts/subjects
 
 words: build ## retired names and phrases: counts, ceilings, worst files

@@ -8,7 +8,7 @@
 //! internal decoders to mutated bytes, and `bindings` is the only module that depends on Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other: `store` does not know frames,
-//! `remoting` does not know files. Four files may use `unsafe`: see `tests/test_architecture.py`.
+//! `remoting` does not know files. Four files may use `unsafe`: see `tests/test_rust_architecture.py`.
 
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
 

@@ -89,7 +89,8 @@ async def test_waiting_consumer_gets_the_next_message_alone(start: Start) -> Non
 
 async def test_changed_invisible_time_counts_from_now(peer: Peer) -> None:
     await sent(peer, b"long", b"short")
-    long, short = await popped(peer, invisible=1_200)
+    [long] = await popped(peer, 1, invisible=1_200)
+    [short] = await popped(peer, 1, invisible=30_000)
     answer = await change(peer, long, 60_000)
     assert answer.code == 0
     assert answer.ext is not None
@@ -98,7 +99,7 @@ async def test_changed_invisible_time_counts_from_now(peer: Peer) -> None:
     assert (await change(peer, short, 0)).code == 0
     [again] = await popped(peer)
     assert (again.body, again.reconsume_times) == (b"short", 1)
-    assert time.monotonic() - began < 1, "it is visible at once"
+    assert time.monotonic() - began < 15, "it is visible at once"
     assert (await pop(peer, wait=1_500)).code == POLLING_TIMEOUT, "the other one stays hidden"
 
 

@@ -28,6 +28,38 @@ log = logging.getLogger(__name__)
 LONGEST: Final = timedelta(minutes=2)
 
 
+class _Decision:
+    """How far a transaction of the database came, and what an exception means then."""
+
+    def __init__(self, transaction: Transaction | AsyncTransaction) -> None:
+        self.is_committing = self._is_committed = False
+        self._transaction = transaction
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """Around the database's transaction: a commit that failed may have happened."""
+        try:
+            yield
+        except BaseException:
+            if self.is_committing:
+                # The block itself may have decided.
+                with suppress(errors.TransactionError):
+                    self._transaction.leave_unknown()
+            raise
+        self._is_committed = True
+
+    @contextmanager
+    def confirmation(self) -> Iterator[None]:
+        """Around the message's transaction: a broker that has not confirmed the decision asks the checker."""
+        try:
+            yield
+        except errors.TransactionError as error:
+            if not self._is_committed:
+                raise
+            topic = self._transaction.message.topic
+            log.warning("the broker will ask about a message to %s: %s", topic, error)
+
+
 @contextmanager
 def together(
     transaction: Transaction, work: Callable[[], AbstractContextManager[object]]
@@ -37,22 +69,10 @@ def together(
     An exception of the block rolls back both. If the commit of the database fails, it may have happened: the decision
     is left to the checker, as it is if the broker does not confirm the decision.
     """
-    is_committed = is_committing = False
-    try:
-        with transaction:
-            try:
-                with work():
-                    yield transaction
-                    is_committing = True
-            except BaseException:
-                if is_committing:
-                    _leave_unknown(transaction)
-                raise
-            is_committed = True
-    except errors.TransactionError as error:
-        if not is_committed:
-            raise
-        _warn(transaction, error)
+    decision = _Decision(transaction)
+    with decision.confirmation(), transaction, decision.commit(), work():
+        yield transaction
+        decision.is_committing = True
 
 
 @asynccontextmanager
@@ -60,22 +80,13 @@ async def together_async(
     transaction: AsyncTransaction, work: Callable[[], AbstractAsyncContextManager[object]]
 ) -> AsyncIterator[AsyncTransaction]:
     """As `together`, in an event loop. A task that is cancelled during a commit leaves the decision to the checker."""
-    is_committed = is_committing = False
-    try:
+    decision = _Decision(transaction)
+    with decision.confirmation():
         async with transaction:
-            try:
+            with decision.commit():
                 async with work():
                     yield transaction
-                    is_committing = True
-            except BaseException:
-                if is_committing:
-                    _leave_unknown(transaction)
-                raise
-            is_committed = True
-    except errors.TransactionError as error:
-        if not is_committed:
-            raise
-        _warn(transaction, error)
+                    decision.is_committing = True
 
 
 def checker(
@@ -114,13 +125,3 @@ def _decision(message: ReceivedMessage, has_row: bool, longest: timedelta) -> bo
     if has_row:
         return True
     return None if datetime.now(UTC) - message.born_at < longest else False
-
-
-def _leave_unknown(transaction: Transaction | AsyncTransaction) -> None:
-    # The block itself may have decided.
-    with suppress(errors.TransactionError):
-        transaction.leave_unknown()
-
-
-def _warn(transaction: Transaction | AsyncTransaction, error: errors.TransactionError) -> None:
-    log.warning("the broker will ask about a message to %s: %s", transaction.message.topic, error)

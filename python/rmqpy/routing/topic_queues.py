@@ -170,7 +170,8 @@ class TopicQueues:
             for topic, by_broker in table.items()
             if not by_broker.keys().isdisjoint(brokers)
         }
-        if len(found) * len(brokers) <= len(self._topics):
+        copied = sum(len(self._topics.get(topic, ())) for topic in found)
+        if len(found) * len(brokers) <= max(len(self._topics), copied):
             for topic in found:
                 for broker in brokers:
                     self.drop(topic, broker)
