@@ -5,6 +5,7 @@ import builtins
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,16 @@ def test_commands_in_documents_exist(document: Path) -> None:
 def test_the_finder_of_missing_commands_sees() -> None:
     text = "`rmqpy group lag`, `rmqpy dlq list\\|eat`\n```sh\nrmqpy -n a:1 mqadmin topicList\n```\n"
     assert [missing(words) for words in calls(text)] == ["mqadmin", None, "list|eat"]
+
+
+def test_the_packages_to_collect_for_a_machine_without_network_are_those_that_a_build_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [command] = re.findall(
+        r"^pip download (.*)$", (ROOT / "docs/install.md").read_text("utf-8"), re.MULTILINE
+    )
+    collected = {re.split("[<>=]", word)[0] for word in shlex.split(command)[2:]}
+    needed = project["build-system"]["requires"] + project["project"]["dependencies"]
+    assert collected == {re.split("[<>=]", each)[0] for each in needed}
 
 
 def test_make_help_lists_every_command() -> None:
