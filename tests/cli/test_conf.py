@@ -11,10 +11,14 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from rmqpy import cli
+from rmqpy.cli.standalone import HTTP_PORT
 from rmqpy.config import broker as broker_config
 from rmqpy.config import properties
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.network import VIP_BELOW
 from waiting import until
 
 CONF = Path(__file__).resolve().parent.parent.parent / "conf"
@@ -187,3 +191,17 @@ def test_the_image_starts_a_command_that_exists(monkeypatch: pytest.MonkeyPatch)
     text = (CONF / "Containerfile").read_text()
     [command] = re.findall(r"^CMD (.*)$", text, re.MULTILINE)
     parse(json.loads(command), monkeypatch)
+
+
+def test_the_image_publishes_every_port_that_clients_use() -> None:
+    broker = broker_config.read({}).config
+    main = broker.listen_port
+    used = {NameServerConfig().listen_port, main - VIP_BELOW, main, broker.grpc_port, HTTP_PORT}
+    text = (CONF / "Containerfile").read_text()
+    [exposed] = re.findall(r"^EXPOSE (.*)$", text, re.MULTILINE)
+    assert {int(port) for port in exposed.split()} == used
+    [service] = yaml.safe_load((CONF / "compose.yml").read_text())["services"].values()
+    assert sorted(service["ports"]) == sorted(f"{port}:{port}" for port in used)
+    for page in (text, (CONF.parent / "docs" / "kubernetes.md").read_text()):
+        [command] = re.findall(r"podman run (.*)$", page, re.MULTILINE)
+        assert set(re.findall(r"-p (\S+)", command)) == set(service["ports"])
