@@ -89,7 +89,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder of a broker that has been stopped."""
     folder = tmp_path_factory.mktemp("stopped")
     with (
-        Standalone(folder, namesrv_port=0, broker_port=0, **SMALL) as server,
+        # With indexes of another size than the default, the commands would need its settings.
+        Standalone(folder, namesrv_port=0, broker_port=0, **SMALL, messageIndexEnable=False) as server,
         rmqpy.Producer(server.namesrv) as producer,
     ):
         producer.send("orders", b"first")
