@@ -109,7 +109,7 @@ check: spark ## formats, lints, types, the native stub, imports, words
 	@$(TOGETHER) check-rust check-python
 
 check-rust:
-	cargo fmt --all --check
+	cargo fmt --manifest-path rust/benches/Cargo.toml --all --check
 	cargo clippy --locked --all-targets --features python -- -D warnings
 
 check-python: spark
@@ -144,7 +144,7 @@ fuzz-python: build ## every decoder in Python against mutated bytes
 	PYTHONPATH=tests $(BIN)/python -m protocol.mutations --runs $(FUZZ_RUNS)
 
 format: build ## format the sources
-	cargo fmt --all
+	cargo fmt --manifest-path rust/benches/Cargo.toml --all
 	$(BIN)/ruff check --fix-only $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 

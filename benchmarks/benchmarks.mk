@@ -49,7 +49,7 @@ bench-cold-start: build ## start-up time of a command and of a bare interpreter
 	$(BENCHMARK).cold_start
 
 bench-micro: ## parts of the hot path, one by one (3 min)
-	cargo bench --locked --bench codec --bench store
+	cargo bench --locked --manifest-path rust/benches/Cargo.toml --target-dir target --bench codec --bench store
 
 bench-spark: $(VENV)/.spark-4.2.0 ## Spark's connectors to rmqpy and Kafka (10 min, 15 GB)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2.0 $(BENCHMARK).spark --report target/reports/bench-spark.md

@@ -1,4 +1,4 @@
-//! Codec benchmarks of a send, and filter benchmarks of a pull: `cargo bench -p rmqpy-benches --bench codec`.
+//! Codec benchmarks of a send, and filter benchmarks of a pull: `make bench NAME=micro`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on should panic")]
 #![allow(missing_docs, reason = "criterion's macros create public functions")]

@@ -1,4 +1,4 @@
-//! Store benchmarks on this machine: `cargo bench -p rmqpy-benches --bench store`. One thread, 128-byte bodies, in the temporary
+//! Store benchmarks on this machine: `make bench NAME=micro`. One thread, 128-byte bodies, in the temporary
 //! folder.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on should panic")]
