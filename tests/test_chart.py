@@ -57,6 +57,22 @@ def test_servers_accept_the_settings_that_the_chart_writes(values: dict[str, Any
     assert namesrv.read(properties.parse(settings["namesrv.conf"])).warnings == []
 
 
+def test_settings_keep_their_values() -> None:
+    given = {"mappedFileSizeCommitLog": 1073741824, "fileReservedTime": 48, "enablePropertyFilter": True}
+    given |= {"diskSpaceWarningLevelRatio": 0.5, "brokerName": "1e3"}
+    [settings] = [
+        each["data"] for each in rendered({"brokers": {"settings": given}}) if each["kind"] == "ConfigMap"
+    ]
+    parsed = properties.parse(settings["broker.conf"])
+    assert {key: parsed[key] for key in given} == {
+        "mappedFileSizeCommitLog": "1073741824",
+        "fileReservedTime": "48",
+        "enablePropertyFilter": "true",
+        "diskSpaceWarningLevelRatio": "0.5",
+        "brokerName": "1e3",
+    }
+
+
 def test_every_container_is_confined() -> None:
     for each in rendered({}):
         if each["kind"] == "StatefulSet":

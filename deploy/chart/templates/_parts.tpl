@@ -30,6 +30,14 @@ authorizationEnabled=true
 {{- end }}
 {{- end }}
 
+{{/* Helm reads numbers as floating point, and would write 1073741824 as 1.073741824e+09. */}}
+{{- define "rmqpy.settings" -}}
+{{- range $key, $value := . }}
+{{- $isWhole := and (kindIs "float64" $value) (eq (toString (floor $value)) (toString $value)) }}
+{{ $key }}={{ if $isWhole }}{{ int64 $value }}{{ else }}{{ $value }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "rmqpy.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
