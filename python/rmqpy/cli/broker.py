@@ -6,16 +6,8 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.options import option_value
 from rmqpy.cli.output import note_printer
-from rmqpy.cli.settings import (
-    config_option,
-    log_options,
-    log_warnings,
-    print_option,
-    print_settings,
-    settings_argument,
-)
+from rmqpy.cli.settings import log_warnings, namesrv_option, print_settings, server_options
 
 #: Settings that Apache's broker prints with -m and that exist here.
 IMPORTANT = frozenset(
@@ -37,18 +29,13 @@ IMPORTANT = frozenset(
 
 
 @click.command()
-@settings_argument()
-@config_option("broker.conf")
-@click.option(
-    "-n",
-    "--namesrv",
-    metavar="HOST:PORT[;…]",
-    callback=option_value,
-    help="Name servers; the same as namesrvAddr=…",
+@server_options(
+    "broker.conf",
+    namesrv_option,
+    click.option(
+        "-m", "is_printing_important", is_flag=True, help="Print the most important settings and exit."
+    ),
 )
-@print_option
-@click.option("-m", "is_printing_important", is_flag=True, help="Print the most important settings and exit.")
-@log_options
 def command(
     settings: dict[str, str],
     config: Path | None,

@@ -8,13 +8,14 @@ import click
 from click.core import ParameterSource
 
 from rmqpy import __version__
-from rmqpy.cli.options import EXISTING_FILE, flag, options
+from rmqpy.cli.options import EXISTING_FILE, flag, option_value, options
 
 if TYPE_CHECKING:
     from rmqpy.config.keys import LoadedConfig, Settings
     from rmqpy.config.servers import ServerConfig
     from rmqpy.controller import ControllerServer
     from rmqpy.namesrv import NameServer
+    from rmqpy.proxy import ProxyServer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Config = TypeVar("_Config", bound="ServerConfig")
@@ -61,21 +62,30 @@ def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
     )
 
 
+#: `-n/--namesrv` of a server that has `namesrvAddr`.
+namesrv_option = click.option(
+    "-n",
+    "--namesrv",
+    metavar="HOST:PORT[;…]",
+    callback=option_value,
+    help="Name servers; the same as namesrvAddr=…",
+)
+
 #: `-p`, passed to the command as `is_printing`.
 print_option = click.option("-p", "is_printing", is_flag=True, help="Print all effective settings and exit.")
 
 
-def server_options(file: str) -> Callable[[_Command], _Command]:
-    """Add the options of a name server or controller: settings, their `file`, `-p` and logs."""
-    return options(settings_argument(), config_option(file), print_option, log_options)
+def server_options(file: str, *more: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Add the options of a server: settings, their `file`, those of its role, `-p` and logs."""
+    return options(settings_argument(), config_option(file), *more, print_option, log_options)
 
 
 def run_server(
     reading: "LoadedConfig[_Config]",
-    server_of: "Callable[[_Config], NameServer | ControllerServer]",
+    server_of: "Callable[[_Config], NameServer | ControllerServer | ProxyServer]",
     is_printing: bool,
 ) -> None:
-    """Run a name server or controller until a signal, or print its settings."""
+    """Run a name server, controller or proxy until a signal, or print its settings."""
     import asyncio
 
     from rmqpy.server import serve

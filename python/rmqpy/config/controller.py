@@ -14,7 +14,7 @@ from rmqpy.config.access import AccessConfig
 from rmqpy.config.addresses import HostPort, parse
 from rmqpy.config.keys import LoadedConfig, key
 from rmqpy.config.server_tls import TlsConfig
-from rmqpy.config.servers import ServerConfig
+from rmqpy.config.servers import ChangeableConfig
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's controller for its threads, buffers and scans, which have no counterpart.
@@ -51,7 +51,7 @@ _PROCESS: Final = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ControllerConfig(ServerConfig):
+class ControllerConfig(ChangeableConfig):
     """Addresses, files and rules of a controller."""
 
     ROLE = "controller"
@@ -190,7 +190,9 @@ def load(
 
     Raises `ConfigError` for an unreadable file, a value out of bounds, and an unknown override.
     """
-    return read(servers.entries(path, overrides, ControllerConfig.served(), HARMLESS))
+    return read(
+        servers.entries(servers.changeable_file(path), overrides, ControllerConfig.served(), HARMLESS)
+    )
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[ControllerConfig]:

@@ -13,7 +13,7 @@ from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.keys import NO_HTTP, LoadedConfig, key
 from rmqpy.config.listeners import Listeners
 from rmqpy.config.server_tls import TlsConfig
-from rmqpy.config.servers import ServerConfig
+from rmqpy.config.servers import ChangeableConfig
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server for its threads and buffers, which have no counterpart.
@@ -56,7 +56,7 @@ REGISTRATION_CODES: Final = (103, 104, 217, 322, 901, 904)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NameServerConfig(ServerConfig):
+class NameServerConfig(ChangeableConfig):
     """Addresses, files, and behaviour of the name server."""
 
     ROLE = "name server"
@@ -222,7 +222,7 @@ def load(
     dangerous to ignore.
     """
     known = NameServerConfig.served() | DANGEROUS.keys() | controllers.embedded_keys()
-    return read(servers.entries(path, overrides, known, HARMLESS))
+    return read(servers.entries(servers.changeable_file(path), overrides, known, HARMLESS))
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import socket
 
-from rmqpy.config import addresses, servers
+from rmqpy.config import servers
 from rmqpy.config.addresses import ANY_HOST, LOOPBACK
 from rmqpy.config.keys import GRPC_PORT, NO_GRPC, Settings, key
 from rmqpy.errors import ConfigError
@@ -25,10 +25,6 @@ def _host_name() -> str:
 
 def _zone_of_environment() -> str:
     return os.environ.get("ROCKETMQ_ZONE", "")
-
-
-def _name_servers_of_environment() -> str:
-    return os.environ.get("NAMESRV_ADDR", "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +48,7 @@ class NetworkConfig(Settings):
     listen_port: int = key(
         "listenPort", 10911, "Main port; 0 picks a free port. The VIP port is two below.", low=0, high=65_535
     )
-    namesrv: str = key(
-        "namesrvAddr", _name_servers_of_environment, "Name servers as host:port, separated by semicolons."
-    )
+    namesrv: str = servers.namesrv()
     http_port: int = servers.http_port("broker", "the console, /metrics")
     grpc_port: int = key(
         "grpcServerPort",
@@ -115,16 +109,12 @@ class NetworkConfig(Settings):
             raise ConfigError(
                 f"listenPort={self.listen_port}: the VIP port, {VIP_BELOW} below, would not be valid"
             )
-        for address in self.name_servers:
-            try:
-                addresses.parse(address)
-            except ConfigError as error:
-                raise ConfigError(f"namesrvAddr: {error}") from None
+        _ = self.name_servers
 
     @property
     def name_servers(self) -> tuple[str, ...]:
         """Addresses of all name servers."""
-        return tuple(part.strip() for part in self.namesrv.split(";") if part.strip())
+        return servers.name_servers(self.namesrv)
 
     @property
     def listen_host(self) -> str:

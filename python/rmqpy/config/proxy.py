@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from rmqpy.config import addresses, home
+from rmqpy.config import json_file, servers
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.addresses import HostPort
-from rmqpy.config.keys import CONNECTIONS_MAX, GRPC_PORT, LoadedConfig, Settings, key, nearest, read_file
-from rmqpy.config.server_tls import TlsConfig, with_file
-from rmqpy.errors import ConfigError
+from rmqpy.config.keys import GRPC_PORT, LoadedConfig, key
+from rmqpy.config.server_tls import TlsConfig
+from rmqpy.config.servers import ServerConfig
 
 #: Keys of Apache's proxy that have no counterpart.
 HARMLESS: Final = frozenset(
@@ -41,33 +39,20 @@ HARMLESS: Final = frozenset(
 )
 
 
-def _name_servers_of_environment() -> str:
-    return os.environ.get("NAMESRV_ADDR", "")
-
-
-def _in_home(name: str) -> str:
-    found = home.find()
-    return "" if found is None else str(found / "proxy" / name)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxyConfig(Settings):
+class ProxyConfig(ServerConfig):
     """Addresses and limits of a proxy in front of a cluster."""
 
-    namesrv: str = key(
-        "namesrvAddr", _name_servers_of_environment, "Name servers as host:port, separated by semicolons."
-    )
+    ROLE = "proxy"
+
+    namesrv: str = servers.namesrv()
     mode: str = key(
         "proxyMode",
         "CLUSTER",
         "CLUSTER only: a broker of rmqpy serves 5.x clients itself.",
         choices=("CLUSTER", "cluster"),
     )
-    bind_address: str = key(
-        "bindAddress",
-        "127.0.0.1",
-        "Address to listen on; 0.0.0.0 lets other machines connect. Apache's proxy has no such key.",
-    )
+    bind_address: str = servers.bind_address()
     grpc_port: int = key(
         "grpcServerPort",
         GRPC_PORT,
@@ -83,56 +68,26 @@ class ProxyConfig(Settings):
         low=1_024,
         high=16 << 20,
     )
-    connections_max: int = key(
-        "maxConnections",
-        CONNECTIONS_MAX,
-        "Maximum connections of clients; fewer if they would need more than three quarters of the process's file "
-        "descriptors. Apache's proxy has no such key.",
-        low=1,
-        high=1_000_000,
-    )
-    connections_per_address_max: int = key(
-        "maxConnectionsPerAddress",
-        0,
-        "Maximum connections from one address, except loopback; 0: half of all. Apache's proxy has no such key.",
-        low=0,
-        high=1_000_000,
-    )
-    auth_path: str = key(
-        "authConfigPath",
-        lambda: _in_home("auth"),
-        "Folder of users.json and acls.json for access control: the same users as at the brokers.",
-    )
+    connections_max: int = servers.connections_max(ROLE)
+    connections_per_address_max: int = servers.connections_per_address_max(ROLE)
+    auth_path: str = servers.auth_path("proxy")
     access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for address in self.name_servers:
-            try:
-                addresses.parse(address)
-            except ConfigError as error:
-                raise ConfigError(f"namesrvAddr: {error}") from None
+        _ = self.name_servers
         self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
         """Addresses of all name servers."""
-        return tuple(part.strip() for part in self.namesrv.split(";") if part.strip())
+        return servers.name_servers(self.namesrv)
 
     @property
     def address(self) -> HostPort:
         """Address to listen on."""
         return HostPort(self.bind_address, self.grpc_port)
-
-    def write(self) -> dict[str, str]:
-        """Every key with its value, in alphabetical order."""
-        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
-
-
-def served() -> set[str]:
-    """Every supported key."""
-    return {wire for kind in (ProxyConfig, AccessConfig, TlsConfig) for wire in kind.declared()}
 
 
 def load(
@@ -142,36 +97,6 @@ def load(
 
     Raises `ConfigError` for an unreadable file, a value out of bounds, and an unknown override.
     """
-    for wire in overrides or {}:
-        if wire not in served() and wire not in HARMLESS:
-            meant = nearest(wire, served())
-            raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
-    given = with_file(_entries(path) | dict(overrides or {}))
-    warnings = [_warning(wire, value) for wire, value in given.items() if wire not in served()]
-    config = dataclasses.replace(
-        ProxyConfig.read(given), access=AccessConfig.read(given), tls=TlsConfig.read(given)
-    )
-    return LoadedConfig(config, warnings)
-
-
-def _entries(path: str | Path | None) -> dict[str, str]:
-    """Return the entries of a file, a JSON object or properties."""
-    if path is None:
-        return {}
-    try:
-        text = Path(path).read_bytes().strip()
-        if not text.startswith(b"{"):
-            return read_file(path)
-        entries: dict[str, Any] = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return {
-        wire: str(value).lower() if isinstance(value, bool) else str(value) for wire, value in entries.items()
-    }
-
-
-def _warning(wire: str, value: str) -> str:
-    if wire in HARMLESS:
-        return f"{wire}={value} is ignored: not needed here"
-    meant = nearest(wire, served())
-    return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")
+    known = ProxyConfig.served()
+    given = servers.entries(json_file.read(path), overrides, known, HARMLESS)
+    return LoadedConfig(ProxyConfig.read(given), servers.warnings(given, known, HARMLESS))

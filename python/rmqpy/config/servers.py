@@ -1,4 +1,4 @@
-"""Settings that several servers have: declarations of keys, and the file of a name server or controller.
+"""Settings that several servers have: declarations of keys, and the entries of their files.
 
 A key with a function here has the same name, bounds and description at each server; `role` names the server in it.
 """
@@ -6,11 +6,12 @@ A key with a function here has the same name, bounds and description at each ser
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
-from rmqpy.config import home
+from rmqpy.config import addresses, home
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
@@ -41,6 +42,26 @@ def http_port(role: str, pages: str = "/metrics") -> Any:
         low=NO_HTTP,
         high=65_535,
     )
+
+
+def namesrv() -> Any:
+    """Declare `namesrvAddr`, by default the addresses in the environment."""
+    return key(
+        "namesrvAddr",
+        lambda: os.environ.get("NAMESRV_ADDR", ""),
+        "Name servers as host:port, separated by semicolons.",
+    )
+
+
+def name_servers(given: str) -> tuple[str, ...]:
+    """Return the addresses in a `namesrvAddr`. Raises `ConfigError`."""
+    found = tuple(part.strip() for part in given.split(";") if part.strip())
+    for address in found:
+        try:
+            addresses.parse(address)
+        except ConfigError as error:
+            raise ConfigError(f"namesrvAddr: {error}") from None
+    return found
 
 
 def idle_seconds() -> Any:
@@ -111,18 +132,14 @@ _PARTS: Final[Mapping[str, type[Settings]]] = {"access": AccessConfig, "tls": Tl
 
 
 class ServerConfig(Settings):
-    """The configuration of a name server or controller: its own keys, and those of access control and TLS.
+    """The configuration of a name server, controller or proxy: its own keys, and those of access control and TLS.
 
     Not a dataclass, so that each role declares these fields in the order of its documentation.
     """
 
     #: The name of the server in messages.
     ROLE: ClassVar[str]
-    #: The refusal of a change of a protected key.
-    PROTECTED: ClassVar[str] = "Can not update config in black list: {}"
 
-    protected: str
-    store_path: str
     access: AccessConfig
     tls: TlsConfig
 
@@ -138,6 +155,20 @@ class ServerConfig(Settings):
         parts: dict[str, Any] = {name: kind.read(given) for name, kind in _PARTS.items()}
         return dataclasses.replace(own, **parts)
 
+    def write(self) -> dict[str, str]:
+        """Every key with its value, in alphabetical order."""
+        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
+
+
+class ChangeableConfig(ServerConfig):
+    """The configuration of a name server or controller, which administrators change online."""
+
+    #: The refusal of a change of a protected key.
+    PROTECTED: ClassVar[str] = "Can not update config in black list: {}"
+
+    protected: str
+    store_path: str
+
     def change(self, given: Mapping[str, str]) -> Self:
         """Like `Settings.change`, for every key of the file. Other keys and protected ones are refused."""
         known = self.served()
@@ -150,26 +181,27 @@ class ServerConfig(Settings):
         parts: dict[str, Any] = {name: getattr(self, name).change(given) for name in _PARTS}
         return dataclasses.replace(own, **parts)
 
-    def write(self) -> dict[str, str]:
-        """Every key with its value, in alphabetical order."""
-        return dict(sorted((super().write() | self.access.write() | self.tls.write()).items()))
 
-
-def entries(
-    path: str | Path | None, overrides: Mapping[str, str] | None, known: Set[str], harmless: Set[str]
-) -> dict[str, str]:
-    """Return the entries of a file, of which `overrides` (wire names) replace some.
-
-    Raises `ConfigError` for an unreadable file, and for an override that is neither `known` nor `harmless`.
-    """
+def changeable_file(path: str | Path | None) -> dict[str, str]:
+    """Return the entries of a file, to which online changes are written. Raises `ConfigError` if it is unreadable."""
     given = read_file(path)
     if path is not None:
         given.setdefault("configStorePath", str(path))
+    return given
+
+
+def entries(
+    given: Mapping[str, str], overrides: Mapping[str, str] | None, known: Set[str], harmless: Set[str]
+) -> dict[str, str]:
+    """Return the entries of a file and of its TLS file; `overrides` (wire names) replace some.
+
+    Raises `ConfigError` for an override that is neither `known` nor `harmless`.
+    """
     for wire in overrides or {}:
         if wire not in known and wire not in harmless:
             meant = nearest(wire, known)
             raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
-    return with_file(given | dict(overrides or {}))
+    return with_file({**given, **(overrides or {})})
 
 
 def warnings(given: Mapping[str, str], known: Set[str], harmless: Set[str]) -> list[str]:

@@ -13,13 +13,13 @@ from typing import Generic, TypeVar
 
 from rmqpy.config import files, properties
 from rmqpy.config.keys import ProtectedKey
-from rmqpy.config.servers import ServerConfig
+from rmqpy.config.servers import ChangeableConfig
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.remoting.server import Refused
 from rmqpy.remoting.waiting import wait_at_most
 
-C = TypeVar("C", bound=ServerConfig)
+C = TypeVar("C", bound=ChangeableConfig)
 
 
 class Configuration(Generic[C]):
