@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import RequestCode
+from rmqpy.testing import HandClock
 from waiting import until_async
 from wire import Peer
 
@@ -43,6 +46,22 @@ async def delete_topic(peer: Peer, topic: str) -> None:
 async def retry_max(peer: Peer, times: int) -> None:
     group = b'{"groupName":"%s","retryMaxTimes":%d,"consumeEnable":true}' % (GROUP.encode(), times)
     assert (await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)).code == 0
+
+
+async def test_a_message_that_is_extended_at_once_is_redelivered(tmp_path: Path) -> None:
+    """Also when the pop and the change share their millisecond."""
+    clock = HandClock()
+    async with (
+        NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv,
+        made_broker(tmp_path, namesrv.address, {}, clock) as broker,
+        await Peer.connect(broker.address) as peer,
+    ):
+        await sent(peer, b"one")
+        [first] = await popped(peer, invisible=60_000)
+        assert (await change(peer, first, 60_000)).code == 0
+        await asyncio.to_thread(clock.advance, 62.0)
+        [again] = await until_async(lambda: popped(peer, wait=0))
+        assert (again.body, again.reconsume_times) == (b"one", 1)
 
 
 async def test_retry_topics_of_the_second_kind(start: Start) -> None:

@@ -1,15 +1,19 @@
 """Ctrl-C and SIGTERM: while a client starts, runs or closes, in a program of its own."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
+from rmqpy.client.group.loop_thread import LoopThread
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.server import Standalone
+from waiting import until
 from wire import Frame
 
 from .fakes import SILENCE, Answer, Brokers, Handler, NameServer
@@ -69,6 +73,29 @@ def interrupted(namesrv: str, make: str, statement: str, waiting: str) -> subpro
     assert program.stdout is not None
     assert program.stdout.readline() == "interrupted\n"
     return program
+
+
+async def _endless(ready: Callable[[], None]) -> None:
+    ready()
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["after it has begun", "before it could begin"])
+def test_an_interrupt_while_a_thread_starts_ends_it(monkeypatch: pytest.MonkeyPatch, is_begun: bool) -> None:
+    """A signal can arrive while `Thread.start` waits for the new thread."""
+    start = threading.Thread.start
+
+    def begin(thread: threading.Thread) -> None:
+        if is_begun:
+            start(thread)
+        raise KeyboardInterrupt
+
+    loop_thread = LoopThread("rmqpy-begun", _endless)
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.start()
+    loop_thread.ended.result(WAIT_S)
+    until(lambda: "rmqpy-begun" not in [thread.name for thread in threading.enumerate()])
 
 
 @pytest.mark.parametrize(

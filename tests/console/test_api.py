@@ -279,13 +279,11 @@ def test_popped_messages_are_listed_and_made_visible(changing: Standalone) -> No
         expected = [(held[2].message_id, "crates", 1), (held[1].message_id, "crates", 1)]
         # The records of a change are readable a moment after its reply.
         until(
-            lambda: (
-                expected
-                == [
-                    (row["message_id"], row["topic"], row["delivery_attempt"])
-                    for row in ask(path).json["messages"]
-                ]
-            )
+            lambda: [
+                (row["message_id"], row["topic"], row["delivery_attempt"])
+                for row in ask(path).json["messages"]
+            ],
+            wanted=expected.__eq__,
         )
         rows = ask(path).json["messages"]
         assert {each.message_id for each in held} == set(sent)

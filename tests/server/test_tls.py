@@ -16,7 +16,7 @@ import certificates
 import rmqpy
 from certificates import Files, write
 from rmqpy.config import broker, namesrv
-from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL
 from waiting import anything, until
@@ -38,7 +38,8 @@ def exchange(config: rmqpy.ClientConfig, text: str) -> None:
     with rmqpy.Producer(config) as producer:
         sent = producer.send("orders", text.encode())
     with rmqpy.PullConsumer("readers", config, auto_commit=False) as consumer:
-        consumer.assign([sent.queue])
+        # The broker reports a new topic to the name server after the reply.
+        until(lambda: consumer.assign([sent.queue]), wanted=lambda _: True, failing=(TopicNotFound,))
         consumer.seek(sent.queue, sent.queue_offset)
         assert [message.text() for message in consumer.poll(timeout=10)][:1] == [text]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -41,13 +41,12 @@ class LoopThread:
         """Start the thread, and return when the coroutine is ready. Raises its error if it fails before."""
         try:
             self._thread.start()
-        except BaseException:
-            self.ended.set_result(None)
-            raise
-        try:
             self._ready.result()
         except BaseException:
+            # The thread may run already: an interrupt also ends the wait for its start.
             self.cancel()
+            if self._thread.ident is None:
+                self._end()
             raise
 
     def cancel(self) -> None:
@@ -78,6 +77,11 @@ class LoopThread:
             with suppress(asyncio.CancelledError):
                 asyncio.run(self._main())
         finally:
+            self._end()
+
+    def _end(self) -> None:
+        # A start that was interrupted cannot tell whether its thread will run, and ends it, too.
+        with suppress(InvalidStateError):
             self.ended.set_result(None)
 
     async def _main(self) -> None:

@@ -102,10 +102,12 @@ class Subscriber:
         for topic in topics:
             self.subscriptions.put(topic, wanted)
         if self._thread is None:
-            self._thread = LoopThread(f"rmqpy-{self._group}", self._live)
+            thread = LoopThread(f"rmqpy-{self._group}", self._live)
             try:
-                self._thread.start()
+                self._thread = thread
+                thread.start()
             except BaseException:
+                thread.cancel()
                 self._thread = None
                 raise
         else:

@@ -289,10 +289,11 @@ class PushConsumer(PushConsumerBase):
         self._is_started = True
         try:
             self._thread.start()
+            self._is_running = True
         except BaseException:
             self.is_closed = True
+            self._thread.cancel()
             raise
-        self._is_running = True
         return self
 
     def run(self) -> None:

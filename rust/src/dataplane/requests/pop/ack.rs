@@ -33,6 +33,8 @@ use crate::store::{ConsumeQueue, Put};
 
 /// Entries of one batch.
 const BATCH_MAX: usize = 1_024;
+/// How far repeated changes of one millisecond may run ahead of the clock. Handles of a later time are not ours.
+const CHANGES_AHEAD_MS: i64 = 1_000;
 /// Bytes of the body of a batch.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -151,9 +153,10 @@ impl Broker {
         }
         self.check_revive_queue(handle.revive_queue)?;
         let now_ms = self.clock.wall_ms() as i64;
+        let pop_ms = later_than(handle.pop_ms, now_ms);
         let key = self.key_of(&handle, &acked, fields.group);
         let checkpoint = Checkpoint {
-            key: CheckpointKey { start: fields.offset, pop_ms: now_ms, ..key.clone() },
+            key: CheckpointKey { start: fields.offset, pop_ms, ..key.clone() },
             invisible_ms: fields.invisible_ms,
             offsets: vec![offset],
             is_suspended: fields.is_suspended,
@@ -167,7 +170,7 @@ impl Broker {
         let delivery = session.deliveries.of(&self.deliveries, fields.group, &acked.queue);
         delivery.popped(1);
         delivery.acked(1);
-        let ext = handle_fields(now_ms, fields.invisible_ms, handle.revive_queue);
+        let ext = handle_fields(pop_ms, fields.invisible_ms, handle.revive_queue);
         let ext = ext.each_ref().map(|(name, value)| (*name, value.as_str()));
         self.answer_stored_with(session, context, end, &ext, out);
         Ok(())
@@ -298,6 +301,13 @@ pub(super) struct Acked {
 }
 
 /// The fields from which a client builds the new handle of a message whose time was changed.
+/// The pop time of a change: an acknowledgement of the checkpoint before it must not name the new one, too, when both
+/// are of one millisecond.
+const fn later_than(before_ms: i64, now_ms: i64) -> i64 {
+    let is_near = before_ms >= now_ms && before_ms < now_ms.saturating_add(CHANGES_AHEAD_MS);
+    if is_near { before_ms + 1 } else { now_ms }
+}
+
 fn handle_fields(pop_ms: i64, invisible_ms: i64, revive_queue: u32) -> [(&'static str, String); 3] {
     [
         ("popTime", pop_ms.to_string()),
@@ -374,6 +384,14 @@ mod tests {
             assert_eq!(entry.offsets().collect::<Vec<_>>(), [10, 19]);
             assert_eq!((entry.mark, entry.revive_queue, entry.queue_id), (mark, 2, 1));
         }
+    }
+
+    #[test]
+    fn changes_of_one_millisecond_differ() {
+        assert_eq!(later_than(4, 5), 5);
+        assert_eq!(later_than(5, 5), 6);
+        assert_eq!(later_than(6, 5), 7);
+        assert_eq!(later_than(i64::MAX, 5), 5);
     }
 
     #[test]
