@@ -89,7 +89,7 @@ async def test_waiting_consumer_gets_the_next_message_alone(start: Start) -> Non
 
 async def test_changed_invisible_time_counts_from_now(peer: Peer) -> None:
     await sent(peer, b"long", b"short")
-    [long] = await popped(peer, 1, invisible=1_200)
+    [long] = await popped(peer, 1, invisible=3_000)
     [short] = await popped(peer, 1, invisible=30_000)
     answer = await change(peer, long, 60_000)
     assert answer.code == 0
@@ -100,12 +100,12 @@ async def test_changed_invisible_time_counts_from_now(peer: Peer) -> None:
     [again] = await popped(peer)
     assert (again.body, again.reconsume_times) == (b"short", 1)
     assert time.monotonic() - began < 15, "it is visible at once"
-    assert (await pop(peer, wait=1_500)).code == POLLING_TIMEOUT, "the other one stays hidden"
+    assert (await pop(peer, wait=3_500)).code == POLLING_TIMEOUT, "the other one stays hidden"
 
 
 async def test_unacknowledged_part_of_a_batch_is_redelivered(peer: Peer) -> None:
     await sent(peer, *(b"%d" % number for number in range(20)))
-    batch = await popped(peer, invisible=1_200)
+    batch = await popped(peer, invisible=3_000)
     assert (await batch_ack(peer, *batch[::2])).code == 0
     again: list[bytes] = []
     while len(again) < 10:
@@ -199,7 +199,7 @@ async def test_pop_and_acknowledgement_work_in_both_flush_modes(start: Start, fl
     cluster = await start(flushDiskType=flush)
     async with await Peer.connect(cluster.broker.address) as peer:
         await sent(peer, b"one", b"two")
-        batch = await popped(peer, invisible=1_000)
+        batch = await popped(peer, invisible=3_000)
         assert [message.body for message in batch] == [b"one", b"two"]
         assert (await ack(peer, batch[0])).code == 0
         assert [message.body for message in await popped(peer)] == [b"two"]
