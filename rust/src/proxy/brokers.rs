@@ -12,6 +12,28 @@ pub(super) enum Brokers {
     Cluster(Cluster),
 }
 
+impl Brokers {
+    /// Returns the broker for every request, if there is only one.
+    pub(super) fn only(&self) -> Option<&BrokerPlace> {
+        match self {
+            Self::Local(local) => Some(&local.place),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// Returns whether a broker did not answer recently. The one of this process always does.
+    pub(super) fn has_failed(&self, broker: &BrokerPlace) -> bool {
+        matches!(self, Self::Cluster(cluster) if cluster.has_failed(broker.key()))
+    }
+
+    /// Notes that a broker did not answer.
+    pub(super) fn failed(&self, broker: &BrokerPlace) {
+        if let Self::Cluster(cluster) = self {
+            cluster.failed(broker.key());
+        }
+    }
+}
+
 /// The broker of this process.
 pub(super) struct Local {
     metadata: Arc<Metadata>,

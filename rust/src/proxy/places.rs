@@ -76,12 +76,8 @@ impl Proxy {
         name: &str,
         credentials: Option<&Credentials>,
     ) -> Result<BrokerPlace, Refused> {
-        if let Brokers::Local(local) = &self.brokers {
-            return Ok(local.place.clone());
-        }
-        let topic = self.topic(topic, credentials).await?;
         let unknown = || Refused::new(code::INVALID_RECEIPT_HANDLE, format!("cannot find broker {name}"));
-        topic.broker(name).cloned().ok_or_else(unknown)
+        self.one(topic, credentials, |topic| topic.broker(name).cloned().ok_or_else(unknown)).await
     }
 
     /// Returns the broker for a receive: the named one if it has the topic, or another one.
@@ -91,18 +87,32 @@ impl Proxy {
         name: &str,
         credentials: Option<&Credentials>,
     ) -> Result<BrokerPlace, Refused> {
-        if let Brokers::Local(local) = &self.brokers {
-            return Ok(local.place.clone());
+        let choose = |topic: &TopicRoute| {
+            let next =
+                || topic.turn(self.turn(), |part| part.reads() > 0, |broker| self.brokers.has_failed(broker));
+            let broker = topic.broker(name).or_else(next).cloned();
+            broker.ok_or_else(|| Refused::new(code::FORBIDDEN, "no readable queue"))
+        };
+        self.one(topic, credentials, choose).await
+    }
+
+    /// Returns the only broker, else what `choose` takes from the route of the topic.
+    async fn one(
+        &self,
+        topic: &str,
+        credentials: Option<&Credentials>,
+        choose: impl FnOnce(&TopicRoute) -> Result<BrokerPlace, Refused>,
+    ) -> Result<BrokerPlace, Refused> {
+        match self.brokers.only() {
+            Some(broker) => Ok(broker.clone()),
+            None => choose(&*self.topic(topic, credentials).await?),
         }
-        let topic = self.topic(topic, credentials).await?;
-        let next = || topic.turn(self.turn(), |part| part.reads() > 0, |broker| self.has_failed(broker));
-        let broker = topic.broker(name).or_else(next).cloned();
-        broker.ok_or_else(|| Refused::new(code::FORBIDDEN, "no readable queue"))
     }
 
     /// Returns the broker for a message of no message group.
     pub(super) fn writable(&self, topic: &TopicRoute) -> Result<BrokerPlace, Refused> {
-        let next = topic.turn(self.turn(), |part| part.writes() > 0, |broker| self.has_failed(broker));
+        let next =
+            topic.turn(self.turn(), |part| part.writes() > 0, |broker| self.brokers.has_failed(broker));
         next.cloned().ok_or_else(|| Refused::new(code::FORBIDDEN, "no writable queue"))
     }
 
@@ -112,8 +122,8 @@ impl Proxy {
         topics: impl Iterator<Item = &'t str>,
         credentials: Option<&Credentials>,
     ) -> Result<Vec<BrokerPlace>, Refused> {
-        if let Brokers::Local(local) = &self.brokers {
-            return Ok(vec![local.place.clone()]);
+        if let Some(broker) = self.brokers.only() {
+            return Ok(vec![broker.clone()]);
         }
         let mut brokers: Vec<BrokerPlace> = Vec::new();
         let mut failed = None;
@@ -136,18 +146,12 @@ impl Proxy {
         }
     }
 
-    fn has_failed(&self, broker: &BrokerPlace) -> bool {
-        matches!(&self.brokers, Brokers::Cluster(cluster) if cluster.has_failed(broker.key()))
-    }
-
     /// Notes the outcome of a request, so that others avoid a broker that failed.
     pub(super) fn note<T>(&self, broker: &BrokerPlace, outcome: &Result<T, Refused>) {
         let is_lost =
             |refused: &Refused| matches!(refused.code, code::INTERNAL_SERVER_ERROR | code::PROXY_TIMEOUT);
-        if let (Brokers::Cluster(cluster), Err(refused)) = (&self.brokers, outcome)
-            && is_lost(refused)
-        {
-            cluster.failed(broker.key());
+        if outcome.as_ref().is_err_and(is_lost) {
+            self.brokers.failed(broker);
         }
     }
 }
