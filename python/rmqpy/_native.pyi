@@ -1137,10 +1137,12 @@ class Server:
         *,
         name_servers: Sequence[str],
         message_bytes_max: int,
+        user: tuple[str, str] | None = None,
         client_tls: ClientTls | None = None,
     ) -> tuple[str, int]:
         """Bind and serve 5.x clients in front of the brokers of these name servers, `host:port`; port 0 selects a free
-        port. `client_tls` encrypts the connections to them. Returns the bound address. Raises `OSError`."""
+        port. `client_tls` encrypts the connections to them, and `user`, name and secret, signs the proxy's own
+        requests. Returns the bound address. Raises `OSError`."""
     def declare_requests(self, bodies_bytes_max: Mapping[int, int]) -> None:
         """Declare the request codes that are forwarded to Python, and the maximum body size of each. A larger body is
         discarded and only its size forwarded; other codes are refused with 3. Only the first call has an effect;

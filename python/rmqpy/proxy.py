@@ -63,6 +63,7 @@ class ProxyServer(Service):
             await self._access.load()
             self._access.follow(self._server)
         tls = await asyncio.to_thread(self._certificates.grpc)
+        user = access.configured_inner_user
         host, port = config.address
         try:
             with listening("grpcServerPort", host, port):
@@ -72,6 +73,7 @@ class ProxyServer(Service):
                     tls,
                     name_servers=list(config.name_servers),
                     message_bytes_max=config.message_bytes_max,
+                    user=None if user is None else (user.name, user.secret),
                     client_tls=self._certificates.client,
                 )
         except OSError:

@@ -243,16 +243,21 @@ def recall(address: str, topic: str) -> Any:
         sender.shutdown()
 
 
+class Committing(rocketmq.TransactionChecker):  # type: ignore[misc]
+    """Commits what it is asked about, and notes it."""
+
+    def __init__(self, asked: list[str]) -> None:
+        self._asked = asked
+
+    def check(self, one: Any) -> Any:
+        self._asked.append(one.body.decode())
+        return rocketmq.TransactionResolution.COMMIT
+
+
 def transactions(address: str, topic: str) -> Any:
     """A commit, a rollback, and one that is left to the check."""
     asked: list[str] = []
-
-    class Checker(rocketmq.TransactionChecker):  # type: ignore[misc]
-        def check(self, one: Any) -> Any:
-            asked.append(one.body.decode())
-            return rocketmq.TransactionResolution.COMMIT
-
-    sender = producer(address, topic, checker=Checker())
+    sender = producer(address, topic, checker=Committing(asked))
     member = consumer(address, "transactions", topic)
     try:
         for body in ("commit", "rollback", "check"):
@@ -267,6 +272,50 @@ def transactions(address: str, topic: str) -> Any:
     finally:
         member.shutdown()
         sender.shutdown()
+
+
+def ended_elsewhere(address: str, topic: str, elsewhere: str) -> Any:
+    """Half messages sent through one server and ended through another."""
+    from rocketmq.grpc_protocol import TransactionSource
+
+    sender = producer(address, topic, checker=Committing([]))
+    other = producer(elsewhere, topic, checker=Committing([]))
+    member = consumer(elsewhere, f"ended-{topic}", topic)
+    again = []
+    try:
+        for body in ("commit", "rollback"):
+            half, transaction = message(topic, body), sender.begin_transaction()
+            receipt = sender.send(half, transaction)
+            resolution = getattr(rocketmq.TransactionResolution, body.upper())
+            for one in (other, sender):
+                reply = one.end_transaction(
+                    one.client_configuration.rpc_endpoints,
+                    half,
+                    receipt.transaction_id,
+                    resolution,
+                    TransactionSource.SOURCE_CLIENT,
+                )
+                again.append(reply.status.code)
+        return {"codes": again, "found": [one.body.decode() for one in received(member, 2, seconds=8)]}
+    finally:
+        member.shutdown()
+        other.shutdown()
+        sender.shutdown()
+
+
+def checked_elsewhere(address: str, topic: str, elsewhere: str) -> Any:
+    """A half message of a producer that leaves; another one at another server is asked about it."""
+    asked: list[str] = []
+    other = producer(elsewhere, topic, checker=Committing(asked))
+    member = consumer(elsewhere, f"checked-{topic}", topic)
+    try:
+        sender = producer(address, topic, checker=Committing(asked))
+        sender.send(message(topic, "left behind"), sender.begin_transaction())
+        sender.shutdown()
+        return {"found": [one.body.decode() for one in received(member, 1, seconds=60)], "asked": asked}
+    finally:
+        member.shutdown()
+        other.shutdown()
 
 
 def signed(address: str, topic: str, user: str, secret: str) -> Any:
@@ -304,6 +353,8 @@ SCENARIOS: dict[str, Callable[..., Any]] = {
         typed,
         recall,
         transactions,
+        ended_elsewhere,
+        checked_elsewhere,
         signed,
         encrypted,
     )

@@ -18,9 +18,11 @@ from rmqpy.server import Setting, Thread
 from rmqpy.testing import Cluster
 from waiting import until
 
+pytest.importorskip("rocketmq", reason="rocketmq-python-client is not installed", exc_type=ImportError)
 from . import grpc_clients, servers
 from .grpc_clients import CLIENTS, GrpcClient
 from .grpc_python import SCENARIOS, needs_client, observe
+from .grpc_stubs import METADATA, named, services, stub
 
 pytestmark = [needs_client, pytest.mark.timeout(300, func_only=True)]
 
@@ -47,6 +49,20 @@ def proxy(namesrv: str, **settings: str) -> Iterator[str]:
         thread.stop()
 
 
+@contextmanager
+def process(namesrv: str) -> Iterator[str]:
+    """A proxy in a process of its own; its address."""
+    command = [sys.executable, "-m", "rmqpy", "proxy", "-n", namesrv, "grpcServerPort=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            ready = child.stdout.readline()
+            assert ready.endswith(" is ready\n")
+            yield ready.split()[-3]
+        finally:
+            child.terminate()
+
+
 def create(namesrv: str) -> None:
     with rmqpy.Admin(namesrv) as admin:
         for topic in ("greetings", "many", "pushed", "again", "tags", "foreign", "left"):
@@ -58,6 +74,8 @@ def create(namesrv: str) -> None:
             for kind in ("FIFO", "TRANSACTION"):
                 admin.create_topic(f"{client}-{kind}", write_queues=2, read_queues=2, message_type=kind)
             admin.create_group(f"{client}-fifo", order=True)
+        for topic in ("ended", "checked"):
+            admin.create_topic(topic, write_queues=2, read_queues=2, message_type="TRANSACTION")
         admin.create_topic("ordered", write_queues=2, read_queues=2, message_type="FIFO")
         admin.create_group("in-order", order=True)
 
@@ -156,6 +174,35 @@ def test_transactions_are_committed_rolled_back_and_checked(address: str, tmp_pa
     seen = observe(tmp_path, "transactions", address, "typed-TRANSACTION")
     assert sorted(one["body"] for one in seen["found"]) == ["check", "commit"]
     assert seen["asked"] == ["check"]
+
+
+OK, UNKNOWN_TRANSACTION = 20000, 50001
+
+
+def test_any_proxy_ends_a_transaction(cluster: Cluster, address: str, tmp_path: Path) -> None:
+    with process(cluster.namesrv) as other:
+        seen = observe(tmp_path, "ended_elsewhere", address, "ended", other)
+    # The broker refuses the second decision, that of the proxy which sent the half message.
+    assert seen == {"codes": [OK, UNKNOWN_TRANSACTION] * 2, "found": ["commit"]}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_check_reaches_a_client_of_any_proxy(
+    cluster: Cluster, address: str, tmp_path: Path, is_first: bool
+) -> None:
+    with process(cluster.namesrv) as other:
+        places = (address, other) if is_first else (other, address)
+        seen = observe(tmp_path, "checked_elsewhere", places[0], "checked", places[1])
+    assert seen == {"found": ["left behind"], "asked": ["left behind"]}
+
+
+def test_unknown_transaction_is_refused(address: str) -> None:
+    with stub(address) as calls:
+        request = services.EndTransactionRequest(
+            topic=named("ended"), message_id="none", transaction_id="none", resolution="COMMIT"
+        )
+        reply = calls.EndTransaction(request, metadata=METADATA)
+    assert (reply.status.code, reply.status.message) == (UNKNOWN_TRANSACTION, "cannot found transaction data")
 
 
 def test_changed_time_brings_a_message_again(address: str, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ use crate::proxy::{ClusterOptions, ProxyServer};
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::{LinkId, Server, ServerOptions};
+use crate::requests::credentials::Credentials;
 
 /// Calls from Python into any server of the process.
 static ATTACHES: AtomicU64 = AtomicU64::new(0);
@@ -166,8 +167,9 @@ impl PyServer {
     }
 
     /// Bind and serve 5.x clients in front of the brokers of these name servers, `host:port`; port 0 selects a free
-    /// port. `client_tls` encrypts the connections to them. Returns the bound address. Raises `OSError`.
-    #[pyo3(signature = (host, port, tls, *, name_servers, message_bytes_max, client_tls=None))]
+    /// port. `client_tls` encrypts the connections to them, and `user`, name and secret, signs the proxy's own
+    /// requests. Returns the bound address. Raises `OSError`.
+    #[pyo3(signature = (host, port, tls, *, name_servers, message_bytes_max, user=None, client_tls=None))]
     fn listen_proxy(
         &self,
         py: Python<'_>,
@@ -176,10 +178,12 @@ impl PyServer {
         tls: &PyServerTls,
         name_servers: Vec<String>,
         message_bytes_max: usize,
+        user: Option<(String, String)>,
         client_tls: Option<&PyClientTls>,
     ) -> PyResult<(String, u16)> {
         let client_tls = client_tls.map(|tls| Arc::clone(&tls.tls));
-        let cluster = ClusterOptions { name_servers, tls: client_tls, message_bytes_max };
+        let user = user.map(|(name, secret)| Credentials::new(&name, &secret, None));
+        let cluster = ClusterOptions { name_servers, tls: client_tls, user, message_bytes_max };
         self.serve_grpc(py, (host, port), tls, Some(cluster))
     }
 

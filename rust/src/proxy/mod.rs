@@ -5,7 +5,7 @@
 //! admission, access control, store and POP are those of every other client. `places` finds the broker of a topic, a
 //! group, a queue or a handle among its `brokers`: the broker of this process, or those of a `cluster`, whose answers stay
 //! in a `cache`. `topics` are the queues of a topic at each. `api` holds the messages, `messages` converts them, `names`
-//! checks them, and `handle` reads receipt handles. `client` and `shared` keep what outlives a call; `telemetry` registers
+//! checks them, `handle` reads receipt handles, and `halves` finds half messages. `client` and `shared` keep what outlives a call; `telemetry` registers
 //! clients, and `upkeep` extends the messages that they are working on.
 //!
 //! *Architecture invariant*: nothing here decides what a broker accepts, except what 5.x clients expect in their own
@@ -23,6 +23,7 @@ mod caller;
 mod client;
 mod cluster;
 mod codec;
+mod halves;
 mod handle;
 mod listener;
 mod messages;
@@ -51,6 +52,7 @@ use tokio::task::AbortHandle;
 use crate::dataplane::service::data_plane::DataPlane;
 use crate::dataplane::waiting::event::Event;
 use crate::remoting::{Client, ClientOptions, Connector};
+use crate::requests::credentials::Credentials;
 use crate::tls::{ClientTls, ServerTls};
 use brokers::{Brokers, Local};
 use cluster::Cluster;
@@ -71,6 +73,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) name_servers: Vec<String>,
     /// Encrypts the connections to name servers and brokers.
     pub(crate) tls: Option<Arc<ClientTls>>,
+    /// Signs requests of the proxy itself, which its clients need not be allowed to make.
+    pub(crate) user: Option<Credentials>,
     /// The largest body, as it is transmitted.
     pub(crate) message_bytes_max: usize,
 }
@@ -92,7 +96,7 @@ impl ProxyServer {
         let message_bytes_max = metadata.identity.message_bytes_max;
         let options = ProxyOptions { message_bytes_max, ..ProxyOptions::default() };
         let brokers = Brokers::Local(Local::new(metadata));
-        let proxy = Proxy::new(data_plane, brokers, connector, options);
+        let proxy = Proxy::new(data_plane, brokers, connector, None, options);
         Self::serve(proxy, ClientOptions::default(), address, tls)
     }
 
@@ -107,10 +111,10 @@ impl ProxyServer {
         address: SocketAddr,
         tls: Arc<ServerTls>,
     ) -> io::Result<(Self, SocketAddr)> {
-        let ClusterOptions { name_servers, tls: outgoing, message_bytes_max } = cluster;
+        let ClusterOptions { name_servers, tls: outgoing, user, message_bytes_max } = cluster;
         let options = ProxyOptions { message_bytes_max, ..ProxyOptions::default() };
         let brokers = Brokers::Cluster(Cluster::new(name_servers));
-        let proxy = Proxy::new(data_plane, brokers, connector, options);
+        let proxy = Proxy::new(data_plane, brokers, connector, user, options);
         Self::serve(proxy, ClientOptions { tls: outgoing, ..ClientOptions::default() }, address, tls)
     }
 

@@ -8,7 +8,8 @@ use super::api::{
 };
 use super::broker_call::Answer;
 use super::caller::Caller;
-use super::shared::{Asking, HalfPlace, Proxy, shown};
+use super::halves::HalfPlace;
+use super::shared::{Asking, Proxy, shown};
 use super::status::{Refused, code, ok, overall, status};
 use super::topics::{BrokerPlace, TopicRoute};
 use super::{messages, names};
@@ -116,7 +117,7 @@ impl Proxy {
         if is_half && let Ok(id) = OffsetMessageId::decode(answer.get("msgId")) {
             let position = id.physical.0.cast_signed();
             let place = HalfPlace { broker: Arc::clone(&broker.name), offset, position };
-            self.remember_half(topic, &transaction_id, place);
+            self.halves.remember(topic, &transaction_id, place);
         }
         let recall_handle = answer.get("recallHandle").to_owned();
         Ok(SendResultEntry { status: Some(persisted), message_id, transaction_id, offset, recall_handle })

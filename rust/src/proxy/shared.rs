@@ -2,7 +2,6 @@
 //!
 //! Threads: any.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,6 +14,7 @@ use super::broker_call::{Answer, BrokerCall};
 use super::brokers::Brokers;
 use super::caller::{Addresses, Caller};
 use super::client::{ConnectedClient, Lent};
+use super::halves::Halves;
 use super::status::{Refused, code};
 use super::topics::BrokerPlace;
 use crate::access::rules::User;
@@ -28,26 +28,8 @@ use crate::requests::credentials::Credentials;
 const LEFT: Duration = Duration::from_secs(5);
 /// A client without calls for this long is gone.
 const SILENT: Duration = Duration::from_secs(120);
-/// Half messages whose place is remembered.
-const HALVES_MAX: usize = 100_000;
-
 /// The beginning of the names of connections to brokers.
 const CONNECTION: &str = "grpc/";
-
-/// The place of a half message: its broker, its offset in the queue of half messages, and its position in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HalfPlace {
-    pub(super) broker: Arc<str>,
-    pub(super) offset: i64,
-    pub(super) position: i64,
-}
-
-/// Half messages by topic and transaction id; the oldest are forgotten first.
-#[derive(Default)]
-struct Halves {
-    places: HashMap<(String, String), HalfPlace>,
-    order: VecDeque<(String, String)>,
-}
 
 /// Settings of the proxy.
 #[derive(Debug, Clone, Copy)]
@@ -84,10 +66,12 @@ pub(super) struct Proxy {
     pub(super) clock: SharedClock,
     pub(super) options: ProxyOptions,
     pub(super) connector: Connector<Event>,
+    /// Signs requests of the proxy itself, if it has a user.
+    user: Option<Credentials>,
     remoting: OnceLock<Client>,
     clients: Mutex<HashMap<ClientKey, Arc<ConnectedClient>>>,
     by_peer: Mutex<HashMap<Arc<str>, Owner>>,
-    halves: Mutex<Halves>,
+    pub(super) halves: Halves,
     next: AtomicU64,
     turn: AtomicUsize,
 }
@@ -97,6 +81,7 @@ impl Proxy {
         data_plane: Arc<DataPlane>,
         brokers: Brokers,
         connector: Connector<Event>,
+        user: Option<Credentials>,
         options: ProxyOptions,
     ) -> Self {
         Self {
@@ -105,10 +90,11 @@ impl Proxy {
             brokers,
             options,
             connector,
+            user,
             remoting: OnceLock::new(),
             clients: Mutex::default(),
             by_peer: Mutex::default(),
-            halves: Mutex::default(),
+            halves: Halves::new(),
             next: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
         }
@@ -145,6 +131,11 @@ impl Proxy {
 
     pub(super) fn is_guarded(&self) -> bool {
         self.data_plane.guard.is_on()
+    }
+
+    /// Returns what signs a request that a caller causes but is not allowed to make: the proxy's user, or the caller.
+    pub(super) fn own_credentials<'a>(&'a self, asking: &'a Asking<'_>) -> Option<&'a Credentials> {
+        self.user.as_ref().or(asking.credentials.as_ref())
     }
 
     /// Returns the state of the caller, created on its first call.
@@ -225,23 +216,6 @@ impl Proxy {
     fn main(&self, client: &Arc<ConnectedClient>, broker: &BrokerPlace) -> Result<Arc<Peer>, Refused> {
         let addresses = client.addresses();
         client.main(broker.key(), || self.open(broker, addresses, Some(client)))
-    }
-
-    pub(super) fn remember_half(&self, topic: &str, transaction_id: &str, place: HalfPlace) {
-        let mut halves = self.halves.lock();
-        let key = (topic.to_owned(), transaction_id.to_owned());
-        if halves.places.insert(key.clone(), place).is_none() {
-            halves.order.push_back(key);
-        }
-        while halves.order.len() > HALVES_MAX {
-            if let Some(oldest) = halves.order.pop_front() {
-                halves.places.remove(&oldest);
-            }
-        }
-    }
-
-    pub(super) fn half(&self, topic: &str, transaction_id: &str) -> Option<HalfPlace> {
-        self.halves.lock().places.get(&(topic.to_owned(), transaction_id.to_owned())).cloned()
     }
 }
 

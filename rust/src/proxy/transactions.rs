@@ -6,8 +6,9 @@ use super::api::{self, EndTransactionRequest, StatusResponse};
 use super::api_telemetry::{Command, RecoverOrphanedTransaction, TelemetryCommand};
 use super::caller::Caller;
 use super::client::ConnectedClient;
+use super::halves::HalfPlace;
 use super::routes::named;
-use super::shared::{Asking, HalfPlace, Proxy};
+use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, status};
 use super::{messages, names};
 use crate::message::record::RecordView;
@@ -30,8 +31,6 @@ impl Proxy {
         if id.trim().is_empty() {
             return Err(Refused::new(code::INVALID_TRANSACTION_ID, "transaction id cannot be blank"));
         }
-        let lost = || Refused::new(code::INTERNAL_SERVER_ERROR, "cannot found transaction data");
-        let place = self.half(topic, id).ok_or_else(lost)?;
         let decision = match asked.resolution {
             api::COMMIT => COMMIT,
             api::ROLLBACK => ROLLBACK,
@@ -39,6 +38,7 @@ impl Proxy {
         };
         let is_checked = asked.source == api::SOURCE_SERVER_CHECK;
         let asking = Asking::of(self, caller)?;
+        let place = self.half(&asking, topic, id).await?;
         let broker = self.broker(topic, &place.broker, asking.credentials.as_ref()).await?;
         let call = asking
             .call(request::END_TRANSACTION)
@@ -72,7 +72,7 @@ impl Proxy {
             return;
         };
         let id = header.get("transactionId").unwrap_or_default();
-        self.remember_half(topic, id, HalfPlace { broker: Arc::clone(broker), offset, position });
+        self.halves.remember(topic, id, HalfPlace { broker: Arc::clone(broker), offset, position });
         let message = messages::of_record(&record, &named(topic), self.now_ms());
         let recover = RecoverOrphanedTransaction { message: Some(message), transaction_id: id.to_owned() };
         // Without a stream that takes it, the broker asks again later.
