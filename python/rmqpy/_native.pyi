@@ -1221,6 +1221,10 @@ class Server:
         """Return the latencies of replies since the start, by kind of request."""
     def statistics(self) -> dict[str, int]:
         """connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ..."""
+    def grpc_calls(self) -> list[tuple[str, int, int]]:
+        """Return calls of 5.x clients and refused calls, by method; empty unless they are served."""
+    def finds_brokers(self) -> bool:
+        """Return whether the brokers of a proxy can be found: a name server has answered its last question."""
     def stop(self, grace_ms: int = 2_000) -> None:
         """Stop accepting, drain replies, close every connection, join the threads. Idempotent."""
 

@@ -26,7 +26,7 @@ from rmqpy.election.handlers import BrokerHandlers, ElectionHandlers, GroupHandl
 from rmqpy.election.metrics import Metrics
 from rmqpy.election.notifications import RoleNotifications
 from rmqpy.errors import ConfigError
-from rmqpy.monitor.http import HttpServer, claim
+from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_CONTROLLER
@@ -67,7 +67,7 @@ class ControllerServer(Service):
         self._periodic = PeriodicTasks()
         self._bound: tuple[str, int] | None = None
         self._http: HttpServer | None = None
-        self._http_bound: tuple[str, int] | None = None
+        self._http_address: str | None = None
 
     @property
     def address(self) -> str:
@@ -77,7 +77,7 @@ class ControllerServer(Service):
     @property
     def http_address(self) -> str | None:
         """`host:port` of /metrics, /healthz and /readyz; None if HTTP is off."""
-        return str(HostPort(*self._http_bound)) if self._http_bound else None
+        return self._http_address
 
     def table(self) -> dict[RequestCode, str]:
         """Every request code with its handler, once started."""
@@ -122,7 +122,7 @@ class ControllerServer(Service):
         await self._periodic.stop()
         if self._http is not None:
             await self._http.stop()
-            self._http, self._http_bound = None, None
+            self._http, self._http_address = None, None
         if self._endpoint is not None:
             log.info("the controller at %s stops", self.address)
             await self._endpoint.stop(grace_ms)
@@ -161,8 +161,6 @@ class ControllerServer(Service):
         config = self._config
         if config.http_port == NO_HTTP:
             return
-        with listening("httpPort", config.bind_address, config.http_port):
-            claimed = await claim(config.bind_address, config.http_port)
         metrics = Metrics(native, self._server.statistics, self.address, config)
         self._http = HttpServer(
             pages(metrics.exposition, fault=lambda: driver.fault, unready=lambda: driver.fault),
@@ -170,8 +168,7 @@ class ControllerServer(Service):
             tls=self._certificates.http,
             is_encrypted=self._certificates.is_enforced,
         )
-        with listening("httpPort", config.bind_address, config.http_port):
-            self._http_bound = self._http.start(claimed)
+        self._http_address = await self._http.listen(config.bind_address, config.http_port)
 
 
 def _open(config: ControllerConfig) -> Controller:

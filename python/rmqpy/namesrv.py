@@ -24,7 +24,7 @@ from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.controller import ControllerServer
 from rmqpy.errors import ConfigError
-from rmqpy.monitor.http import HttpServer, claim
+from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
@@ -102,7 +102,7 @@ class NameServer(Service):
         self._periodic = PeriodicTasks()
         self._bound: tuple[str, int] | None = None
         self._http: HttpServer | None = None
-        self._http_bound: tuple[str, int] | None = None
+        self._http_address: str | None = None
 
     @property
     def address(self) -> str:
@@ -112,7 +112,7 @@ class NameServer(Service):
     @property
     def http_address(self) -> str | None:
         """`host:port` of /metrics, /healthz and /readyz; None if HTTP is off."""
-        return str(HostPort(*self._http_bound)) if self._http_bound else None
+        return self._http_address
 
     @property
     def controller_address(self) -> str | None:
@@ -168,7 +168,7 @@ class NameServer(Service):
         await self._periodic.stop()
         if self._http is not None:
             await self._http.stop()
-            self._http, self._http_bound = None, None
+            self._http, self._http_address = None, None
         if self._controller is not None:
             await self._controller.stop(grace_ms)
         await self._endpoint.stop(grace_ms)
@@ -177,8 +177,6 @@ class NameServer(Service):
     async def _serve_http(self) -> None:
         if self._config.http_port == NO_HTTP:
             return
-        with listening("httpPort", self._config.bind_address, self._config.http_port):
-            claimed = await claim(self._config.bind_address, self._config.http_port)
         metrics = Metrics(self._routes, self._server.statistics, self.address)
         # Nothing it holds can fail or needs waiting.
         self._http = HttpServer(
@@ -187,5 +185,4 @@ class NameServer(Service):
             tls=self._certificates.http,
             is_encrypted=self._certificates.is_enforced,
         )
-        with listening("httpPort", self._config.bind_address, self._config.http_port):
-            self._http_bound = self._http.start(claimed)
+        self._http_address = await self._http.listen(self._config.bind_address, self._config.http_port)

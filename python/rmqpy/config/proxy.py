@@ -10,7 +10,7 @@ from typing import Final
 from rmqpy.config import json_file, servers
 from rmqpy.config.access import AccessConfig
 from rmqpy.config.addresses import HostPort
-from rmqpy.config.keys import GRPC_PORT, LoadedConfig, key
+from rmqpy.config.keys import GRPC_PORT, NO_HTTP, LoadedConfig, key
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.config.servers import ServerConfig
 
@@ -60,6 +60,7 @@ class ProxyConfig(ServerConfig):
         low=0,
         high=65_535,
     )
+    http_port: int = servers.http_port(ROLE)
     message_bytes_max: int = key(
         "maxMessageSize",
         4_194_304,
@@ -78,6 +79,9 @@ class ProxyConfig(ServerConfig):
         super().__post_init__()
         _ = self.name_servers
         self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
+        if self.http_port != NO_HTTP and self.tls.is_served:
+            # Parsed once here, so that a mistake fails the start.
+            _ = self.tls.http_suites
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from rmqpy.config.addresses import HostPort, listening
 from rmqpy.monitor.pages import LoadSite, MakePage, Site
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ class HttpServer:
         # Written by the thread, which then reads the next one; `stop` writes that one and then reads this.
         self._server: uvicorn.Server | None = None
         self._is_over = False
+
+    async def listen(self, host: str, port: int) -> str:
+        """Listen on `httpPort`. Returns the address. Raises `AddressError` for a port in use."""
+        with listening("httpPort", host, port):
+            return str(HostPort(*self.start(await claim(host, port))))
 
     def start(self, listener: socket.socket) -> tuple[str, int]:
         """Listen on a claimed port. Returns the address. Raises `OSError`."""

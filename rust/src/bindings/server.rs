@@ -427,6 +427,16 @@ impl PyServer {
         counts(&self.data_plane, server)
     }
 
+    /// Return calls of 5.x clients and refused calls, by method; empty unless they are served.
+    fn grpc_calls(&self) -> Vec<(&'static str, u64, u64)> {
+        self.proxy.lock().as_ref().map_or_else(Vec::new, ProxyServer::counts)
+    }
+
+    /// Return whether the brokers of a proxy can be found: a name server has answered its last question.
+    fn finds_brokers(&self) -> bool {
+        self.proxy.lock().as_ref().is_some_and(ProxyServer::is_ready)
+    }
+
     /// Stop accepting, drain replies, close every connection, join the threads. Idempotent.
     #[pyo3(signature = (grace_ms=2_000))]
     fn stop(&self, py: Python<'_>, grace_ms: u64) {

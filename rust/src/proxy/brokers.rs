@@ -21,6 +21,14 @@ impl Brokers {
         }
     }
 
+    /// Returns whether brokers can be found.
+    pub(super) fn are_found(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Cluster(cluster) => cluster.has_name_server(),
+        }
+    }
+
     /// Returns whether a broker did not answer recently. The one of this process always does.
     pub(super) fn has_failed(&self, broker: &BrokerPlace) -> bool {
         matches!(self, Self::Cluster(cluster) if cluster.has_failed(broker.key()))

@@ -6,7 +6,7 @@
 //! Threads: any; short locks, none across an `await`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -19,7 +19,7 @@ use super::status::{Refused, code};
 use super::topics::{BrokerPlace, GroupRules, TopicPart, TopicRoute, no_route};
 use crate::dataplane::state::metadata::{PERMISSION_READ, PERMISSION_WRITE};
 use crate::message::MessageType;
-use crate::message::topic::is_of_group;
+use crate::message::topic::{AUTO_CREATE_TOPIC, is_of_group};
 use crate::remoting::Client;
 use crate::remoting::codes::{language, response};
 use crate::requests::credentials::Credentials;
@@ -47,6 +47,8 @@ pub(super) struct Cluster {
     name_servers: Vec<String>,
     /// The name server that answered last.
     answering: AtomicUsize,
+    /// Whether one has answered the last question.
+    is_answered: AtomicBool,
     topics: Cache<TopicRoute>,
     groups: Cache<GroupRules>,
     /// When a broker failed, by address.
@@ -60,6 +62,7 @@ impl Cluster {
         Self {
             name_servers,
             answering: AtomicUsize::new(0),
+            is_answered: AtomicBool::new(false),
             topics: Cache::new(TOPICS_MAX),
             groups: Cache::new(GROUPS_MAX),
             failures: Mutex::default(),
@@ -157,12 +160,24 @@ impl Cluster {
             match call.ask(&remoting.peer(address)).await {
                 Ok(answer) => {
                     self.answering.store(index, Ordering::Relaxed);
+                    self.is_answered.store(true, Ordering::Relaxed);
                     return Ok(answer);
                 }
                 Err(refused) => failed = refused,
             }
         }
+        self.is_answered.store(false, Ordering::Relaxed);
         Err(failed)
+    }
+
+    /// Notes whether a name server answers, for the case that no client asks for a route.
+    pub(super) async fn probe(&self, remoting: &Client) {
+        drop(self.ask_name_servers(remoting, AUTO_CREATE_TOPIC, None).await);
+    }
+
+    /// Returns whether a name server has answered the last question.
+    pub(super) fn has_name_server(&self) -> bool {
+        self.is_answered.load(Ordering::Relaxed)
     }
 
     /// Asks the brokers of a topic until one answers, those that failed last.

@@ -5,8 +5,9 @@
 //! admission, access control, store and POP are those of every other client. `places` finds the broker of a topic, a
 //! group, a queue or a handle among its `brokers`: the broker of this process, or those of a `cluster`, whose answers stay
 //! in a `cache`. `topics` are the queues of a topic at each. `api` holds the messages, `messages` converts them, `names`
-//! checks them, `handle` reads receipt handles, and `halves` finds half messages. `client` and `shared` keep what outlives a call; `telemetry` registers
-//! clients, and `upkeep` extends the messages that they are working on.
+//! checks them, `handle` reads receipt handles, `halves` finds half messages, and `counts` are metrics. `client` and
+//! `shared` keep what outlives a call; `telemetry` registers clients, and `upkeep` extends the messages that they are
+//! working on.
 //!
 //! *Architecture invariant*: nothing here decides what a broker accepts, except what 5.x clients expect in their own
 //! codes. Requests and states are bounded.
@@ -23,6 +24,7 @@ mod caller;
 mod client;
 mod cluster;
 mod codec;
+mod counts;
 mod halves;
 mod handle;
 mod listener;
@@ -132,8 +134,21 @@ impl ProxyServer {
         let runtime = remoting.runtime().clone();
         proxy.connect_with(remoting);
         runtime.spawn(upkeep::run(Arc::downgrade(&proxy)));
+        if proxy.brokers.only().is_none() {
+            runtime.spawn(upkeep::probe(Arc::downgrade(&proxy)));
+        }
         let acceptor = runtime.spawn(listener::accept(Arc::clone(&proxy), listener, tls)).abort_handle();
         Ok((Self { proxy, acceptor }, bound))
+    }
+
+    /// Returns calls and refused calls by method.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64, u64)> {
+        self.proxy.counts.read()
+    }
+
+    /// Returns whether its brokers can be found: a name server has answered recently.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.proxy.brokers.are_found()
     }
 
     /// Ends all connections and joins the thread. Idempotent.

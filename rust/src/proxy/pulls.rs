@@ -19,32 +19,23 @@ use crate::remoting::codes::{request, response};
 const SUSPENDS: i64 = 2;
 const SUBSCRIBES: i64 = 4;
 
-/// The stream of an answer to a pull: status, messages, the next offset.
-pub(super) type PullStream =
-    tokio_stream::Iter<std::vec::IntoIter<Result<PullMessageResponse, tonic::Status>>>;
+/// The stream of an answer to a pull.
+type PullStream = tokio_stream::Iter<std::vec::IntoIter<Result<PullMessageResponse, tonic::Status>>>;
 
 fn content(content: Pulled) -> Result<PullMessageResponse, tonic::Status> {
     Ok(PullMessageResponse { content: Some(content) })
 }
 
-/// Returns the answer to a pull that is refused.
-pub(super) fn refused(refused: &Refused) -> PullStream {
-    tokio_stream::iter(vec![content(Pulled::Status(refused.status()))])
+/// The parts of an answer to a pull: status, messages, the next offset.
+type Parts = Vec<Result<PullMessageResponse, tonic::Status>>;
+
+/// Returns the answer to a pull.
+pub(super) fn stream(pulled: Result<Parts, Refused>) -> PullStream {
+    tokio_stream::iter(pulled.unwrap_or_else(|refused| vec![content(Pulled::Status(refused.status()))]))
 }
 
 impl Proxy {
-    pub(super) async fn pull_message(&self, caller: &Caller, asked: &PullMessageRequest) -> PullStream {
-        match self.pull(caller, asked).await {
-            Ok(parts) => tokio_stream::iter(parts),
-            Err(error) => refused(&error),
-        }
-    }
-
-    async fn pull(
-        &self,
-        caller: &Caller,
-        asked: &PullMessageRequest,
-    ) -> Result<Vec<Result<PullMessageResponse, tonic::Status>>, Refused> {
+    pub(super) async fn pull(&self, caller: &Caller, asked: &PullMessageRequest) -> Result<Parts, Refused> {
         let queue = asked.message_queue.as_ref();
         let resource = queue.and_then(|queue| queue.topic.as_ref());
         let topic = names::topic(resource)?;
@@ -82,7 +73,7 @@ impl Proxy {
         topic: Resource,
         tags: &TagFilter,
         is_guarded: bool,
-    ) -> Result<Vec<Result<PullMessageResponse, tonic::Status>>, Refused> {
+    ) -> Result<Parts, Refused> {
         let status = match answer.code {
             response::SUCCESS => ok(),
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY => {

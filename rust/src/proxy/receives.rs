@@ -70,6 +70,14 @@ impl ReceiveStream {
         let first = Some(content(Received::Status(refused.status())));
         Self { proxy, first, messages: VecDeque::new(), last, origin: None }
     }
+
+    /// Returns the code of its status, before that is taken.
+    pub(super) fn code(&self) -> i32 {
+        match self.first.as_ref().and_then(|first| first.content.as_ref()) {
+            Some(Received::Status(status)) => status.code,
+            _ => code::OK,
+        }
+    }
 }
 
 fn content(content: Received) -> ReceiveMessageResponse {

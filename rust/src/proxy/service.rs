@@ -18,10 +18,11 @@ use super::api_telemetry::TelemetryCommand;
 use super::bodies::RequestBody;
 use super::caller::{Addresses, Caller};
 use super::codec::{Once, Protobuf};
+use super::counts::Method;
 use super::pulls;
 use super::receives::ReceiveStream;
 use super::shared::Proxy;
-use super::status::Refused;
+use super::status::{Refused, code};
 
 /// Every method's path begins so.
 const SERVICE: &str = "/apache.rocketmq.v2.MessagingService/";
@@ -33,6 +34,8 @@ const COMMAND_BYTES_MAX: usize = 128 << 10;
 /// A response that has a status.
 trait HasStatus: Message + Default + 'static {
     fn refused(status: api::Status) -> Self;
+
+    fn status(&self) -> Option<&api::Status>;
 }
 
 macro_rules! with_status {
@@ -41,6 +44,10 @@ macro_rules! with_status {
             fn refused(status: api::Status) -> Self {
                 Self { status: Some(status), ..Self::default() }
             }
+
+            fn status(&self) -> Option<&api::Status> {
+                self.status.as_ref()
+            }
         })*
     };
 }
@@ -48,6 +55,10 @@ macro_rules! with_status {
 impl HasStatus for api::StatusResponse {
     fn refused(status: api::Status) -> Self {
         Self { status: Some(status) }
+    }
+
+    fn status(&self) -> Option<&api::Status> {
+        self.status.as_ref()
     }
 }
 
@@ -64,45 +75,50 @@ with_status!(
 /// A call: its client and its body.
 struct Call {
     proxy: Arc<Proxy>,
+    method: Method,
     caller: Result<Caller, Refused>,
     request: Request<Incoming>,
     receiving: Arc<AtomicUsize>,
 }
 
 impl Call {
-    fn counted(self) -> (Arc<Proxy>, Result<Caller, Refused>, Request<RequestBody>) {
-        let receiving = self.receiving;
-        (self.proxy, self.caller, self.request.map(|body| RequestBody::counted(body, &receiving)))
+    fn counted(self) -> (Arc<Proxy>, Method, Result<Caller, Refused>, Request<RequestBody>) {
+        let request = self.request.map(|body| RequestBody::counted(body, &self.receiving));
+        (self.proxy, self.method, self.caller, request)
     }
 
     /// Serves a method with one request and one response.
     async fn unary<Q, R, Fut>(
         self,
-        method: impl FnOnce(Arc<Proxy>, Caller, Q) -> Fut + Send + 'static,
+        answer: impl FnOnce(Arc<Proxy>, Caller, Q) -> Fut + Send + 'static,
     ) -> Response<Body>
     where
         Q: Message + Default + 'static,
         R: HasStatus,
         Fut: Future<Output = R> + Send + 'static,
     {
-        let (proxy, caller, request) = self.counted();
+        let (proxy, method, caller, request) = self.counted();
         let call = move |asked: Q| async move {
-            match caller {
-                Ok(caller) => method(proxy, caller, asked).await,
+            let answer = match caller {
+                Ok(caller) => answer(Arc::clone(&proxy), caller, asked).await,
                 Err(refused) => R::refused(refused.status()),
-            }
+            };
+            proxy.counts.end(method, answer.status().map_or(code::OK, |status| status.code));
+            answer
         };
         let mut grpc = Grpc::new(Protobuf::<Q, R>::default()).max_decoding_message_size(REQUEST_BYTES_MAX);
         grpc.unary(Once::of(call), request).await
     }
 
     async fn receive(self) -> Response<Body> {
-        let (proxy, caller, request) = self.counted();
+        let (proxy, method, caller, request) = self.counted();
         let call = move |asked: ReceiveMessageRequest| async move {
-            match caller {
+            let stream = match caller {
                 Ok(caller) => proxy.receive_message(&caller, &asked).await,
-                Err(refused) => ReceiveStream::refused(proxy, &refused),
-            }
+                Err(refused) => ReceiveStream::refused(Arc::clone(&proxy), &refused),
+            };
+            proxy.counts.end(method, stream.code());
+            stream
         };
         let codec = Protobuf::<ReceiveMessageRequest, ReceiveMessageResponse>::default();
         let mut grpc = Grpc::new(codec).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -110,12 +126,14 @@ impl Call {
     }
 
     async fn pull(self) -> Response<Body> {
-        let (proxy, caller, request) = self.counted();
+        let (proxy, method, caller, request) = self.counted();
         let call = move |asked: PullMessageRequest| async move {
-            match caller {
-                Ok(caller) => proxy.pull_message(&caller, &asked).await,
-                Err(refused) => pulls::refused(&refused),
-            }
+            let pulled = match caller {
+                Ok(caller) => proxy.pull(&caller, &asked).await,
+                Err(refused) => Err(refused),
+            };
+            proxy.counts.end(method, pulled.as_ref().map_or_else(|refused| refused.code, |_| code::OK));
+            pulls::stream(pulled)
         };
         let codec = Protobuf::<PullMessageRequest, PullMessageResponse>::default();
         let mut grpc = Grpc::new(codec).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -123,7 +141,10 @@ impl Call {
     }
 
     async fn telemetry(self) -> Response<Body> {
-        let Self { proxy, caller, request, .. } = self;
+        let Self { proxy, method, caller, request, .. } = self;
+        if let Err(refused) = &caller {
+            proxy.counts.end(method, refused.code);
+        }
         let request = request.map(RequestBody::uncounted);
         let call =
             move |commands: Streaming<TelemetryCommand>| async move { proxy.telemetry(caller, commands) };
@@ -149,7 +170,11 @@ pub(super) async fn serve(
         }
     };
     let path = request.uri().path().to_owned();
-    let call = Call { proxy, caller, request, receiving };
+    let name = path.strip_prefix(SERVICE).unwrap_or_default();
+    let unimplemented = || Status::unimplemented(format!("{path} is not served")).into_http();
+    let Some(method) = Method::named(name) else { return unimplemented() };
+    proxy.counts.begin(method);
+    let call = Call { proxy, method, caller, request, receiving };
     macro_rules! unary {
         ($method:ident, $request:ident) => {
             call.unary(
@@ -158,7 +183,7 @@ pub(super) async fn serve(
             .await
         };
     }
-    match path.strip_prefix(SERVICE).unwrap_or_default() {
+    match name {
         "QueryRoute" => unary!(query_route, QueryRouteRequest),
         "QueryAssignment" => unary!(query_assignment, QueryAssignmentRequest),
         "Heartbeat" => unary!(heartbeat, HeartbeatRequest),
@@ -175,6 +200,6 @@ pub(super) async fn serve(
         "GetOffset" => unary!(get_offset, GetOffsetRequest),
         "UpdateOffset" => unary!(update_offset, UpdateOffsetRequest),
         "QueryOffset" => unary!(query_offset, QueryOffsetRequest),
-        _ => Status::unimplemented(format!("{path} is not served")).into_http(),
+        _ => unimplemented(),
     }
 }

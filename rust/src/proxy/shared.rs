@@ -14,6 +14,7 @@ use super::broker_call::{Answer, BrokerCall};
 use super::brokers::Brokers;
 use super::caller::{Addresses, Caller};
 use super::client::{ConnectedClient, Lent};
+use super::counts::Counts;
 use super::halves::Halves;
 use super::status::{Refused, code};
 use super::topics::BrokerPlace;
@@ -72,6 +73,7 @@ pub(super) struct Proxy {
     clients: Mutex<HashMap<ClientKey, Arc<ConnectedClient>>>,
     by_peer: Mutex<HashMap<Arc<str>, Owner>>,
     pub(super) halves: Halves,
+    pub(super) counts: Counts,
     next: AtomicU64,
     turn: AtomicUsize,
 }
@@ -95,6 +97,7 @@ impl Proxy {
             clients: Mutex::default(),
             by_peer: Mutex::default(),
             halves: Halves::new(),
+            counts: Counts::default(),
             next: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::acks;
+use super::brokers::Brokers;
 use super::client::{ConnectedClient, Renewal, RenewalKey};
 use super::shared::Proxy;
 use super::status::code;
@@ -56,6 +57,17 @@ impl Requests for BrokerRequests {
         if let Some(proxy) = self.0.upgrade() {
             proxy.forget_peer(peer.key());
         }
+    }
+}
+
+/// Periodically asks the name servers whether they answer, until the proxy is gone.
+pub(super) async fn probe(proxy: Weak<Proxy>) {
+    while let Some(proxy) = proxy.upgrade() {
+        if let (Brokers::Cluster(cluster), Ok(remoting)) = (&proxy.brokers, proxy.running()) {
+            cluster.probe(remoting).await;
+        }
+        drop(proxy);
+        tokio::time::sleep(ROUND).await;
     }
 }
 

@@ -33,7 +33,7 @@ from rmqpy.control.statistics import answer_metrics, replica_metrics, timer_metr
 from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
-from rmqpy.monitor import connections, process
+from rmqpy.monitor import connections, grpc, process
 from rmqpy.monitor.exposition import Exposition, Family, Labels, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.replicas import HaStatus
@@ -204,6 +204,7 @@ class Metrics:
         refused = "Commits of offsets outside the queues of their topic."
         yield plain("rmqpy_refused_commits_total", "counter", refused, self._offsets.refused)
         yield from connections.families(counters)
+        yield from grpc.families(self._server.grpc_calls())
         yield plain(
             "rmqpy_parked_pulls", "gauge", "Pulls that wait for messages.", counters.get("parked_pulls", 0)
         )
