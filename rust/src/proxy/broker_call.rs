@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::status::{Refused, code};
-use crate::remoting::codes::response;
+use crate::remoting::codes::{VERSION, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{FrameError, Peer};
@@ -25,6 +25,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct BrokerCall<'a> {
     code: i32,
     language: u8,
+    version: i32,
     ext: Vec<(&'static str, Cow<'a, str>)>,
     send: Option<(&'a SendHeader<'a>, &'a SendOrigin<'a>)>,
     body: &'a [u8],
@@ -43,7 +44,14 @@ pub(super) struct Answer {
 
 impl<'a> BrokerCall<'a> {
     pub(super) fn new(code: i32, language: u8, credentials: Option<&'a Credentials>) -> Self {
-        Self { code, language, ext: Vec::new(), send: None, body: &[], credentials, timeout: TIMEOUT }
+        let (ext, version) = (Vec::new(), VERSION);
+        Self { code, language, version, ext, send: None, body: &[], credentials, timeout: TIMEOUT }
+    }
+
+    /// Names the release of the client, which brokers show. Other requests have that of this proxy, by which brokers
+    /// choose the form of an answer.
+    pub(super) fn version(self, version: i32) -> Self {
+        Self { version, ..self }
     }
 
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
@@ -105,7 +113,8 @@ impl<'a> BrokerCall<'a> {
     fn encode(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let start = out.len();
         let mut header =
-            HeaderWriter::begin_as(self.language, out, Encoding::Binary, self.code, opaque, 0, None);
+            HeaderWriter::begin_as(self.language, out, Encoding::Binary, self.code, opaque, 0, None)
+                .version(self.version);
         if let Some((fields, origin)) = self.send {
             fields.encode(origin, &mut header);
         }

@@ -10,13 +10,15 @@ use tokio::time::Instant;
 use super::status::{Refused, code};
 use crate::access::rules::User;
 use crate::dataplane::service::data_plane::DataPlane;
-use crate::remoting::codes::language;
+use crate::remoting::codes::{VERSION, language};
 use crate::requests::credentials::Credentials;
 
 /// Longest id of a client.
 const CLIENT_ID_BYTES_MAX: usize = 255;
 /// Longest deadline that is kept; longer ones are none.
 const DEADLINE_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// The number of release 5.0.0.
+const RELEASE_5_0_0: i32 = 413;
 const ALGORITHM: &str = "MQv2-HMAC-SHA1";
 
 /// The addresses of a connection.
@@ -73,6 +75,13 @@ impl Caller {
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             addresses,
         })
+    }
+
+    /// Returns the release of the client in remoting's numbering, which lists those of Java's client. Others, such as
+    /// 1.0.8 of Node.js, have no number: then it is that of this proxy, because brokers refuse some requests to old
+    /// clients.
+    pub(super) fn release(&self) -> i32 {
+        release(&self.version).unwrap_or(VERSION)
     }
 
     /// Returns the time until the client gives up.
@@ -133,6 +142,15 @@ impl<'a> Signed<'a> {
     }
 }
 
+/// Returns the number of a release such as 5.1.2: each 5.x.y, up to 5.9.9, follows its snapshot.
+fn release(text: &str) -> Option<i32> {
+    let mut parts = text.trim().split(['-', '+']).next()?.split('.');
+    let mut digit = || parts.next().filter(|part| part.len() == 1)?.parse::<u8>().ok();
+    let (major, minor, patch) = (digit()?, digit()?, digit()?);
+    let is_listed = major == 5 && parts.next().is_none();
+    is_listed.then(|| RELEASE_5_0_0 + 2 * i32::from(minor * 10 + patch))
+}
+
 /// Reads `grpc-timeout`: up to eight digits and a unit. `None` if it is not one, or longer than any call.
 fn timeout(text: &str) -> Option<Duration> {
     let (unit_at, unit) = text.char_indices().next_back()?;
@@ -170,6 +188,17 @@ mod tests {
         assert!(!key.verifies_text(&"+f".repeat(20), "20260102T030405Z"));
         for broken in ["", "Basic x", "MQv2-HMAC-SHA1 Credential=a", "MQv2-HMAC-SHA1"] {
             assert_eq!(Signed::parse(broken), None);
+        }
+    }
+
+    #[test]
+    fn releases_have_the_numbers_of_javas_list() {
+        let known = [("5.0.0", 413), ("5.3.1", 475), ("5.3.3", 479), ("5.5.0", 513), ("5.1.2-rc1", 437)];
+        for (text, number) in known {
+            assert_eq!(release(text), Some(number), "{text}");
+        }
+        for unknown in ["", "5", "5.0", "5.10.0", "5.0.0.1", "1.0.8", "6.0.0", "a.b.c", "5.+.1", "5.0.١"] {
+            assert_eq!(release(unknown), None, "{unknown}");
         }
     }
 

@@ -63,6 +63,8 @@ pub(super) struct Renewal {
 pub(super) struct ConnectedClient {
     pub(super) id: String,
     pub(super) language: u8,
+    /// Its release, in remoting's numbering.
+    pub(super) release: i32,
     state: Mutex<State>,
 }
 
@@ -97,7 +99,8 @@ impl ConnectedClient {
             idle: Vec::new(),
             renewals: HashMap::new(),
         };
-        Self { id: caller.client_id.clone(), language: caller.language, state: Mutex::new(state) }
+        let (id, release) = (caller.client_id.clone(), caller.release());
+        Self { id, language: caller.language, release, state: Mutex::new(state) }
     }
 
     /// Notes a call, and takes its user and address for requests of the client's own.

@@ -221,13 +221,13 @@ impl Proxy {
 
     /// Registers a client at the brokers of its topics. A later heartbeat repeats it where a broker did not answer.
     async fn register(&self, asking: &Asking<'_>, settings: &Settings) -> Result<(), Refused> {
-        let version = asking.client.settings_ms();
+        let (version, release) = (asking.client.settings_ms(), asking.client.release);
         let Some(body) = heartbeat_body(&asking.client.id, settings, version) else { return Ok(()) };
         let body = body.to_string();
         let brokers = self.brokers_of(topics_of(settings), asking.credentials.as_ref()).await?;
         // Some clients wait three seconds for their settings, so one of several brokers must not take as long.
         let wait = if brokers.len() > 1 { REGISTRATION } else { TIMEOUT };
-        let call = || asking.call(request::HEART_BEAT).body(body.as_bytes()).within(wait);
+        let call = || asking.call(request::HEART_BEAT).version(release).body(body.as_bytes()).within(wait);
         let asked: Vec<_> = brokers.iter().map(|broker| asking.ask(broker, call())).collect();
         let (mut is_registered, mut failed) = (false, None);
         for answer in asked {

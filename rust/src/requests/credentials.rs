@@ -11,7 +11,6 @@ use crate::access::signature::{
     ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNATURE_CHARS, Signature, SigningKey, signed_text,
 };
 use crate::remoting::FrameError;
-use crate::remoting::codes::VERSION;
 use crate::remoting::frame::{Encoding, Frame, PREFIX_BYTES};
 use crate::remoting::header::{Header, HeaderWriter};
 
@@ -53,7 +52,7 @@ impl Credentials {
     /// When it has more fields than a server reads. The frame is then removed from the buffer.
     pub(crate) fn sign(&self, out: &mut Vec<u8>, start: usize, body: &[u8]) -> Result<(), FrameError> {
         let head = out.get_mut(start..).unwrap_or_default();
-        let signature = read(head, |header| self.key.sign(header.ext(), VERSION, body).ok());
+        let signature = read(head, |header| self.key.sign(header.ext(), header.version, body).ok());
         let room = room(head).and_then(|at| head.get_mut(at..at + SIGNATURE_CHARS));
         if let (Some(signature), Some(room)) = (signature, room)
             && signature.len() == SIGNATURE_CHARS
@@ -72,7 +71,7 @@ impl Credentials {
     /// # Errors
     /// As `sign`.
     pub(crate) fn prepare(&self, head: &[u8], body: &[u8]) -> Result<(usize, Vec<u8>), FrameError> {
-        let text = read(head, |header| signed_text(header.ext(), VERSION, body).ok());
+        let text = read(head, |header| signed_text(header.ext(), header.version, body).ok());
         room(head).zip(text).ok_or(FrameError::Unsignable)
     }
 
@@ -111,7 +110,7 @@ mod tests {
     fn signed(credentials: &Credentials, encoding: Encoding, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
         let mut out = b"before".to_vec();
         let start = out.len();
-        let mut header = HeaderWriter::begin(&mut out, encoding, 30, 1, 0, None);
+        let mut header = HeaderWriter::begin(&mut out, encoding, 30, 1, 0, None).version(437);
         ext.iter().for_each(|(name, value)| _ = header.ext(name, value));
         credentials.announce(&mut header);
         header.finish(body.len()).unwrap();

@@ -231,6 +231,22 @@ fn a_reply_carries_our_version_and_language_in_both_encodings() {
 }
 
 #[test]
+fn a_request_may_name_another_release_in_both_encodings() {
+    for encoding in [Encoding::Json, Encoding::Binary] {
+        let mut out = b"earlier frame".to_vec();
+        let mut writer =
+            HeaderWriter::begin_as(language::PYTHON, &mut out, encoding, 34, 5, 0, None).version(437);
+        writer.ext("name", "value");
+        writer.finish(0).unwrap();
+        let (frame, _) = split(&out[13..], &FrameLimits::default()).unwrap().unwrap();
+        let mut header = Header::new();
+        header.decode(&frame).unwrap();
+        assert_eq!((header.version, header.language, header.opaque), (437, language::PYTHON, 5));
+        assert_eq!(header.get("name"), Some("value"));
+    }
+}
+
+#[test]
 fn every_extension_value_is_written_as_a_json_string() {
     let mut out = Vec::new();
     let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, 0, 1, flag::RESPONSE, None);

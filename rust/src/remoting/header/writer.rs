@@ -9,6 +9,8 @@ use super::swar;
 const FRAME_BYTES_MAX: usize = i32::MAX as usize;
 const HEADER_BYTES_MAX: usize = 0xFF_FFFF;
 const NAME_BYTES_MAX: usize = i16::MAX as usize;
+/// Position of the version in a frame with a binary header.
+const BINARY_VERSION_AT: usize = PREFIX_BYTES + 3;
 const EXT_OPENING: &[u8] = b",\"extFields\":{";
 
 /// Extension fields common to many headers, encoded once in both encodings. There is at least one.
@@ -47,6 +49,7 @@ pub struct HeaderWriter<'a> {
     start: usize,
     encoding: Encoding,
     language: u8,
+    version: i32,
     opaque: i32,
     flag: i32,
     remark: Option<&'a str>,
@@ -101,7 +104,20 @@ impl<'a> HeaderWriter<'a> {
             }
         }
         let ext_start = out.len();
-        Self { out, start, encoding, language, opaque, flag, remark, ext_start, is_too_long: false }
+        let version = VERSION;
+        Self { out, start, encoding, language, version, opaque, flag, remark, ext_start, is_too_long: false }
+    }
+
+    /// Names another release of the sender.
+    pub(crate) fn version(mut self, version: i32) -> Self {
+        self.version = version;
+        if self.encoding == Encoding::Binary {
+            let at = self.start + BINARY_VERSION_AT;
+            if let Some(place) = self.out.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {
+                *place = (version as i16).to_be_bytes();
+            }
+        }
+        self
     }
 
     /// Adds an extension field with any name.
@@ -207,7 +223,7 @@ impl<'a> HeaderWriter<'a> {
                     push_json(self.out, remark);
                 }
                 self.out.extend_from_slice(b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
-                push_number(self.out, VERSION);
+                push_number(self.out, self.version);
                 self.out.push(b'}');
             }
             Encoding::Binary => patch_length(self.out, self.ext_start - 4),
