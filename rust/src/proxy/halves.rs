@@ -119,8 +119,9 @@ impl Proxy {
     ) -> Result<Option<HalfPlace>, Refused> {
         let since_ms = self.now_ms().saturating_sub(AGE_MS_MAX).max(0);
         let call = || {
-            let call = BrokerCall::new(QUERY_MESSAGE, asking.client.language, self.own_credentials(asking));
-            call.with("topic", HALF_TOPIC)
+            let credentials = self.signer(asking.credentials.as_ref());
+            BrokerCall::new(QUERY_MESSAGE, asking.client.language, credentials)
+                .with("topic", HALF_TOPIC)
                 .with("key", transaction_id)
                 .number("maxNum", COPIES_MAX)
                 .number("beginTimestamp", since_ms)

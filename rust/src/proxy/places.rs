@@ -23,7 +23,7 @@ impl Proxy {
     ) -> Result<Arc<TopicRoute>, Refused> {
         match &self.brokers {
             Brokers::Local(local) => local.topic(name).map(Arc::new).ok_or_else(|| no_route(name)),
-            Brokers::Cluster(cluster) => cluster.topic(self.running()?, name, credentials).await,
+            Brokers::Cluster(cluster) => cluster.topic(self.running()?, name, self.signer(credentials)).await,
         }
     }
 
@@ -37,7 +37,7 @@ impl Proxy {
         match (&self.brokers, topic) {
             (Brokers::Local(local), _) => Ok(local.group(name)),
             (Brokers::Cluster(cluster), Some(topic)) => {
-                let remoting = self.running()?;
+                let (remoting, credentials) = (self.running()?, self.signer(credentials));
                 let topic = cluster.topic(remoting, topic, credentials).await?;
                 cluster.group(remoting, name, &topic, credentials).await
             }

@@ -136,9 +136,10 @@ impl Proxy {
         self.data_plane.guard.is_on()
     }
 
-    /// Returns what signs a request that a caller causes but is not allowed to make: the proxy's user, or the caller.
-    pub(super) fn own_credentials<'a>(&'a self, asking: &'a Asking<'_>) -> Option<&'a Credentials> {
-        self.user.as_ref().or(asking.credentials.as_ref())
+    /// Returns what signs a request that a caller causes but need not be allowed to make: the proxy's user, or the
+    /// caller.
+    pub(super) fn signer<'a>(&'a self, caller: Option<&'a Credentials>) -> Option<&'a Credentials> {
+        self.user.as_ref().or(caller)
     }
 
     /// Returns the state of the caller, created on its first call.
