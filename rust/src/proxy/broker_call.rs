@@ -139,6 +139,18 @@ impl Answer {
         self.ext.iter().rev().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }
 
+    /// Returns whether the broker refused as a slave does: another one may be master by now. Apache's brokers refuse
+    /// messages in the same words while they are busy.
+    pub(super) fn may_be_of_slave(&self) -> bool {
+        let text = match self.code {
+            response::SYSTEM_BUSY => "[REJECTREQUEST]",
+            response::SLAVE_NOT_AVAILABLE => "this broker is a slave",
+            response::SERVICE_NOT_AVAILABLE => "messages are put to the slave",
+            _ => return false,
+        };
+        self.remark.contains(text)
+    }
+
     /// Returns the answer if it is one of success.
     ///
     /// # Errors
@@ -148,5 +160,29 @@ impl Answer {
             return Ok(self);
         }
         Err(Refused::by_broker(self.code, &self.remark, is_guarded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::state::rejection::{ask_the_master, takes_no_messages};
+
+    fn answer(code: i32, remark: &str) -> Answer {
+        Answer { code, remark: remark.to_owned(), ..Answer::default() }
+    }
+
+    #[test]
+    fn refusals_of_slaves_are_told_from_others() {
+        for refusal in [takes_no_messages(), ask_the_master()] {
+            assert!(answer(refusal.code, &refusal.remark).may_be_of_slave(), "{}", refusal.remark);
+        }
+        let apaches = "service not available now. It may be caused by one of the following reasons: \
+                       the broker's disk is full [CL:  0.9], messages are put to the slave, message store has been \
+                       shut down, etc.";
+        assert!(answer(response::SERVICE_NOT_AVAILABLE, apaches).may_be_of_slave());
+        assert!(!answer(response::SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy").may_be_of_slave());
+        assert!(!answer(response::SLAVE_NOT_AVAILABLE, "too few slaves are in sync").may_be_of_slave());
+        assert!(!answer(response::SUCCESS, "").may_be_of_slave());
     }
 }

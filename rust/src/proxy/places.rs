@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::broker_call::Answer;
 use super::brokers::Brokers;
 use super::handle::ReceiptHandle;
 use super::shared::Proxy;
@@ -146,11 +147,13 @@ impl Proxy {
         }
     }
 
-    /// Notes the outcome of a request, so that others avoid a broker that failed.
-    pub(super) fn note<T>(&self, broker: &BrokerPlace, outcome: &Result<T, Refused>) {
-        let is_lost =
-            |refused: &Refused| matches!(refused.code, code::INTERNAL_SERVER_ERROR | code::PROXY_TIMEOUT);
-        if outcome.as_ref().is_err_and(is_lost) {
+    /// Notes the outcome of a request, so that others avoid a broker that failed, and find a new master.
+    pub(super) fn note(&self, broker: &BrokerPlace, outcome: &Result<Answer, Refused>) {
+        let has_failed = match outcome {
+            Ok(answer) => answer.may_be_of_slave(),
+            Err(refused) => matches!(refused.code, code::INTERNAL_SERVER_ERROR | code::PROXY_TIMEOUT),
+        };
+        if has_failed {
             self.brokers.failed(broker);
         }
     }

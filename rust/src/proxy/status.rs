@@ -94,6 +94,8 @@ impl Refused {
     /// Returns the refusal of a broker. With access control, a lack of permission is one of the sender.
     pub(super) fn by_broker(remoting_code: i32, remark: &str, is_guarded: bool) -> Self {
         let code = match remoting_code {
+            // Clients repeat such a send, which may reach the new master; too many requests they do not repeat.
+            response::SYSTEM_BUSY if remark.contains("this broker is a slave") => code::INTERNAL_SERVER_ERROR,
             response::SYSTEM_BUSY => code::TOO_MANY_REQUESTS,
             response::REQUEST_CODE_NOT_SUPPORTED => code::NOT_IMPLEMENTED,
             response::TOPIC_NOT_EXIST => code::TOPIC_NOT_FOUND,

@@ -115,7 +115,7 @@ pub(in crate::dataplane) fn unavailable(error: StoreError) -> ErrorReply {
 
 /// Returns a slave's refusal of sends and returned messages; clients retry at another master. Operators know the
 /// prefix from Apache's slaves.
-pub(in crate::dataplane) fn takes_no_messages() -> ErrorReply {
+pub(crate) fn takes_no_messages() -> ErrorReply {
     let remark = "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave, which takes no messages; \
                   send to its master";
     ErrorReply::new(response::SYSTEM_BUSY, remark)
@@ -129,7 +129,7 @@ pub(in crate::dataplane) fn serves_no_reads() -> ErrorReply {
 }
 
 /// Returns a slave's refusal of a request about a message of its master.
-pub(in crate::dataplane) fn ask_the_master() -> ErrorReply {
+pub(crate) fn ask_the_master() -> ErrorReply {
     ErrorReply::new(response::SLAVE_NOT_AVAILABLE, "this broker is a slave; ask its master")
 }
 
