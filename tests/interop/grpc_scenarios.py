@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,8 @@ HIDDEN_S = 10
 
 
 def configuration(address: str, user: str = "", secret: str = "") -> Any:
+    """The user of the environment, unless one is named."""
+    user, secret = user or os.environ.get("GRPC_USER", ""), secret or os.environ.get("GRPC_SECRET", "")
     return rocketmq.ClientConfiguration(address, rocketmq.Credentials(user, secret))
 
 

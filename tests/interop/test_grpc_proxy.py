@@ -5,24 +5,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 import rmqpy
-from rmqpy.config.proxy import load
-from rmqpy.proxy import ProxyServer
-from rmqpy.server import Setting, Thread
+from rmqpy.server import Setting
 from rmqpy.testing import Cluster
 from waiting import until
 
-pytest.importorskip("rocketmq", reason="rocketmq-python-client is not installed", exc_type=ImportError)
 from . import grpc_clients, servers
 from .grpc_clients import CLIENTS, GrpcClient
 from .grpc_python import SCENARIOS, needs_client, observe
-from .grpc_stubs import METADATA, named, services, stub
+from .proxies import proxy
 
 pytestmark = [needs_client, pytest.mark.timeout(300, func_only=True)]
 
@@ -33,39 +29,14 @@ TYPES: tuple[Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"], ...] = (
     "DELAY",
     "TRANSACTION",
 )
+#: The release of the Python client in remoting's numbering: 5.1.2.
+RELEASE = 437
 CHECKS = {"transactionTimeOut": 2_000, "transactionCheckInterval": 1_000}
-
-
-@contextmanager
-def proxy(namesrv: str, **settings: str) -> Iterator[str]:
-    """A proxy on a free port; its address."""
-    given = {"namesrvAddr": namesrv, "grpcServerPort": "0", **settings}
-    server = ProxyServer(load(None, given).config)
-    thread = Thread(server)
-    thread.start()
-    try:
-        yield server.address
-    finally:
-        thread.stop()
-
-
-@contextmanager
-def process(namesrv: str) -> Iterator[str]:
-    """A proxy in a process of its own; its address."""
-    command = [sys.executable, "-m", "rmqpy", "proxy", "-n", namesrv, "grpcServerPort=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            ready = child.stdout.readline()
-            assert ready.endswith(" is ready\n")
-            yield ready.split()[-3]
-        finally:
-            child.terminate()
 
 
 def create(namesrv: str) -> None:
     with rmqpy.Admin(namesrv) as admin:
-        for topic in ("greetings", "many", "pushed", "again", "tags", "foreign", "left"):
+        for topic in ("greetings", "many", "pushed", "again", "tags", "sql", "foreign", "left"):
             admin.create_topic(topic, write_queues=2, read_queues=2)
         for kind in TYPES:
             admin.create_topic(f"typed-{kind}", write_queues=2, read_queues=2, message_type=kind)
@@ -74,8 +45,6 @@ def create(namesrv: str) -> None:
             for kind in ("FIFO", "TRANSACTION"):
                 admin.create_topic(f"{client}-{kind}", write_queues=2, read_queues=2, message_type=kind)
             admin.create_group(f"{client}-fifo", order=True)
-        for topic in ("ended", "checked"):
-            admin.create_topic(topic, write_queues=2, read_queues=2, message_type="TRANSACTION")
         admin.create_topic("ordered", write_queues=2, read_queues=2, message_type="FIFO")
         admin.create_group("in-order", order=True)
 
@@ -176,41 +145,13 @@ def test_transactions_are_committed_rolled_back_and_checked(address: str, tmp_pa
     assert seen["asked"] == ["check"]
 
 
-OK, UNKNOWN_TRANSACTION = 20000, 50001
-
-
-def test_any_proxy_ends_a_transaction(cluster: Cluster, address: str, tmp_path: Path) -> None:
-    with process(cluster.namesrv) as other:
-        seen = observe(tmp_path, "ended_elsewhere", address, "ended", other)
-    # The broker refuses the second decision, that of the proxy which sent the half message.
-    assert seen == {"codes": [OK, UNKNOWN_TRANSACTION] * 2, "found": ["commit"]}
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_check_reaches_a_client_of_any_proxy(
-    cluster: Cluster, address: str, tmp_path: Path, is_first: bool
-) -> None:
-    with process(cluster.namesrv) as other:
-        places = (address, other) if is_first else (other, address)
-        seen = observe(tmp_path, "checked_elsewhere", places[0], "checked", places[1])
-    assert seen == {"found": ["left behind"], "asked": ["left behind"]}
-
-
-def test_unknown_transaction_is_refused(address: str) -> None:
-    with stub(address) as calls:
-        request = services.EndTransactionRequest(
-            topic=named("ended"), message_id="none", transaction_id="none", resolution="COMMIT"
-        )
-        reply = calls.EndTransaction(request, metadata=METADATA)
-    assert (reply.status.code, reply.status.message) == (UNKNOWN_TRANSACTION, "cannot found transaction data")
-
-
 def test_changed_time_brings_a_message_again(address: str, tmp_path: Path) -> None:
     assert observe(tmp_path, "again", address, "again") == {"attempts": [1, 2], "is_new": True}
 
 
-def test_filter(address: str, tmp_path: Path) -> None:
+def test_filters_by_tag_and_by_property(address: str, tmp_path: Path) -> None:
     assert observe(tmp_path, "filters", address, "tags", "TAG", "odd || none") == ["1", "3"]
+    assert observe(tmp_path, "filters", address, "sql", "SQL", "number >= 2") == ["2", "3"]
 
 
 def test_push_consumer_gets_messages_of_every_broker(cluster: Cluster, address: str, tmp_path: Path) -> None:
@@ -231,6 +172,8 @@ def test_brokers_know_the_clients_of_the_proxy(cluster: Cluster, address: str, t
         sender.stdout.readline()
         # Registered at each of them.
         until(lambda: {broker for client in admin.clients("greetings") for broker in client.brokers} == known)
+        (client,) = admin.clients("greetings")
+        assert (client.language, client.version) == ("PYTHON", RELEASE)
         sender.communicate(b"\n", timeout=60)
 
 

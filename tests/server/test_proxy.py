@@ -1,12 +1,18 @@
-"""A proxy as a server: its settings."""
+"""A proxy as a server: its settings and its health."""
 
 import json
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.proxy import load
 from rmqpy.errors import ConfigError
+from rmqpy.namesrv import NameServer
+from rmqpy.proxy import ProxyServer
+from rmqpy.server import Thread
+from waiting import until
 
 
 @pytest.fixture
@@ -63,3 +69,34 @@ def test_every_setting_is_written(file: Path) -> None:
     assert written["namesrvAddr"] == "10.0.0.1:9876"
     assert list(written) == sorted(written)
     assert {"authenticationEnabled", "tls.server.mode", "maxConnections"} <= written.keys()
+
+
+def page(server: ProxyServer, path: str) -> tuple[int, str]:
+    assert server.http_address is not None
+    connection = HTTPConnection(server.http_address, timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_proxy_is_ready_while_a_name_server_answers() -> None:
+    names = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path=""))
+    serving = Thread(names)
+    serving.start()
+    given = {"namesrvAddr": names.address, "grpcServerPort": "0", "httpPort": "0"}
+    server = ProxyServer(load(None, given).config)
+    thread = Thread(server)
+    thread.start()
+    try:
+        until(lambda: page(server, "/readyz") == (200, "ok\n"))
+        assert page(server, "/metrics")[0] == 200
+        serving.stop()
+        lost = (503, f"no name server of {given['namesrvAddr']} answers\n")
+        until(lambda: page(server, "/readyz") == lost)
+        # Restarts would not help.
+        assert [page(server, path)[0] for path in ("/livez", "/healthz")] == [200, 200]
+    finally:
+        thread.stop()
