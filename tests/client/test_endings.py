@@ -21,6 +21,7 @@ import pytest
 import rmqpy
 from rmqpy import errors
 from rmqpy.client import cluster
+from rmqpy.protocol.codes import RequestCode
 from rmqpy.server import Standalone
 from waiting import until, until_async
 
@@ -205,6 +206,8 @@ async def test_close_with_a_silent_broker_does_not_block_the_loop(
         client = rmqpy.AsyncPushConsumer("loop", config)
         client.on("orders", handler=lambda message: None)
         await client.start()
+    # Only brokers that know the client hear of its end.
+    await until_async(lambda: brokers[1].count(RequestCode.HEART_BEAT))
     for code in brokers[1].handlers:
         brokers[1].handlers[code] = lambda ask: SILENCE
     asked = len(brokers[1].asked)
