@@ -45,8 +45,11 @@ def consumer(address: str, group: str, topic: str, expression: Any = None, await
     return made
 
 
-def received(member: Any, count: int, *, seconds: float = 15, acks: bool = True) -> list[Any]:
-    """Messages in the order of arrival, at least `count` unless the time is over."""
+def received(member: Any, count: int, *, seconds: float = 60, acks: bool = True) -> list[Any]:
+    """Messages in the order of arrival, at least `count` unless the time is over.
+
+    The client asks at a random queue each time, so that it may miss the message's broker several times in a row.
+    """
     found: list[Any] = []
     end = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < end:
