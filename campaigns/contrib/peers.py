@@ -135,6 +135,7 @@ class Redis(Peer):
 
     name = "redis"
     program = "redis-server"
+    fsync: ClassVar[str] = "always"
     # As for rmqpy, so that tasks of killed workers come back in the same time.
     transport_options: ClassVar[dict[str, object]] = {"visibility_timeout": 5}
 
@@ -146,7 +147,15 @@ class Redis(Peer):
     def command(self) -> tuple[list[str], dict[str, str]]:
         """As `Peer.command`."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        return ["redis-server", *options, "--appendonly", "yes", "--appendfsync", "always", "--save", ""], {}
+        options += ["--appendonly", "yes", "--appendfsync", self.fsync, "--save", ""]
+        return ["redis-server", *options], {}
+
+
+class RedisEverySecond(Redis):
+    """Redis, with writes on the disk within a second: as rmqpy's default, which survives its own crash."""
+
+    name = "redis-everysec"
+    fsync = "everysec"
 
 
 class RabbitMQ(Peer):
@@ -184,4 +193,4 @@ class RabbitMQ(Peer):
         subprocess.run(["epmd", "-port", str(self.port + 20_000), "-kill"], capture_output=True, check=False)
 
 
-PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Rmqpy, Redis, RabbitMQ)}
+PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Rmqpy, Redis, RedisEverySecond, RabbitMQ)}
