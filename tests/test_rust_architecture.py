@@ -32,7 +32,9 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "columns": frozenset({"message", "positions"}),
     "dataplane": frozenset({"requests", "store", "remoting", "access", "message", "positions", "clock"}),
     "client": frozenset({"requests", "columns", "remoting", "tls", "access", "message"}),
-    "proxy": frozenset({"dataplane", "client", "requests", "remoting", "tls", "access", "message", "clock"}),
+    "proxy": frozenset(
+        {"dataplane", "client", "requests", "remoting", "tls", "access", "message", "positions", "clock"}
+    ),
     "load": frozenset({"requests", "remoting", "tls", "message", "clock"}),
     "fuzzing": frozenset(
         {

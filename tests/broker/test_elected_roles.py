@@ -64,6 +64,8 @@ def elected(running: ElectedSet) -> Iterator[ElectedSet]:
     for server in servers:
         server.revive()
     running.wait_in_sync()
+    # A controller that was started again has to hear of each broker.
+    until(lambda: in_sync_and_alive(running), wanted=lambda found: len(found) == 3, failing=(AssertionError,))
     yield running
     for server in servers:
         print(f"---- {server.name}\n{server.log.read_text(errors='replace')[-4_000:]}")
@@ -282,8 +284,7 @@ def test_commands_show_the_master_its_epoch_and_the_replicas_in_sync(
         f"#MasterEpoch\t{state.master_epoch}",
         "#SyncStateSetNums\t3",
     } <= set(shown.splitlines())
-    shown_in_sync = re.findall(r"^InSyncReplica:.*brokerAddress='([^']*)', alive=true", shown, re.MULTILINE)
-    assert set(shown_in_sync) == {each.address for each in elected.brokers}
+    assert set(in_sync_and_alive(elected)) == {each.address for each in elected.brokers}
 
     run = runner(elected.namesrv.address, monkeypatch, capfd)
     rows = until(
@@ -298,6 +299,12 @@ def replicas(run: Run) -> list[dict[str, str]]:
     code, out, err = run("cluster", "replicas", BROKER_NAME, "-o", "csv")
     assert code == 0, err
     return list(csv.DictReader(out.splitlines()))
+
+
+def in_sync_and_alive(elected: ElectedSet) -> list[str]:
+    """The addresses of the replicas in sync that the controller has heard."""
+    shown = mqadmin("get_sync_state_set", elected, "-b", BROKER_NAME)
+    return re.findall(r"^InSyncReplica:.*brokerAddress='([^']*)', alive=true", shown, re.MULTILINE)
 
 
 def mqadmin(command: str, elected: ElectedSet, *arguments: str) -> str:

@@ -5,9 +5,9 @@
 //! admission, access control, store and POP are those of every other client. `places` finds the broker of a topic, a
 //! group, a queue or a handle among its `brokers`: the broker of this process, or those of a `cluster`, whose answers stay
 //! in a `cache`. `topics` are the queues of a topic at each. `api` holds the messages, `messages` converts them, `names`
-//! checks them, `handle` reads receipt handles, `halves` finds half messages, and `counts` are metrics. `client` and
-//! `shared` keep what outlives a call; `telemetry` registers clients, and `upkeep` extends the messages that they are
-//! working on.
+//! checks them, `handle` reads receipt handles, `halves` and `half_lookups` find half messages, and `counts` are metrics.
+//! `client` and `shared` keep what outlives a call; `telemetry` registers clients, and `upkeep` extends the messages that
+//! they are working on.
 //!
 //! *Architecture invariant*: nothing here decides what a broker accepts, except what 5.x clients expect in their own
 //! codes. Requests and states are bounded.
@@ -25,6 +25,7 @@ mod client;
 mod cluster;
 mod codec;
 mod counts;
+mod half_lookups;
 mod halves;
 mod handle;
 mod listener;
