@@ -69,7 +69,8 @@ fn a_thousand_idle_connections_cost_little() {
     let mut peers: Vec<Peer> = (0..1000).map(|_| Peer::connect(address)).collect();
     eventually("all are open", || server.statistics().connections >= 1000);
     let grown = private_bytes().saturating_sub(before);
-    assert!(grown / 1000 < 10 << 10, "{} bytes each", grown / 1000);
+    // Both ends of each, of which the server's buffer has 4 KiB. Less if an earlier test has left memory.
+    assert!(grown / 1000 < 12 << 10, "{} bytes each", grown / 1000);
     peers[999].echoes(2);
     peers[0].echoes(3);
     drop(peers);
