@@ -51,18 +51,19 @@ impl Broker {
             let remark = "[REJECTREQUEST] this master has had no sign of the controllers for too long, so another broker may lead";
             return Err(ErrorReply::new(response::SERVICE_NOT_AVAILABLE, remark));
         }
+        let in_sync = self.store.copies_in_sync();
         let counts = rules.copies > 1 || rules.is_controlled;
-        let Some((in_sync, needed)) = self.missing_copies().filter(|_| counts) else { return Ok(()) };
+        let Some(needed) = self.copies_needed(in_sync).filter(|_| counts) else { return Ok(()) };
         let remark = format!(
             "[IN_SYNC_REPLICAS_NOT_ENOUGH] {in_sync} replicas are in sync, and minInSyncReplicas is {needed}"
         );
         Err(ErrorReply::new(response::SYSTEM_ERROR, remark))
     }
 
-    /// Returns the replicas in sync, and the number needed, if they are too few for a promise.
-    fn missing_copies(&self) -> Option<(usize, usize)> {
-        let (in_sync, needed) = (self.store.copies_in_sync(), self.metadata.copies_min());
-        (in_sync < needed).then_some((in_sync, needed))
+    /// Returns the number of replicas that a promise needs, if those in sync are fewer.
+    fn copies_needed(&self, in_sync: usize) -> Option<usize> {
+        let needed = self.metadata.copies_min();
+        (in_sync < needed).then_some(needed)
     }
 
     fn has_lease(&self) -> bool {
@@ -74,11 +75,13 @@ impl Broker {
         if !self.copy_rules().is_controlled {
             return self.store.confirmed();
         }
-        // The set may have shrunk since the message was taken. A new one would be refused.
-        if !self.has_lease() || self.missing_copies().is_some() {
+        // Read once: the set may shrink at any moment, and has perhaps since the message was taken. A new one would be
+        // refused.
+        let in_sync = self.store.copies_in_sync();
+        if !self.has_lease() || self.copies_needed(in_sync).is_some() {
             return PhysicalOffset(0);
         }
-        let is_alone = self.copy_rules().copies <= 1 || self.store.copies_in_sync() <= 1;
+        let is_alone = self.copy_rules().copies <= 1 || in_sync <= 1;
         if is_alone { PhysicalOffset(u64::MAX) } else { self.store.confirmed() }
     }
 

@@ -300,7 +300,6 @@ pub(super) struct Acked {
     pub(super) queue: Arc<ConsumeQueue>,
 }
 
-/// The fields from which a client builds the new handle of a message whose time was changed.
 /// The pop time of a change: an acknowledgement of the checkpoint before it must not name the new one, too, when both
 /// are of one millisecond.
 const fn later_than(before_ms: i64, now_ms: i64) -> i64 {
@@ -308,6 +307,7 @@ const fn later_than(before_ms: i64, now_ms: i64) -> i64 {
     if is_near { before_ms + 1 } else { now_ms }
 }
 
+/// The fields from which a client builds the new handle of a message whose time was changed.
 fn handle_fields(pop_ms: i64, invisible_ms: i64, revive_queue: u32) -> [(&'static str, String); 3] {
     [
         ("popTime", pop_ms.to_string()),
