@@ -51,3 +51,20 @@ def test_actors_run_retry_and_wait(broker: RocketMQBroker, server: Standalone) -
     greet.send("dropped")
     broker.flush("greetings")
     broker.join("greetings", timeout=5_000)
+
+
+def test_join_waits_for_delayed_messages(broker: RocketMQBroker) -> None:
+    ran: list[str] = []
+
+    @dramatiq.actor(broker=broker, queue_name="later")
+    def note(name: str) -> None:
+        ran.append(name)
+
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    try:
+        note.send_with_options(args=("late",), delay=1_500)
+        broker.join("later", timeout=60_000)
+        assert ran == ["late"]
+    finally:
+        worker.stop()
