@@ -6,36 +6,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::status::code;
 
-/// The methods that are served.
-const METHODS: [&str; 16] = [
-    "AckMessage",
-    "ChangeInvisibleDuration",
-    "EndTransaction",
-    "ForwardMessageToDeadLetterQueue",
-    "GetOffset",
-    "Heartbeat",
-    "NotifyClientTermination",
-    "PullMessage",
-    "QueryAssignment",
-    "QueryOffset",
-    "QueryRoute",
-    "RecallMessage",
-    "ReceiveMessage",
-    "SendMessage",
-    "Telemetry",
-    "UpdateOffset",
-];
+macro_rules! methods {
+    ($($method:ident),* $(,)?) => {
+        /// The methods that are served.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Method { $($method),* }
 
-/// A served method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Method(usize);
+        impl Method {
+            const NAMES: &[&str] = &[$(stringify!($method)),*];
+            const COUNT: usize = Self::NAMES.len();
 
-impl Method {
-    /// Returns the method of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        METHODS.iter().position(|known| *known == name).map(Self)
-    }
+            /// Returns the method of this name.
+            pub(super) fn named(name: &str) -> Option<Self> {
+                match name {
+                    $(stringify!($method) => Some(Self::$method),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
+
+methods!(
+    AckMessage,
+    ChangeInvisibleDuration,
+    EndTransaction,
+    ForwardMessageToDeadLetterQueue,
+    GetOffset,
+    Heartbeat,
+    NotifyClientTermination,
+    PullMessage,
+    QueryAssignment,
+    QueryOffset,
+    QueryRoute,
+    RecallMessage,
+    ReceiveMessage,
+    SendMessage,
+    Telemetry,
+    UpdateOffset,
+);
 
 /// The counts of one method.
 #[derive(Default)]
@@ -47,13 +56,13 @@ struct MethodCounts {
 /// The counts of all methods.
 #[derive(Default)]
 pub(super) struct Counts {
-    methods: [MethodCounts; METHODS.len()],
+    methods: [MethodCounts; Method::COUNT],
 }
 
 impl Counts {
     /// Counts a call.
     pub(super) fn begin(&self, method: Method) {
-        if let Some(counts) = self.methods.get(method.0) {
+        if let Some(counts) = self.methods.get(method as usize) {
             counts.calls.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -61,7 +70,7 @@ impl Counts {
     /// Counts the status of an answer. A receive that finds no message is not refused.
     pub(super) fn end(&self, method: Method, status_code: i32) {
         if !matches!(status_code, code::OK | code::MESSAGE_NOT_FOUND)
-            && let Some(counts) = self.methods.get(method.0)
+            && let Some(counts) = self.methods.get(method as usize)
         {
             counts.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -70,7 +79,7 @@ impl Counts {
     /// Returns calls and refused calls by method.
     pub(super) fn read(&self) -> Vec<(&'static str, u64, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counts = METHODS.iter().zip(&self.methods);
+        let counts = Method::NAMES.iter().zip(&self.methods);
         counts.map(|(method, counts)| (*method, read(&counts.calls), read(&counts.refused))).collect()
     }
 }

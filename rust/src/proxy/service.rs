@@ -171,8 +171,9 @@ pub(super) async fn serve(
     };
     let path = request.uri().path().to_owned();
     let name = path.strip_prefix(SERVICE).unwrap_or_default();
-    let unimplemented = || Status::unimplemented(format!("{path} is not served")).into_http();
-    let Some(method) = Method::named(name) else { return unimplemented() };
+    let Some(method) = Method::named(name) else {
+        return Status::unimplemented(format!("{path} is not served")).into_http();
+    };
     proxy.counts.begin(method);
     let call = Call { proxy, method, caller, request, receiving };
     macro_rules! unary {
@@ -183,23 +184,24 @@ pub(super) async fn serve(
             .await
         };
     }
-    match name {
-        "QueryRoute" => unary!(query_route, QueryRouteRequest),
-        "QueryAssignment" => unary!(query_assignment, QueryAssignmentRequest),
-        "Heartbeat" => unary!(heartbeat, HeartbeatRequest),
-        "SendMessage" => unary!(send_message, SendMessageRequest),
-        "ReceiveMessage" => call.receive().await,
-        "AckMessage" => unary!(ack_message, AckMessageRequest),
-        "ForwardMessageToDeadLetterQueue" => unary!(forward_to_dead_letters, ForwardToDeadLettersRequest),
-        "ChangeInvisibleDuration" => unary!(change_invisible_duration, ChangeInvisibleDurationRequest),
-        "EndTransaction" => unary!(end_transaction, EndTransactionRequest),
-        "Telemetry" => call.telemetry().await,
-        "NotifyClientTermination" => unary!(notify_termination, NotifyClientTerminationRequest),
-        "RecallMessage" => unary!(recall_message, RecallMessageRequest),
-        "PullMessage" => call.pull().await,
-        "GetOffset" => unary!(get_offset, GetOffsetRequest),
-        "UpdateOffset" => unary!(update_offset, UpdateOffsetRequest),
-        "QueryOffset" => unary!(query_offset, QueryOffsetRequest),
-        _ => unimplemented(),
+    match method {
+        Method::QueryRoute => unary!(query_route, QueryRouteRequest),
+        Method::QueryAssignment => unary!(query_assignment, QueryAssignmentRequest),
+        Method::Heartbeat => unary!(heartbeat, HeartbeatRequest),
+        Method::SendMessage => unary!(send_message, SendMessageRequest),
+        Method::ReceiveMessage => call.receive().await,
+        Method::AckMessage => unary!(ack_message, AckMessageRequest),
+        Method::ForwardMessageToDeadLetterQueue => {
+            unary!(forward_to_dead_letters, ForwardToDeadLettersRequest)
+        }
+        Method::ChangeInvisibleDuration => unary!(change_invisible_duration, ChangeInvisibleDurationRequest),
+        Method::EndTransaction => unary!(end_transaction, EndTransactionRequest),
+        Method::Telemetry => call.telemetry().await,
+        Method::NotifyClientTermination => unary!(notify_termination, NotifyClientTerminationRequest),
+        Method::RecallMessage => unary!(recall_message, RecallMessageRequest),
+        Method::PullMessage => call.pull().await,
+        Method::GetOffset => unary!(get_offset, GetOffsetRequest),
+        Method::UpdateOffset => unary!(update_offset, UpdateOffsetRequest),
+        Method::QueryOffset => unary!(query_offset, QueryOffsetRequest),
     }
 }
