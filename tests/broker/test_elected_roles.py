@@ -273,6 +273,50 @@ def test_a_tool_moves_the_leadership_to_a_chosen_broker(elected: ElectedSet) -> 
 
 
 @with_one_kind
+def test_failover_and_drain_move_the_leadership(
+    elected: ElectedSet, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(elected.namesrv.address, monkeypatch, capfd)
+    before, first = elected.state(), elected.master()
+    assert before is not None
+    [row] = rows(run, "cluster", "failover", BROKER_NAME)
+    second = elected.master()
+    assert second is not first
+    assert (row["address"], row["replaced"]) == (second.address, first.address)
+    assert int(row["epoch"]) == before.master_epoch + 1
+    wait_accepted(elected)
+    elected.wait_in_sync()
+
+    code, _, err = run("cluster", "failover", BROKER_NAME, "--to", row["id"])
+    assert (code, f"replica {row['id']} is the master of {BROKER_NAME} already" in err) == (2, True), err
+    code, _, err = run("cluster", "failover", BROKER_NAME, "--to", "9")
+    assert (code, f"{BROKER_NAME} has no replica 9" in err) == (2, True), err
+    code, _, err = run("cluster", "failover", "unknown")
+    assert (code, "has no controller, or is unknown" in err) == (2, True), err
+
+    [row] = rows(run, "cluster", "drain", second.address)
+    third = elected.master()
+    assert third is not second
+    assert (row["address"], row["replaced"]) == (third.address, second.address)
+    wait_accepted(elected)
+    elected.wait_in_sync()
+    assert rows(run, "cluster", "drain", second.address) == []
+    # All brokers of the set are at this host.
+    code, _, err = run("cluster", "drain", "127.0.0.1")
+    assert (code, f"{BROKER_NAME} keeps its master" in err) == (1, True), err
+    code, _, err = run("cluster", "drain", "192.0.2.1")
+    assert (code, "no broker runs at '192.0.2.1'" in err) == (2, True), err
+    assert elected.master() is third
+
+
+def rows(run: Run, *command: str) -> list[dict[str, str]]:
+    """The rows of a command's table."""
+    code, out, err = run(*command, "-o", "csv")
+    assert code == 0, err
+    return list(csv.DictReader(out.splitlines()))
+
+
+@with_one_kind
 def test_commands_show_the_master_its_epoch_and_the_replicas_in_sync(
     elected: ElectedSet, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,18 +331,17 @@ def test_commands_show_the_master_its_epoch_and_the_replicas_in_sync(
     assert set(in_sync_and_alive(elected)) == {each.address for each in elected.brokers}
 
     run = runner(elected.namesrv.address, monkeypatch, capfd)
-    rows = until(
-        lambda: replicas(run), wanted=lambda rows: [row["in_sync"] for row in rows[1:]] == ["True"] * 2
+    found = until(
+        lambda: replicas(run), wanted=lambda found: [row["in_sync"] for row in found[1:]] == ["True"] * 2
     )
-    assert (rows[0]["id"], rows[0]["address"], rows[0]["slaves"]) == ("0", master.address, "2")
-    assert {row["address"] for row in rows} == {each.address for each in elected.brokers}
+    assert (found[0]["id"], found[0]["address"], found[0]["slaves"]) == ("0", master.address, "2")
+    assert 0 < float(found[0]["lease_seconds"]) < 5
+    assert {row["address"] for row in found} == {each.address for each in elected.brokers}
 
 
 def replicas(run: Run) -> list[dict[str, str]]:
     """The rows of `rmqpy cluster replicas`, the master's first."""
-    code, out, err = run("cluster", "replicas", BROKER_NAME, "-o", "csv")
-    assert code == 0, err
-    return list(csv.DictReader(out.splitlines()))
+    return rows(run, "cluster", "replicas", BROKER_NAME)
 
 
 def in_sync_and_alive(elected: ElectedSet) -> list[str]:

@@ -67,6 +67,35 @@ def test_every_sample_is_valid_and_every_key_is_served(
     assert [notice for notice in notices if "no access control" not in notice] == []
 
 
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+@pytest.mark.parametrize("hosts", [(), HOSTS], ids=["this machine", "three machines"])
+def test_a_created_set_is_valid_and_has_one_controller(
+    hosts: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [text for host in hosts for text in ("--host", host)]
+    assert cli.run(["cluster", "create", str(tmp_path / "new"), *given, "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["host"] for row in rows if row["server"] == "broker"] == list(hosts or ("127.0.0.1",) * 3)
+    assert [row["host"] for row in rows if row["server"] == "namesrv"] == list(hosts or ("127.0.0.1",))
+    found = [properties.parse(Path(row["file"]).read_text()) for row in rows]
+    ports = [settings["listenPort"] for settings in found]
+    assert len(set(ports)) == (2 if hosts else len(rows)), "ports of one machine differ"
+    assert [settings.get("enableControllerInNamesrv") for settings in found] == ["true"] + [None] * (
+        len(rows) - 1
+    )
+    for row in rows:
+        role = ["--namesrv"] if row["server"] == "namesrv" else []
+        assert cli.run(["config", "validate", row["file"], *role]) == 0
+        assert row["command"] == f"rmqpy {row['server']} -c {row['file']}"
+    capsys.readouterr()
+    assert cli.run(["cluster", "create", str(tmp_path / "new"), *given]) == 2
+    assert "namesrv-1.conf exists" in capsys.readouterr().err
+    assert cli.run(["cluster", "create", str(tmp_path / "two"), "--host", HOSTS[0], "--host", HOSTS[1]]) == 2
+    assert "an elected set needs 3" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", BROKERS, ids=ids)
 def test_samples_explain_their_keys(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

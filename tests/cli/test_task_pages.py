@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -80,17 +81,30 @@ def test_broker_changes_over_on_its_folder(tmp_path: Path) -> None:
 
 def test_three_brokers_replace_their_master(tmp_path: Path) -> None:
     # A broker also takes the port above its own, and the second below.
-    ports = {port: str(free_ports(4) + 2) for port in ("9876", "9878", "10911", "10921", "10931")}
-    small = " ".join(f"{key}={value}" for key, value in SMALL.items())
+    servers = ("9876", "9878", "10911", "10921", "10931")
+    ports = {port: str(free_ports(4) + 2) for port in servers}
+    ports |= dict.fromkeys(("8081", "8091", "8101", "8082", "8092", "8102"), "-1")
+    edits = " ".join(f"-e s/{port}$/{chosen}/ -e s/:{port}/:{chosen}/" for port, chosen in ports.items())
+    small = "".join(f"{key}={value}\\n" for key, value in SMALL.items())
+    create = "rmqpy cluster create trial"
     page = script(
         "controller.md",
-        ("rmqpy namesrv", "rmqpy namesrv listenPort=9876"),
-        ("rmqpy broker -n", f"rmqpy broker {small} -n"),
+        (
+            create,
+            f"{create}; sed -i {edits} trial/*; for f in trial/broker-*.conf; do printf '{small}' >> $f; done",
+        ),
     )
-    text = re.sub("|".join(ports), lambda found: ports[found[0]], page)
+    text = re.sub(
+        "|".join(f"127.0.0.1:{port}" for port in servers), lambda found: _moved(found[0], ports), page
+    )
     in_sync = f"mqadmin getSyncStateSet -a 127.0.0.1:{ports['9878']} -b broker-a | grep 'SyncStateSetNums.3'"
     out = run(f"{text}\nuntil {in_sync}; do sleep 0.2; done", tmp_path, f"127.0.0.1:{ports['9876']}")
     assert {"first order", "second order"} <= set(out.splitlines())
+
+
+def _moved(address: str, ports: Mapping[str, str]) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{ports[port]}"
 
 
 @pytest.mark.parametrize("page", ["migrate-from-kafka.md"])

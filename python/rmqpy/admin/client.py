@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
     from rmqpy.admin.elections import Elections
+    from rmqpy.admin.failover import Failover
     from rmqpy.admin.group_health import GroupHealth
     from rmqpy.admin.groups import Groups
     from rmqpy.admin.half_messages import HalfMessages
@@ -137,6 +138,7 @@ else:
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
     Elections = _Part("elections", "Elections")
+    Failover = _Part("failover", "Failover")
     GroupHealth = _Part("group_health", "GroupHealth")
     Groups = _Part("groups", "Groups")
     HalfMessages = _Part("half_messages", "HalfMessages")
@@ -251,6 +253,8 @@ class _Operations:
     replicas = _Operation(Replicas.states)
     promote = _Operation(Promotion.promote)
     elections = _Operation(Elections.states)
+    failover = _Operation(Failover.failover)
+    drain = _Operation(Failover.drain)
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     group_health = _Operation(GroupHealth.of)

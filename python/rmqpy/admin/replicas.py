@@ -41,6 +41,8 @@ class ReplicaState(NamedTuple):
     is_starting: bool = False
     #: Master: whether it refuses messages.
     refuses: bool = False
+    #: Elected master: seconds for which it may acknowledge without another heartbeat to the controller.
+    lease_seconds: float | None = None
 
     @property
     def is_master(self) -> bool:
@@ -128,7 +130,9 @@ def _found(
         end, slaves = status.master_commit_log_max_offset, len(status.ha_connection_info)
         is_diverged = any(not slave.lacks_ticket for slave in status.refused_slaves or ())
         state = ReplicaState(*place, end, None, None, in_sync, None, slaves, None, None, is_diverged)
-        return Found(state._replace(fault=_fault(troubles)), troubles)
+        lease_ms = status.lease_left_millis
+        lease = None if lease_ms is None else lease_ms / 1_000
+        return Found(state._replace(fault=_fault(troubles), lease_seconds=lease), troubles)
     own = status.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
     troubles = list(of_slave(name, broker_id, status, behind_bytes=behind, is_gone=is_gone))

@@ -1,12 +1,22 @@
-"""`rmqpy cluster`: info, replicas, promote, watch, health."""
+"""`rmqpy cluster`: info, replicas, promote, failover, drain, create, watch, health."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
-from rmqpy.cli.command import Result, Rows, cluster_command, columns, confirm, with_admin, yes_option
+from rmqpy.cli.command import (
+    Result,
+    Rows,
+    cluster_command,
+    columns,
+    confirm,
+    printed,
+    with_admin,
+    yes_option,
+)
 from rmqpy.cli.output import note
 from rmqpy.cli.watching import looks, show_again, watch_options
 from rmqpy.errors import ConfigError
@@ -14,6 +24,7 @@ from rmqpy.errors import ConfigError
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
     from rmqpy.admin.cluster import BrokerState
+    from rmqpy.admin.failover import FailedOver
 
 
 command = click.Group("cluster", help=COMMANDS["cluster"])
@@ -38,10 +49,11 @@ def info(admin: "Admin") -> Rows:
 @cluster_command
 @columns(
     *("cluster", "broker", "id", "address", "log_end", "behind_bytes"),
-    *("behind_seconds", "in_sync", "silent_seconds", "slaves", "acting", "fault"),
+    *("behind_seconds", "in_sync", "silent_seconds", "slaves", "lease_seconds", "acting", "fault"),
 )
 def replicas(admin: "Admin", broker: str | None) -> Rows:
-    """List masters and slaves: lag of each slave, whether it is in sync, and its last contact with the master.
+    """List masters and slaves: lag of each slave, whether it is in sync, its last contact with the master, and the rest
+    of the lease of an elected master.
 
     \b
     rmqpy cluster replicas
@@ -62,6 +74,7 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
             "in_sync": state.in_sync,
             "silent_seconds": state.silent_seconds,
             "slaves": state.slaves,
+            "lease_seconds": state.lease_seconds,
             "acting": state.acting,
             "fault": state.fault,
         }
@@ -111,6 +124,68 @@ def promote(admin: "Admin", broker: str, broker_id: int, sync: bool | None, forc
 
 
 @command.command()
+@click.argument("broker")
+@click.option("--to", "broker_id", type=click.IntRange(1), help="Id of the new master at the controller.")
+@cluster_command
+@columns("broker", "id", "address", "replaced", "epoch", "seconds")
+def failover(admin: "Admin", broker: str, broker_id: int | None) -> Rows:
+    """Let the controller elect another master. Only replicas in sync are elected: no acknowledged message is lost.
+
+    \b
+    rmqpy cluster failover broker-a
+    rmqpy cluster failover broker-a --to 2
+    """
+    return [_moved(admin.failover(broker, to=broker_id))]
+
+
+@command.command()
+@click.argument("server")
+@cluster_command
+@columns("broker", "id", "address", "replaced", "epoch", "seconds")
+def drain(admin: "Admin", server: str) -> Rows:
+    """Move every leadership away from a server, host or host:port, before its maintenance.
+
+    \b
+    rmqpy cluster drain 10.0.0.7
+
+    Its brokers are slaves afterwards and may be stopped. Nothing is moved if one of them has no other replica in sync.
+    """
+    return [_moved(each) for each in admin.drain(server)]
+
+
+@command.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--host", "hosts", multiple=True, help="Address of a machine, three times or more. Default: this one."
+)
+@click.option("--cluster", default="DefaultCluster", show_default=True, help="Name of the cluster.")
+@click.option("--broker", default="broker-a", show_default=True, help="Name of the brokers.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for messages. Default: FOLDER on this machine, /var/lib/rmqpy on others.",
+)
+@printed
+@columns("host", "server", "file", "command")
+def create(folder: Path, hosts: tuple[str, ...], cluster: str, broker: str, data: Path | None) -> Rows:
+    """Write configuration files of three brokers that elect their master, with name servers and a controller.
+
+    \b
+    rmqpy cluster create trial
+    rmqpy cluster create conf --host 10.0.0.1 --host 10.0.0.2 --host 10.0.0.3
+    """
+    from rmqpy.config import elected_set
+
+    hosts = hosts or (elected_set.LOOPBACK,) * elected_set.REPLICAS_MIN
+    found = elected_set.files(folder, hosts, cluster=cluster, broker=broker, data=data)
+    elected_set.write(found)
+    return [
+        {"host": each.host, "server": each.role, "file": str(each.path), "command": each.command}
+        for each in found
+    ]
+
+
+@command.command()
 @watch_options
 @with_admin
 def watch(admin: "Admin", every: float, rounds: int | None, output: Literal["table", "jsonl"]) -> None:
@@ -133,6 +208,17 @@ def health(admin: "Admin", disk_free_min: int) -> Result:
     rmqpy cluster health
     """
     return report(admin.health(disk_free_min=disk_free_min << 20))
+
+
+def _moved(moved: "FailedOver") -> dict[str, object]:
+    return {
+        "broker": moved.broker,
+        "id": moved.broker_id,
+        "address": moved.address,
+        "replaced": moved.replaced,
+        "epoch": moved.epoch,
+        "seconds": moved.seconds,
+    }
 
 
 def _row(state: "BrokerState") -> dict[str, object]:
