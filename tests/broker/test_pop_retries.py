@@ -111,6 +111,43 @@ async def test_without_dead_letters_a_message_comes_again_without_end(start: Sta
             assert message.reconsume_times == times
 
 
+async def revive_records(peer: Peer) -> int:
+    """The number of records that the timers have delivered to the revive topic."""
+    found = 0
+    for queue in range(8):
+        ext = {"topic": "rmq_sys_REVIVE_LOG_c1", "queueId": str(queue)}
+        answer = await peer.call(RequestCode.GET_MAX_OFFSET, ext)
+        found += int((answer.ext or {})["offset"])
+    return found
+
+
+async def test_records_of_acknowledged_pops_are_not_delivered(peer: Peer) -> None:
+    """Only what has an open message reaches the revive topic: a checkpoint, and the acknowledgements of its others."""
+    await sent(peer, *(b"%d" % number for number in range(6)))
+    done = await popped(peer, 3, invisible=4_000)
+    kept = await popped(peer, 3, invisible=4_000)
+    for message in done[:-1]:
+        assert (await ack(peer, message)).code == 0
+    assert (await batch_ack(peer, done[-1])).code == 0
+    assert (await batch_ack(peer, *kept[:-1])).code == 0
+    assert (await change(peer, kept[-1], 5_000)).code == 0
+    [again] = await popped(peer, wait=10_000)
+    assert (again.body, again.reconsume_times) == (kept[-1].body, 1)
+    # The first checkpoint of the last message is acknowledged, too: the change has made another one.
+    assert await revive_records(peer) == 1
+    assert (await pop(peer, wait=500)).code == POLLING_TIMEOUT
+
+
+async def test_acknowledgements_that_come_after_the_checkpoint_count(peer: Peer) -> None:
+    await sent(peer, b"early", b"late")
+    early, late = await popped(peer, 2, invisible=3_000)
+    assert (await ack(peer, early)).code == 0
+    # The timers deliver the checkpoint a second before the end of the invisible time.
+    await until_async(lambda: revive_records(peer), lambda count: count > 0, pause=0.05)
+    assert (await ack(peer, late)).code == 0
+    assert (await pop(peer, wait=3_000)).code == POLLING_TIMEOUT
+
+
 async def test_a_suspended_message_keeps_its_number_of_deliveries(peer: Peer) -> None:
     await sent(peer, b"one")
     [message] = await popped(peer)

@@ -23,6 +23,7 @@ use crate::dataplane::state::metadata::Metadata;
 use crate::dataplane::state::offsets::Offsets;
 use crate::dataplane::state::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::state::request::OwnedFrame;
+use crate::dataplane::state::settled::Settled;
 use crate::dataplane::waiting::event::{Event, Link, Owed};
 use crate::dataplane::waiting::long_poll::{LongPolls, WaiterId};
 use crate::dataplane::waiting::parked_frames::{ParkedFrames, WaitId};
@@ -90,6 +91,8 @@ pub(crate) struct Broker {
     pub(in crate::dataplane) waiting: ArcSwapOption<Waiting>,
     /// Messages in transfer to another broker, while this one acts for its master.
     pub(crate) escapes: Arc<Escapes>,
+    /// Pops that are acknowledged, whose records need no delivery.
+    pub(in crate::dataplane) settled: Arc<Settled>,
     pub(in crate::dataplane) transactions: Transactions,
     /// Halves that were discarded and reopened recently.
     pub(in crate::dataplane) resumed: Mutex<VecDeque<PhysicalOffset>>,

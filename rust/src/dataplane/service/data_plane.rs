@@ -31,6 +31,7 @@ use crate::dataplane::state::offsets::Offsets;
 use crate::dataplane::state::rejection::not_made;
 use crate::dataplane::state::reply::send_answer_fields;
 use crate::dataplane::state::role::Role;
+use crate::dataplane::state::settled::Settled;
 use crate::dataplane::waiting::long_poll::{CROWD_BEGIN, LongPolls};
 use crate::dataplane::waiting::parked_frames::ParkedFrames;
 use crate::dataplane::waiting::pop_groups::PopGroups;
@@ -148,6 +149,7 @@ impl DataPlane {
             copy_waiters: Mutex::default(),
             deadlines,
             guard: Arc::clone(&data_plane.guard),
+            settled: Arc::new(Settled::new(&metadata.revive_topic)),
             metadata,
             offsets,
             store: Arc::clone(&store),
@@ -198,7 +200,8 @@ impl DataPlane {
         let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from, outlet.clone());
         let delays = delays.map_err(StoreError::io(broker.store.root(), "start a thread"))?;
         let is_timed = broker.store.timer_options().is_enabled;
-        let timers = is_timed.then(|| Timers::start(&broker.store, Arc::clone(&self.clock), outlet));
+        let timers =
+            is_timed.then(|| Timers::start(&broker.store, Arc::clone(&self.clock), outlet, &broker.settled));
         let started = timers.transpose().and_then(|timers| {
             let timers = timers.map(Arc::new);
             let revive = timers.as_ref().filter(|_| !acts).map(|timers| {

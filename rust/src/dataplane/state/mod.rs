@@ -15,5 +15,6 @@ pub(in crate::dataplane) mod reply;
 pub(crate) mod request;
 pub mod role;
 pub(in crate::dataplane) mod scanned_ranges;
+pub(in crate::dataplane) mod settled;
 #[cfg(test)]
 pub(in crate::dataplane) mod stored_record;

@@ -25,6 +25,13 @@ const AHEAD_MS: i64 = 1_000;
 /// Messages of one checkpoint: as many as one answer has.
 pub(in crate::dataplane) const MESSAGES_MAX: usize = 32;
 
+/// Bytes of a body without names and lists, of a number in a list of differences, and of one in a list of offsets.
+const BODY_BYTES: usize = 192;
+const LISTED_BYTES: usize = 3;
+const OFFSET_BYTES: usize = 12;
+/// Bytes of the properties without the key.
+const PROPERTIES_BYTES: usize = 160;
+
 /// The key of a checkpoint: the read that it records.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(in crate::dataplane) struct CheckpointKey {
@@ -34,6 +41,13 @@ pub(in crate::dataplane) struct CheckpointKey {
     pub(in crate::dataplane) start: i64,
     pub(in crate::dataplane) pop_ms: i64,
     pub(in crate::dataplane) broker: String,
+}
+
+impl CheckpointKey {
+    /// Bytes of its names.
+    const fn bytes(&self) -> usize {
+        self.topic.len() + self.group.len() + self.broker.len()
+    }
 }
 
 /// Messages that one read has handed out, and until when they are hidden.
@@ -68,42 +82,80 @@ impl Checkpoint {
 
     fn body(&self) -> String {
         let CheckpointKey { topic, group, queue_id, start, pop_ms, broker } = &self.key;
-        let differences = list(self.offsets.iter().map(|offset| (*offset as i64).saturating_sub(*start)));
+        let mut body =
+            String::with_capacity(self.key.bytes() + BODY_BYTES + self.offsets.len() * LISTED_BYTES);
+        body.push_str("{\"bm\":0,\"bn\":");
+        push_json(&mut body, broker);
+        body.push_str(",\"c\":");
+        push_json(&mut body, group);
+        body.push_str(",\"d\":[");
+        push_list(&mut body, self.offsets.iter().map(|offset| (*offset as i64).saturating_sub(*start)));
         let (due_ms, invisible_ms, count) = (self.due_ms(), self.invisible_ms, self.offsets.len());
-        let (broker, group, topic) = (json(broker), json(group), json(topic));
-        format!(
-            "{{\"bm\":0,\"bn\":{broker},\"c\":{group},\"d\":{differences},\"it\":{invisible_ms},\"n\":{count},\
-             \"pt\":{pop_ms},\"q\":{queue_id},\"reviveTime\":{due_ms},\"ro\":0,\"so\":{start},\"sp\":{},\"t\":{topic}}}",
+        // Writing to a string cannot fail.
+        let _ = write!(
+            body,
+            "],\"it\":{invisible_ms},\"n\":{count},\"pt\":{pop_ms},\"q\":{queue_id},\"reviveTime\":{due_ms},\"ro\":0,\
+             \"so\":{start},\"sp\":{},\"t\":",
             self.is_suspended
-        )
+        );
+        push_json(&mut body, topic);
+        body.push('}');
+        body
     }
 }
 
 impl Acks {
     fn body(&self) -> String {
         let CheckpointKey { topic, group, queue_id, start, pop_ms, broker } = &self.key;
-        let (broker, group, topic) = (json(broker), json(group), json(topic));
-        let mut body = String::from("{");
+        let mut body =
+            String::with_capacity(self.key.bytes() + BODY_BYTES + self.offsets.len() * OFFSET_BYTES);
+        match self.offsets.as_slice() {
+            [offset] => {
+                body.push_str("{\"ao\":");
+                push_list(&mut body, [*offset]);
+            }
+            offsets => {
+                body.push_str("{\"ao\":-1,\"aol\":[");
+                push_list(&mut body, offsets.iter().copied());
+                body.push(']');
+            }
+        }
+        body.push_str(",\"bn\":");
+        push_json(&mut body, broker);
+        body.push_str(",\"c\":");
+        push_json(&mut body, group);
         // Writing to a string cannot fail.
-        let _ = match self.offsets.as_slice() {
-            [offset] => write!(body, "\"ao\":{offset}"),
-            offsets => write!(body, "\"ao\":-1,\"aol\":{}", list(offsets.iter())),
-        };
-        let _ = write!(
-            body,
-            ",\"bn\":{broker},\"c\":{group},\"pt\":{pop_ms},\"q\":{queue_id},\"so\":{start},\"t\":{topic}}}"
-        );
+        let _ = write!(body, ",\"pt\":{pop_ms},\"q\":{queue_id},\"so\":{start},\"t\":");
+        push_json(&mut body, topic);
+        body.push('}');
         body
     }
 }
 
-fn json(text: &str) -> Value {
-    Value::from(text)
+/// Adds a text in quotes.
+fn push_json(out: &mut String, text: &str) {
+    if text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{}", Value::from(text));
+        return;
+    }
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
 }
 
-fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
-    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    format!("[{}]", numbers.join(","))
+/// Adds numbers with commas between them.
+pub(in crate::dataplane) fn push_list<N: itoa::Integer>(
+    out: &mut String,
+    numbers: impl IntoIterator<Item = N>,
+) {
+    let mut digits = itoa::Buffer::new();
+    for (index, number) in numbers.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(digits.format(number));
+    }
 }
 
 /// A record laid out for the log, by itself.
@@ -111,6 +163,8 @@ pub(in crate::dataplane) struct StagedRecord {
     queue: Arc<ConsumeQueue>,
     properties: Vec<u8>,
     body: String,
+    /// Whether it waits in the timers first.
+    pub(in crate::dataplane) is_timed: bool,
 }
 
 /// The destination and time of records.
@@ -165,7 +219,7 @@ impl Stage<'_> {
         revive_queue: u32,
         body: String,
     ) -> Result<StagedRecord, ErrorReply> {
-        let mut asked = Vec::new();
+        let mut asked = Vec::with_capacity(key.len() + PROPERTIES_BYTES);
         properties::Writer::new(&mut asked)
             .append(name::TAGS, tag)
             .append(name::UNIQ_KEY, key.as_bytes())
@@ -173,16 +227,16 @@ impl Stage<'_> {
         let timing = schedule::timing(self.store, self.now_ms, &asked, self.revive_topic, revive_queue)?;
         let Some(timing) = timing else {
             let queue = self.store.queue_or_create(self.revive_topic, revive_queue).map_err(unavailable)?;
-            return Ok(StagedRecord { queue, properties: asked, body });
+            return Ok(StagedRecord { queue, properties: asked, body, is_timed: false });
         };
         let added = timing.properties();
-        let mut properties = Vec::new();
+        let mut properties = Vec::with_capacity(asked.len() + PROPERTIES_BYTES);
         let is_kept = |found: &[u8]| added.iter().all(|(name, _)| *name != found);
         let mut writer = properties::Writer::copy_if(&mut properties, &asked, is_kept);
         for (name, value) in &added {
             writer.append(name, value);
         }
-        Ok(StagedRecord { queue: Arc::clone(&timing.queue), properties, body })
+        Ok(StagedRecord { queue: Arc::clone(&timing.queue), properties, body, is_timed: true })
     }
 
     /// The record as the log takes it.

@@ -22,6 +22,7 @@ use crate::dataplane::delivery::timers::files::{
     LogMark, ProgressFile, ROLL, SEAL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile,
     count, is_recall,
 };
+use crate::dataplane::state::settled::Settled;
 use crate::message::topic::TIMER_TOPIC;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::{GetResult, Store, StoreError};
@@ -83,6 +84,8 @@ pub(super) struct Delivery {
     /// messages of this log, so that only the master can use them: until it returns, the saved progress stays before them.
     pub(super) held: Vec<Waiting>,
     pub(super) recalls: Recalls,
+    /// Records of the revive topic that need no delivery.
+    pub(super) settled: Arc<Settled>,
     pub(super) repeats: Repeats,
     /// The first slot that was not read from the log yet.
     pub(super) next_slot: i64,
@@ -112,6 +115,7 @@ impl Delivery {
         store: Arc<Store>,
         clock: SharedClock,
         outlet: Outlet,
+        settled: Arc<Settled>,
     ) -> Result<(Self, ProgressFile, WheelFile), StoreError> {
         let (disk, root) = (store.disk(), store.root());
         let (mut progress_file, progress) = ProgressFile::load(disk, root)?;
@@ -130,7 +134,9 @@ impl Delivery {
         };
         let TimerFiles { log, wheel, wheel_file, pending, is_sealed, is_new } = files;
         let offset = QueueOffset(progress.queue_offset.min(queue_end));
+        settled.clear();
         let delivery = Self {
+            settled,
             clock,
             outlet,
             log,
@@ -288,6 +294,7 @@ impl Delivery {
         (self.delivered_ms, self.recovered_ms) = (delivered_ms, delivered_ms);
         (self.known, self.next) = (self.next, QueueOffset(0));
         self.held.clear();
+        self.settled.clear();
         (self.waiting, self.wheel) = (BinaryHeap::new(), Wheel::new(self.store.timer_options().precision_ms));
         (self.pending, self.next_slot) = (0, i64::MIN);
         self.topics.begin_again();

@@ -67,7 +67,7 @@ impl Delivery {
                 self.pass(until);
                 return Ok(true);
             }
-            self.move_on(&batch, now)?;
+            self.move_on(batch, now)?;
         }
         self.pass(until);
         Ok(false)
@@ -112,7 +112,8 @@ impl Delivery {
     }
 
     /// Appends copies of these messages to their destinations. Refused messages stay pending.
-    fn move_on(&mut self, batch: &[Waiting], now: i64) -> Result<(), ()> {
+    fn move_on(&mut self, mut batch: Vec<Waiting>, now: i64) -> Result<(), ()> {
+        self.leave_out(&mut batch);
         let found: Vec<_> =
             batch.iter().map(|waiting| self.store.lookup_queued(PhysicalOffset(waiting.physical))).collect();
         let mut copies = Vec::with_capacity(batch.len());
@@ -167,12 +168,27 @@ impl Delivery {
         self.is_moved = true;
         let counts =
             |waiting: &[Waiting]| waiting.iter().map(|waiting| i64::from(waiting.count())).sum::<i64>();
-        self.pending -= counts(batch) - counts(&again) - held;
+        self.pending -= counts(&batch) - counts(&again) - held;
         if again.is_empty() {
             return Ok(());
         }
         self.waiting.extend(again.into_iter().map(Reverse));
         Err(())
+    }
+
+    /// Removes records of pops that need no delivery, which count as delivered.
+    fn leave_out(&mut self, batch: &mut Vec<Waiting>) {
+        let count = batch.len();
+        self.settled.leave_out(batch, |waiting| waiting.physical);
+        let left_out = (count - batch.len()) as u32;
+        if left_out > 0 {
+            self.topics.change(self.settled.topic.as_bytes(), |topic| {
+                topic.waiting -= i64::from(left_out);
+                topic.delivered += u64::from(left_out);
+            });
+            self.pending -= i64::from(left_out);
+            self.is_moved = true;
+        }
     }
 
     /// Whether a message can go nowhere but into this log, which takes none.

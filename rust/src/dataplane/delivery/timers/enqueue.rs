@@ -68,6 +68,7 @@ impl Delivery {
             {
                 match self.copy(record, plan.kind, i64::MAX, now) {
                     Ok(copy) => {
+                        self.settled.forget(record.physical_offset().0);
                         due.push((*record, copy));
                         due_ms.push(plan.at_ms);
                     }

@@ -32,6 +32,7 @@ use super::deadlines::Deadlines;
 use super::escapes::Outlet;
 use crate::clock::SharedClock;
 use crate::dataplane::delivery::timers::files::{ProgressFile, Unsynced, WheelFile};
+use crate::dataplane::state::settled::Settled;
 use crate::positions::PhysicalOffset;
 use crate::store::{Store, StoreError};
 
@@ -53,9 +54,12 @@ impl Timers {
         store: &Arc<Store>,
         clock: SharedClock,
         outlet: Outlet,
+        settled: &Arc<Settled>,
     ) -> Result<Self, StoreError> {
         let is_own = matches!(outlet, Outlet::Log);
-        let (mut delivery, progress, slots) = Delivery::load(Arc::clone(store), Arc::clone(&clock), outlet)?;
+        let (shared_store, shared_clock) = (Arc::clone(store), Arc::clone(&clock));
+        let (mut delivery, progress, slots) =
+            Delivery::load(shared_store, shared_clock, outlet, Arc::clone(settled))?;
         if is_own {
             delivery.check_sizes()?;
         }

@@ -92,7 +92,7 @@ struct Fixture {
 
 fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>) -> Fixture {
     let (delivery, progress, slots) =
-        Delivery::load(Arc::clone(store), clock.clone(), Outlet::Log).expect("loaded");
+        Delivery::load(Arc::clone(store), clock.clone(), Outlet::Log, Arc::default()).expect("loaded");
     let idle: SharedClock = ManualClock::at(0);
     let wheel = Deadlines::start("timers", idle, |()| None).expect("a thread");
     wheel.stop();

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use super::ORDER_REVIVE_QUEUE;
 use super::handle::{Handle, TopicMark};
-use crate::dataplane::delivery::revive::records::{Acks, Checkpoint, CheckpointKey, MESSAGES_MAX, Stage};
+use crate::dataplane::delivery::revive::records::{
+    Acks, Checkpoint, CheckpointKey, MESSAGES_MAX, Stage, StagedRecord,
+};
 use crate::dataplane::requests::broker::Broker;
 use crate::dataplane::requests::session::Session;
 use crate::dataplane::state::metadata::Topic;
@@ -22,6 +24,7 @@ use crate::dataplane::state::rejection::{
 };
 use crate::dataplane::state::reply;
 use crate::dataplane::state::role::Role;
+use crate::dataplane::state::settled::PopName;
 use crate::message::topic::pop_retry_topic;
 use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
@@ -63,7 +66,7 @@ impl Broker {
             due_ms: handle.due_ms(),
             offsets: vec![fields.offset as u64],
         };
-        let end = self.store_acks(&[(acks, handle.revive_queue)])?;
+        let end = self.store_acks(&[(acks, handle.revive_queue, acked.queue.serial())])?;
         session.deliveries.of(&self.deliveries, fields.group, &acked.queue).acked(1);
         self.answer_stored(session, context, end, out);
         Ok(())
@@ -109,7 +112,8 @@ impl Broker {
             }
             self.check_revive_queue(entry.revive_queue)?;
             session.deliveries.of(&self.deliveries, &entry.group, &acked.queue).acked(offsets.len());
-            acks.push((self.acks_of(&entry, &acked, offsets), entry.revive_queue));
+            let serial = acked.queue.serial();
+            acks.push((self.acks_of(&entry, &acked, offsets), entry.revive_queue, serial));
         }
         if acks.is_empty() {
             // As in Apache's broker, the last refusal of an acknowledgement in order is the answer.
@@ -167,6 +171,18 @@ impl Broker {
             [stage.checkpoint(&checkpoint, handle.revive_queue)?, stage.acks(&acks, handle.revive_queue)?];
         let mut puts = [stage.put(&staged[0]), stage.put(&staged[1])];
         let end = self.append_records(&mut puts)?;
+        let serial = acked.queue.serial();
+        if let Some(stored) = puts[0].outcome.as_ref().ok().filter(|_| staged[0].is_timed) {
+            let pop = PopName {
+                queue: serial,
+                group: fields.group,
+                start: fields.offset,
+                pop_ms: now_ms,
+                due_ms: checkpoint.due_ms(),
+            };
+            self.settled.popped(&pop, &checkpoint.offsets, stored.physical.0, now_ms);
+        }
+        self.settle(&acks, serial, &staged[1], &puts[1], now_ms);
         let delivery = session.deliveries.of(&self.deliveries, fields.group, &acked.queue);
         delivery.popped(1);
         delivery.acked(1);
@@ -271,14 +287,32 @@ impl Broker {
         }
     }
 
-    fn store_acks(&self, acks: &[(Acks, u32)]) -> Result<PhysicalOffset, Rejection> {
-        let stage = self.revive_stage(self.clock.wall_ms() as i64, self.metadata.identity.store_host);
+    /// Stores acknowledgements, each with its revive queue and the serial of the queue of its messages.
+    fn store_acks(&self, acks: &[(Acks, u32, u64)]) -> Result<PhysicalOffset, Rejection> {
+        let now_ms = self.clock.wall_ms() as i64;
+        let stage = self.revive_stage(now_ms, self.metadata.identity.store_host);
         let staged = acks
             .iter()
-            .map(|(acks, revive_queue)| stage.acks(acks, *revive_queue))
+            .map(|(acks, revive_queue, _)| stage.acks(acks, *revive_queue))
             .collect::<Result<Vec<_>, _>>()?;
         let mut puts: Vec<Put<'_>> = staged.iter().map(|record| stage.put(record)).collect();
-        self.append_records(&mut puts)
+        let end = self.append_records(&mut puts)?;
+        for ((acks, _, serial), (record, put)) in acks.iter().zip(staged.iter().zip(&puts)) {
+            self.settle(acks, *serial, record, put, now_ms);
+        }
+        Ok(end)
+    }
+
+    /// Notes stored acknowledgements of pops of this broker.
+    fn settle(&self, acks: &Acks, serial: u64, record: &StagedRecord, put: &Put<'_>, now_ms: i64) {
+        let Acks { key, due_ms, offsets } = acks;
+        if let Some(stored) = put.outcome.as_ref().ok().filter(|_| record.is_timed)
+            && key.broker == self.metadata.identity.broker
+        {
+            let (group, start, pop_ms, due_ms) = (&*key.group, key.start, key.pop_ms, *due_ms);
+            let pop = PopName { queue: serial, group, start, pop_ms, due_ms };
+            self.settled.acked(&pop, offsets, stored.physical.0, now_ms);
+        }
     }
 
     /// Stores records; where the last one ends.

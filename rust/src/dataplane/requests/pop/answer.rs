@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::handle::{Handle, TopicMark};
+use crate::dataplane::delivery::revive::records::push_list;
 use crate::dataplane::state::metadata::Topic;
 use crate::dataplane::state::reply;
 use crate::dataplane::state::request::RequestContext;
@@ -15,6 +16,9 @@ use crate::message::record::RecordView;
 use crate::positions::QueueOffset;
 use crate::remoting::Outbox;
 use crate::store::ConsumeQueue;
+
+/// Bytes of an entry in the list of offsets without these.
+const ENTRY_BYTES: usize = 16;
 
 /// The result of a pop: messages of some queues, and the number of remaining ones.
 #[derive(Debug, Default)]
@@ -75,19 +79,30 @@ impl PopAnswer {
         self.slices().map(Bytes::len).sum()
     }
 
+    /// Room for the list of offsets.
+    fn offsets_bytes(&self) -> usize {
+        let digits =
+            |read: &PopRead| read.offsets.last().map_or(1, |last| last.max(&1).ilog10() as usize + 2);
+        self.reads.iter().map(|read| ENTRY_BYTES + read.offsets.len() * digits(read)).sum()
+    }
+
     fn slices(&self) -> impl Iterator<Item = &Bytes> {
         self.reads.iter().flat_map(|read| &read.slices)
     }
 
     /// Writes the header.
     pub(super) fn write_header(&self, out: &mut Vec<u8>, context: RequestContext, code: i32, remark: &str) {
-        let starts =
-            self.reads.iter().map(|read| format!("{} {} {}", read.mark as i32, read.queue_id(), read.start));
-        let offsets = self.reads.iter().map(|read| {
-            let offsets: Vec<String> = read.offsets.iter().map(u64::to_string).collect();
-            format!("{} {} {}", read.mark as i32, read.queue_id(), offsets.join(","))
-        });
-        let (starts, offsets) = (starts.collect::<Vec<_>>().join(";"), offsets.collect::<Vec<_>>().join(";"));
+        let (mut starts, mut offsets) = (String::new(), String::with_capacity(self.offsets_bytes()));
+        for read in &self.reads {
+            let (mark, queue_id) = (read.mark as i32, read.queue_id());
+            for text in [&mut starts, &mut offsets] {
+                text.push_str(if text.is_empty() { "" } else { ";" });
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{mark} {queue_id} ");
+            }
+            push_list(&mut starts, [read.start]);
+            push_list(&mut offsets, read.offsets.iter().copied());
+        }
         let mut reply = reply::begin(out, context, code, Some(remark));
         reply.ext_i64("popTime", self.pop_ms);
         reply.ext_i64("invisibleTime", self.invisible_ms);

@@ -3,7 +3,8 @@
 //! A pop reads from the group's committed offset on, stores a checkpoint that names the messages (`receive`), and
 //! commits. Acknowledgements are records, too (`ack`). Checkpoints and acknowledgements wait in the timers, and reach the
 //! revive topic when the messages are due; one thread (`revive`) reads it, and copies every message without an
-//! acknowledgement to the group's retry topic of that topic, from which it is popped again.
+//! acknowledgement to the group's retry topic of that topic, from which it is popped again. Where all messages of a
+//! checkpoint are acknowledged before it falls due, the timers leave out its records (`settled`).
 //!
 //! Invariants: a message is handed out only when its checkpoint is stored; the saved offset of the revive topic
 //! passes a checkpoint only when each of its messages is acknowledged or copied. So a popped and unacknowledged message

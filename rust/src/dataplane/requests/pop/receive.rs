@@ -19,6 +19,7 @@ use crate::dataplane::requests::broker::Broker;
 use crate::dataplane::requests::session::Session;
 use crate::dataplane::state::rejection::{ErrorReply, Rejection, overload, unknown_topic};
 use crate::dataplane::state::request::{OwnedFrame, RequestContext};
+use crate::dataplane::state::settled::PopName;
 use crate::dataplane::waiting::event::Event;
 use crate::dataplane::waiting::held_replies::Wait;
 use crate::dataplane::waiting::pop_groups::{PopGroup, Purpose};
@@ -170,6 +171,18 @@ impl Broker {
         }
         let ends: Vec<Option<PhysicalOffset>> =
             puts.iter().map(|put| put.outcome.as_ref().ok().map(|stored| stored.end)).collect();
+        for ((read, record), put) in answer.reads.iter().zip(&staged).zip(&puts) {
+            if let Some(stored) = put.outcome.as_ref().ok().filter(|_| record.is_timed) {
+                let pop = PopName {
+                    queue: read.queue.serial(),
+                    group: pop.fields.group,
+                    start: read.start as i64,
+                    pop_ms: answer.pop_ms,
+                    due_ms: answer.pop_ms.saturating_add(answer.invisible_ms),
+                };
+                self.settled.popped(&pop, &read.offsets, stored.physical.0, answer.pop_ms);
+            }
+        }
         let mut stored = ends.iter();
         let PopAnswer { reads, rest, .. } = answer;
         reads.retain(|read| {
