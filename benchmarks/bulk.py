@@ -23,14 +23,14 @@ from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import QUICK, bench, warm
 from benchmarks.processes import exit_on_sigterm
-from benchmarks.servers import ROOT, Apache, Floor, RingRmqpy, Rmqpy, Side
+from benchmarks.servers import ROOT, Apache, Floor, MappedRmqpy, Rmqpy, Side
 from rmqpy.load import machine
 from rmqpy.load.report import broker_cpu_us, duration
 
 OUT = ROOT / "target" / "benchmarks"
 NAMES = {
-    "rmqpy": "rmqpy, mapping",
-    "rmqpy-ring": "rmqpy, write ring",
+    "rmqpy": "rmqpy, write ring",
+    "rmqpy-mapped": "rmqpy, mapping",
     "apache": "Apache 5.5.0",
     "floor": "floor, in memory",
     "writer": "plain writer",
@@ -72,7 +72,7 @@ def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) ->
         if not quick:
             memory.fill(place)
         for turn in range(1 if quick else turns):
-            for side in (Rmqpy(place), RingRmqpy(place), Apache(place, lib), Floor(place)):
+            for side in (Rmqpy(place), MappedRmqpy(place), Apache(place, lib), Floor(place)):
                 runs[side.name].append(_load(side, cell, seconds))
                 click.echo(f"  {turn + 1} {side.name:7} {runs[side.name][-1]['mb_s']:,.0f} MB/s")
             runs["writer"].append(writer(place, seconds))

@@ -19,12 +19,12 @@ from benchmarks import java, report
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import TOPIC, bench
 from benchmarks.processes import cpu_seconds, exit_on_sigterm
-from benchmarks.servers import QUEUES, ROOT, Apache, RingRmqpy, Rmqpy, Side
+from benchmarks.servers import QUEUES, ROOT, Apache, MappedRmqpy, Rmqpy, Side
 from rmqpy.load import machine
 from rmqpy.load.report import duration
 
 OUT = ROOT / "target" / "benchmarks"
-NAMES = {"rmqpy-ring": "rmqpy, write ring", "rmqpy": "rmqpy, mapping", "apache": "Apache 5.5.0"}
+NAMES = {"rmqpy": "rmqpy, write ring", "rmqpy-mapped": "rmqpy, mapping", "apache": "Apache 5.5.0"}
 COLUMNS = ("lag", "groups", "", "read MB/s", "of what was sent", "p50 of sends", "p99", "disk MB/s", "CPU")
 BODY_BYTES = 1_000
 #: A store holds this much more than the lag, so that reads begin behind its first message.
@@ -40,7 +40,7 @@ Runs = Mapping[str, Sequence[RunMetrics]]
 @click.option("--rate", default=30_000, show_default=True, help="Messages of 1,000 bytes a second.")
 @click.option("--seconds", default=20.0, show_default=True)
 @click.option("--turns", default=3, show_default=True)
-@click.option("--quick", is_flag=True, help="One run of 2 s at 10 MB, as a smoke test.")
+@click.option("--quick", is_flag=True, help="One run of 5 s at 10 MB, as a smoke test.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -53,7 +53,7 @@ def main(
     lib = java.jars("apache")
     exit_on_sigterm()
     if quick:
-        lags, seconds, turns = "10", 2.0, 1
+        lags, seconds, turns = "10", 5.0, 1
     cells = [(int(lag), int(count)) for lag in lags.split(",") for count in groups.split(",")]
     rows: list[list[str]] = []
     kept: dict[str, Runs] = {}
@@ -62,7 +62,7 @@ def main(
         for lag, count in cells:
             runs: dict[str, list[RunMetrics]] = {side: [] for side in NAMES}
             for turn in range(turns):
-                for side in (RingRmqpy(place), Rmqpy(place), Apache(place, lib)):
+                for side in (Rmqpy(place), MappedRmqpy(place), Apache(place, lib)):
                     metrics = _run(side, lag, count, rate, seconds)
                     runs[side.name].append(metrics)
                     click.echo(

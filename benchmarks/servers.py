@@ -156,21 +156,12 @@ class Rmqpy(Side):
 
 
 class MappedRmqpy(Rmqpy):
-    """Ours, writing through a mapping under SYNC_FLUSH, too."""
+    """Ours, writing through a memory mapping of the log file."""
 
     name = "rmqpy-mapped"
 
     def settings(self, is_sync_flush: bool) -> str:
-        return super().settings(is_sync_flush) + "syncFlushMapped=true\n"
-
-
-class RingRmqpy(Rmqpy):
-    """Ours, with the end of the log in a write ring that bypasses the page cache."""
-
-    name = "rmqpy-ring"
-
-    def settings(self, is_sync_flush: bool) -> str:
-        return super().settings(is_sync_flush) + "commitLogWritePath=ring\n"
+        return super().settings(is_sync_flush) + "commitLogWritePath=mapping\n"
 
 
 class Apache(Side):

@@ -22,7 +22,7 @@ from benchmarks.cells import CELLS, Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, run_in_turn
 from benchmarks.processes import exit_on_sigterm
-from benchmarks.servers import Apache, Floor, MappedRmqpy, RingRmqpy, Rmqpy, Side
+from benchmarks.servers import Apache, Floor, MappedRmqpy, Rmqpy, Side
 from rmqpy.load import machine
 from rmqpy.load.report import duration
 
@@ -30,8 +30,8 @@ Flush = Literal["sync", "async"]
 OUT = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
 #: Suffix of a side's name; the first is rmqpy's default.
 SIDES: Mapping[Flush, Mapping[str, str]] = {
-    "sync": {"rmqpy": "write buffer", "rmqpy-mapped": "mapping", "apache": "Apache 5.5.0"},
-    "async": {"rmqpy": "mapping", "rmqpy-ring": "write ring", "apache": "Apache 5.5.0", "floor": "floor"},
+    "sync": {"rmqpy": "write ring", "rmqpy-mapped": "mapping", "apache": "Apache 5.5.0"},
+    "async": {"rmqpy": "write ring", "rmqpy-mapped": "mapping", "apache": "Apache 5.5.0", "floor": "floor"},
 }
 COLUMNS = (
     "cell",
@@ -94,9 +94,8 @@ def _cells(flush: Flush) -> list[Cell]:
 
 
 def _sides(flush: Flush, place: Path, lib: Path) -> tuple[Side, ...]:
-    if flush == "sync":
-        return Rmqpy(place), MappedRmqpy(place), Apache(place, lib)
-    return Rmqpy(place), RingRmqpy(place), Apache(place, lib), Floor(place)
+    sides = Rmqpy(place), MappedRmqpy(place), Apache(place, lib)
+    return sides if flush == "sync" else (*sides, Floor(place))
 
 
 def table(flush: Flush, results: Results) -> str:

@@ -86,7 +86,7 @@ campaign-failed-flush: build ## sends acknowledged while every flush fails (stra
 	$(CAMPAIGN_PYTEST) campaigns/interop/failed_flush.py
 
 campaign-unclean-start: build ## a start after a kill on GB (5): WRITE_PATH
-	UNCLEAN_START_GB=$(GB) RMQPY_WRITE_PATH=$(or $(WRITE_PATH),mapping) $(CAMPAIGN_PYTEST) campaigns/interop/unclean_start.py
+	UNCLEAN_START_GB=$(GB) RMQPY_WRITE_PATH=$(or $(WRITE_PATH),ring) $(CAMPAIGN_PYTEST) campaigns/interop/unclean_start.py
 
 campaign-simulated-controllers: ## simulated elections, leases and faults: CONTROLLER_SEEDS
 	RMQPY_SEEDS=$(CONTROLLER_SEEDS) cargo test --locked --release --test controller -- --nocapture

@@ -107,9 +107,7 @@ CURVES: Final[Mapping[str, Curve]] = {
         loads.sizes,
         {"mb_s": "MB/s", **_SENDS},
         "Up to 1,000 B the number of messages determines the cost, and from 10,000 B on the number of "
-        "bytes, 0.4 GB/s. By profile the kernel takes 67 % of the processor time to clear new pages of "
-        "the log, on the thread that prepares them. `commitLogWritePath=ring` needs no new pages: see "
-        "[bulk](../README.md#bulk-sustained).",
+        "bytes: see [bulk](../README.md#bulk-sustained).",
     ),
     "log": Curve(
         "Start over the size of the log, messages of 1,000 B",

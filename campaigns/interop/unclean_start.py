@@ -2,8 +2,8 @@
 
 Our broker is killed with UNCLEAN_START_GB (5) of messages in its store. Then ours starts on that folder, and Apache's
 on a copy. The measured time runs from the start of the process until all queues have their ends. The page cache stays
-as producing and copying left it. With RMQPY_WRITE_PATH=ring our broker writes through its write ring, and the
-copy's write ring is drained.
+as producing and copying left it. The copy's write ring is drained.
+With RMQPY_WRITE_PATH=mapping our broker writes through a mapping.
 """
 
 import os

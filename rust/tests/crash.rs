@@ -23,8 +23,7 @@ use rmqpy::store::Store;
 use rmqpy::store::disk::simulated::{Fault, SimDisk, Survival};
 use store_model::workloads::{LARGE, NINE, SMALL, Step, WORKLOADS};
 use store_model::{
-    KEPT, SEGMENT_BYTES, Sample, body_of, clock, index_everything, key_of, open_with, outlives_a_kill, put,
-    read_all,
+    KEPT, SEGMENT_BYTES, Sample, body_of, clock, index_everything, key_of, open_with, put, read_all,
 };
 
 const SURVIVALS: [Survival; 7] = [
@@ -75,11 +74,6 @@ impl Model {
                     match start() {
                         Some(opened) => store = opened,
                         None => return,
-                    }
-                    if !is_closed && !outlives_a_kill(durability) {
-                        // A failed stop is a crash for messages that were in no file yet.
-                        let survived = self.check(&store, self.acknowledged, "after a stop that failed");
-                        self.forget_lost(survived);
                     }
                 }
             }
@@ -177,8 +171,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
     let mut disk = disk.crash(survival, seed);
 
     let is_killed = survival == Survival::Everything;
-    let at_least =
-        if is_killed && outlives_a_kill(durability) { model.appended.len() } else { model.acknowledged };
+    let at_least = if is_killed { model.appended.len() } else { model.acknowledged };
     // Sometimes the machine crashes again during recovery, after a few operations or many.
     let mut at_least_then = at_least;
     let more = (seed + at) % 3;
@@ -243,7 +236,7 @@ fn enumerate(durability: Durability) {
         let operations = disk.operations();
         for at in 0..=operations {
             // A kill behind a deletion has found bugs that no other crash did.
-            let kill = (expires && outlives_a_kill(durability)).then_some((Survival::Everything, at));
+            let kill = expires.then_some((Survival::Everything, at));
             for (survival, seed) in variants(at).into_iter().chain(kill) {
                 doubles += crash(steps, durability, at, survival, seed);
                 states += 1;

@@ -17,9 +17,7 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::simulated::{Fault, SimDisk};
 use rmqpy::store::disk::{OsDisk, Space};
 use rmqpy::store::{Arrivals, ConsumeQueue, Durability, Options, PutError, Store};
-use store_model::{
-    Folder, clock, open, open_with, options, options_with, outlives_a_kill, put, read_all, sample,
-};
+use store_model::{Folder, clock, open, open_with, options, options_with, put, read_all, sample};
 
 /// Records notifications, and lets tests wait for them.
 #[derive(Default)]
@@ -71,7 +69,7 @@ fn sync_modes() -> impl Iterator<Item = Durability> {
 
 #[test]
 fn in_sync_mode_nothing_is_visible_before_it_is_durable() {
-    for durability in Durability::ALL.into_iter().filter(|durability| durability.is_shown_when_durable()) {
+    for durability in Durability::ALL.into_iter().filter(|durability| durability.promises_disk()) {
         check_that_visible_follows_durable(durability);
     }
 }
@@ -130,7 +128,7 @@ fn a_failed_flush_fails_its_waiters_and_latches_the_log() {
         assert_eq!((store.durable(), listener.latched.load(Ordering::Acquire)), (durable, 1));
         assert!(store.is_latched() && store.failure().expect("a reason").contains("commitlog"));
         assert_eq!(put(&store, &[sample("orders", 0, 10)], false), [Err(PutError::ReadOnly)]);
-        let visible = if durability.is_shown_when_durable() { 1 } else { 2 };
+        let visible = if durability.promises_disk() { 1 } else { 2 };
         assert_eq!(read_all(&store, "orders", 0).len(), visible, "reads continue");
         assert!(store.close().is_err());
     }
@@ -244,9 +242,6 @@ fn child_that_gets_killed() {
 fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let kills = std::env::var("RMQPY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
     for (index, durability) in Durability::ALL.into_iter().enumerate() {
-        if !(durability.promises_disk() || outlives_a_kill(durability)) {
-            continue;
-        }
         let folder = Folder::new(&format!("killed-{index}"));
         let mut acknowledged = BTreeSet::new();
         for kill in 0..kills {

@@ -56,7 +56,8 @@ async def all_of(peer: Peer, topic: str, count: int) -> Frame:
 async def test_delayed_messages_of_a_fast_clock_are_delivered_after_its_correction(
     tmp_path: Path,
 ) -> None:
-    broker = Broker.start(tmp_path, "messageDelayLevel=1h")
+    # Through the mapping, so that all records are in the log file after a kill.
+    broker = Broker.start(tmp_path, "messageDelayLevel=1h", "commitLogWritePath=mapping")
     async with await Peer.connect(broker.address) as peer:
         for number in range(MESSAGES):
             sent = await send(peer, "later", f"{number}".encode(), i="DELAY\x011\x02", e="0")

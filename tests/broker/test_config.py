@@ -132,13 +132,8 @@ def test_store_parts_need_separate_folders(setting: Mapping[str, str], reason: s
         ({"listenPort": "2"}, "VIP port, 2 below"),
         ({"autoCreateTopicEnable": "yes"}, "true or false"),
         ({"flushDiskType": "NEVER"}, "ASYNC_FLUSH, SYNC_FLUSH"),
-        (
-            {"transientStorePoolEnable": "true", "syncFlushMapped": "true"},
-            "transientStorePoolEnable and syncFlushMapped exclude each other",
-        ),
-        ({"commitLogWritePath": "ring", "flushDiskType": "SYNC_FLUSH"}, "needs flushDiskType=ASYNC_FLUSH"),
-        ({"commitLogWritePath": "ring", "transientStorePoolEnable": "true"}, "their own write path"),
-        ({"commitLogWritePath": "ring", "commitLogRingBytes": "1048576"}, "maxMessageSize=4194304 need"),
+        ({"commitLogWritePath": "buffer"}, "ring, mapping"),
+        ({"commitLogRingBytes": "1048576"}, "maxMessageSize=4194304 need"),
         ({"brokerPermission": "8"}, "from 0 to 7"),
         ({"namesrvAddr": "somewhere"}, "host:port"),
     ],
@@ -149,29 +144,44 @@ def test_a_bad_value_names_what_was_expected(setting: Mapping[str, str], reason:
 
 
 @pytest.mark.parametrize(
-    ("flush", "switch", "durability"),
+    ("flush", "write_path", "durability"),
     [
         ("ASYNC_FLUSH", None, "page_cache"),
-        ("ASYNC_FLUSH", "transientStorePoolEnable", "memory"),
-        ("ASYNC_FLUSH", "syncFlushMapped", "page_cache"),
+        ("ASYNC_FLUSH", "ring", "page_cache"),
+        ("ASYNC_FLUSH", "mapping", "page_cache_mapped"),
         ("SYNC_FLUSH", None, "disk"),
-        ("SYNC_FLUSH", "transientStorePoolEnable", "disk"),
-        ("SYNC_FLUSH", "syncFlushMapped", "disk_mapped"),
+        ("SYNC_FLUSH", "mapping", "disk_mapped"),
     ],
 )
-def test_three_keys_choose_a_durability_that_the_store_knows(
-    flush: str, switch: str | None, durability: str
+def test_two_keys_choose_a_durability_that_the_store_knows(
+    flush: str, write_path: str | None, durability: str
 ) -> None:
-    given = {"flushDiskType": flush} | ({switch: "true"} if switch else {})
-    config, _ = broker.read(given)
+    given = {"flushDiskType": flush} | ({"commitLogWritePath": write_path} if write_path else {})
+    config, warnings = broker.read(given)
+    assert (config.store.durability, warnings) == (durability, [])
+    Store(config.store)
+
+
+@pytest.mark.parametrize(
+    ("setting", "durability", "words"),
+    [
+        ({"syncFlushMapped": "true"}, "disk_mapped", "syncFlushMapped is now commitLogWritePath=mapping"),
+        ({"syncFlushMapped": "false"}, "disk", "syncFlushMapped is now commitLogWritePath=mapping"),
+        (
+            {"transientStorePoolEnable": "true"},
+            "disk",
+            "the write ring takes the place of the transient pool",
+        ),
+        ({"commitLogWritePath": "spool"}, "disk", "is now called commitLogWritePath=ring"),
+    ],
+)
+def test_earlier_settings_of_the_write_path_are_accepted_and_explained(
+    setting: Mapping[str, str], durability: str, words: str
+) -> None:
+    config, warnings = broker.read({"flushDiskType": "SYNC_FLUSH", **setting})
     assert config.store.durability == durability
-    Store(config.store)
-
-
-def test_the_write_ring_is_a_write_path_of_messages_in_the_page_cache() -> None:
-    config, _ = broker.read({"commitLogWritePath": "ring"})
-    assert config.store.durability == "page_cache_ring"
-    Store(config.store)
+    [warning] = warnings
+    assert words in warning
 
 
 def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, is_open: bool) -> None:

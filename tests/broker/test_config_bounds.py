@@ -10,7 +10,7 @@ from rmqpy._native import Metadata, Store, store_settings
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.config.store import StoreConfig
+from rmqpy.config.store import MAPPING, RING_BYTES, WRITE_PATH, StoreConfig
 from rmqpy.errors import ConfigError
 
 Case = tuple[type[Settings], str, Key]
@@ -38,7 +38,10 @@ def test_rust_and_python_accept_the_same_bounds(role: type[Settings], wire: str,
     for end, step in ((key.low, -1), (key.high, 1)):
         if end is None:
             continue
-        hand_down(role.read({wire: str(end)}))
+        # The smallest write ring has no room for any message.
+        hand_down(
+            role.read({WRITE_PATH: MAPPING, wire: str(end)} if wire == RING_BYTES else {wire: str(end)})
+        )
         with pytest.raises(ConfigError, match=f"^{wire}={end + step}: must be .*{key.unit}$"):
             role.read({wire: str(end + step)})
 

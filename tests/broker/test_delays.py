@@ -126,7 +126,7 @@ async def test_start_is_refused_if_a_pending_message_exceeds_the_log_limit(
     tmp_path: Path, properties: str, room: str
 ) -> None:
     settings = {"messageDelayLevel": "1m"}
-    ring = {"commitLogWritePath": "ring", "commitLogRingBytes": str(1 << 19), "maxMessageSize": "60000"}
+    ring = {"commitLogRingBytes": str(1 << 19), "maxMessageSize": "60000"}
     async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
         async with (
             made_broker(tmp_path, namesrv.address, settings) as broker,

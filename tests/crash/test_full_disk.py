@@ -94,7 +94,7 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
 
 
 @pytest.mark.parametrize(
-    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=ring"]
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=mapping"]
 )
 async def test_a_broker_starts_and_stops_in_order_without_a_free_byte(disk: Path, setting: str) -> None:
     """Another program takes every byte, whatever the broker gives back; what was sent last is in no derived file."""

@@ -29,7 +29,7 @@ FILE_BYTES = 1 << 18
 
 @pytest.mark.timeout(60 + 10 * KILLS)
 @pytest.mark.parametrize(
-    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=ring"]
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=mapping"]
 )
 async def test_acknowledged_messages_survive_kills(tmp_path: Path, setting: str) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
@@ -52,7 +52,9 @@ async def test_acknowledged_messages_survive_kills(tmp_path: Path, setting: str)
 
 
 @pytest.mark.timeout(60 + 10 * KILLS)
-@pytest.mark.parametrize("setting", ["flushDiskType=ASYNC_FLUSH", "commitLogWritePath=ring"])
+@pytest.mark.parametrize(
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=mapping"]
+)
 async def test_acknowledged_messages_survive_kills_while_log_files_are_deleted(
     tmp_path: Path, setting: str
 ) -> None:
@@ -95,8 +97,7 @@ async def test_write_ring_of_a_killed_broker_is_reported_and_drained_offline(
 ) -> None:
     acknowledged: Acknowledged = {}
     # Hardly anything is in the log itself.
-    settings = ("commitLogWritePath=ring", "flushIntervalCommitLog=60000")
-    broker = Broker.start(tmp_path, *settings)
+    broker = Broker.start(tmp_path, "flushIntervalCommitLog=60000")
     await load_until(broker.kill, broker.address, TOPIC, "ring", 0.4, acknowledged)
     assert cli.run(["store", "verify", str(tmp_path), "maxIndexNum=200000"]) == 0
     assert "note: ring" in capfd.readouterr().out

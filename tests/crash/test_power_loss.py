@@ -7,8 +7,8 @@ and a broker started on it, which serves the audit and the next round.
 A process survives this power loss by some milliseconds. Its acknowledgements in that time must hold, too, with one
 exception: an msync in progress while ext4 is shut down may succeed although its pages are dropped.
 
-The number of power losses by each write path is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
-moments. `make campaign-power` has many.
+The number of power losses with each flush mode and write path is `RMQPY_POWER_LOSSES`; the seed is printed, and
+`RMQPY_SEED` repeats its moments. `make campaign-power` has many.
 """
 
 import os
@@ -25,9 +25,9 @@ from rmqpy.config.store import StoreConfig
 LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
 SYNC = "flushDiskType=SYNC_FLUSH"
-MAPPED = "syncFlushMapped=true"
-#: Settings by which the end of the log is written in every write path.
-WRITE_PATHS = ((SYNC,), (SYNC, MAPPED), (), ("commitLogWritePath=ring",))
+MAPPED = "commitLogWritePath=mapping"
+#: Settings of both flush modes with either write path.
+WRITE_PATHS = ((SYNC,), (), (SYNC, MAPPED), (MAPPED,))
 
 pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
 

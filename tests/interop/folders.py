@@ -27,7 +27,7 @@ SMALL_FILES = {
 }
 """So small that a few thousand messages fill several files of every kind; and a cold JVM is given its time."""
 
-WRITE_PATH = {"commitLogWritePath": os.environ.get("RMQPY_WRITE_PATH", "mapping")}
+WRITE_PATH = {"commitLogWritePath": os.environ.get("RMQPY_WRITE_PATH", "ring")}
 """Write path of our broker; no key of Apache's."""
 
 

@@ -5,7 +5,8 @@ every message by key, unique key, position and time, the progress of groups, and
 unknown to ours. Then it writes more. Between two brokers `rmqpy store verify` finds no problem in the folder.
 
 RMQPY_ROUND_TRIP=100000 writes that many messages first; the default is a few thousand, in files small enough that
-all kinds of them roll. RMQPY_WRITE_PATH=ring has ours write through its write ring, which is drained after a kill.
+all kinds of them roll. The write ring of ours is drained after a kill; with RMQPY_WRITE_PATH=mapping it writes through
+a mapping.
 """
 
 import os

@@ -23,8 +23,10 @@ MEMORY_ROOM_MIN: Final = 256 << 20
 #: RocketMQ's usual HTTP port. Served by default if only this machine can connect.
 HTTP_PORT: Final = 8082
 LOOPBACK: Final = "127.0.0.1"
-#: Settings of a store in memory. Files are preallocated: small ones leave room for messages.
+#: Settings of a store in memory. Files are preallocated: small ones leave room for messages. A write ring would keep
+#: the end of the log twice.
 SMALL: Final = {
+    "commitLogWritePath": "mapping",
     "mappedFileSizeCommitLog": "16777216",
     "mappedFileSizeConsumeQueue": "200000",
     "maxHashSlotNum": "100000",

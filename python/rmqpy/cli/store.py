@@ -286,7 +286,7 @@ def drain(store: _Opened) -> Result:
     \b
     rmqpy store drain data
 
-    The next start of rmqpy does the same; an Apache broker does not read the write ring (commitLogWritePath).
+    The next start of rmqpy does the same; an Apache broker does not read the write ring.
     """
     outcome, is_complete = store.native.drain()
     return Result(

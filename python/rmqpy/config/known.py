@@ -65,9 +65,12 @@ _HARMLESS: Final = (
     (
         "both modes flush by time, see flushIntervalCommitLog",
         """flushCommitLogTimed flushCommitLogLeastPages flushCommitLogThoroughInterval commitIntervalCommitLog
-        commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
-        fastFailIfNoBufferInStorePool syncFlushTimeout putMessageTimeout flushIntervalConsumeQueue
-        flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
+        commitCommitLogLeastPages commitCommitLogThoroughInterval syncFlushTimeout putMessageTimeout
+        flushIntervalConsumeQueue flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
+    ),
+    (
+        "the write ring takes the place of the transient pool, and its messages survive a kill",
+        "transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool",
     ),
     (
         "pulls are bounded by pullMessagesMax and pullBytesMax",

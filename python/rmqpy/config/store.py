@@ -44,6 +44,7 @@ FOLDER_KEYS: Final = ("storePathCommitLog", "storePathConsumeQueue", "storePathI
 #: Earlier names of a setting and of a value.
 _OLD_RING_BYTES: Final = "commitLogSpoolBytes"
 _OLD_RING: Final = "spool"
+_OLD_MAPPING: Final = "syncFlushMapped"
 _DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -83,23 +84,12 @@ class StoreConfig(Settings):
         "Interval between flushes of ASYNC_FLUSH; data is on disk after at most twice this time. Apache's default "
         "is 500.",
     )
-    has_transient_pool: bool = key(
-        "transientStorePoolEnable",
-        False,
-        "ASYNC_FLUSH appends to a write buffer in memory; consumers see a message once it is on disk. SYNC_FLUSH "
-        "always does so unless syncFlushMapped is set; both keys together are refused.",
-    )
-    is_sync_mapped: bool = key(
-        "syncFlushMapped",
-        False,
-        "SYNC_FLUSH appends to a memory mapping of the file, like Apache's broker, which is slower.",
-    )
     log_write_path: str = key(
         WRITE_PATH,
-        MAPPING,
-        "Write path of ASYNC_FLUSH without transientStorePoolEnable: a memory mapping of the file, or the write ring, "
-        "from which the flush bypasses the page cache.",
-        choices=(MAPPING, RING),
+        RING,
+        "Write path of the commit log: the write ring, from which the flush writes the file, or a memory mapping of "
+        "the file, like Apache's broker, where sends wait for new pages.",
+        choices=(RING, MAPPING),
     )
     ring_bytes: int = _number(
         RING_BYTES,
@@ -230,11 +220,6 @@ class StoreConfig(Settings):
             raise ConfigError(f"{_DELAY_LEVELS}: must have {bounds} levels")
         if not self.delete_hours:
             raise ConfigError("deleteWhen must name an hour")
-        if self.has_transient_pool and self.is_sync_mapped:
-            raise ConfigError(
-                "transientStorePoolEnable and syncFlushMapped exclude each other: the log is appended to a write "
-                "buffer or to a memory mapping of the file"
-            )
         self._check_ring()
         self._check_folders()
 
@@ -249,13 +234,12 @@ class StoreConfig(Settings):
         return tuple(_hour(text) for text in self.delete_when.split(";") if text.strip())
 
     @property
-    def durability(self) -> Literal["memory", "page_cache", "page_cache_ring", "disk", "disk_mapped"]:
-        """Durability of acknowledged messages, for the native store."""
+    def durability(self) -> Literal["page_cache", "page_cache_mapped", "disk", "disk_mapped"]:
+        """Durability of acknowledged messages, and the write path, for the native store."""
+        is_ring = self.log_write_path == RING
         if self.flush == SYNC_FLUSH:
-            return "disk_mapped" if self.is_sync_mapped else "disk"
-        if self.has_transient_pool:
-            return "memory"
-        return "page_cache_ring" if self.log_write_path == RING else "page_cache"
+            return "disk" if is_ring else "disk_mapped"
+        return "page_cache" if is_ring else "page_cache_mapped"
 
     @property
     def folder(self) -> str:
@@ -283,11 +267,6 @@ class StoreConfig(Settings):
     def _check_ring(self) -> None:
         if self.log_write_path != RING:
             return
-        if self.flush == SYNC_FLUSH or self.has_transient_pool:
-            raise ConfigError(
-                "commitLogWritePath=ring needs flushDiskType=ASYNC_FLUSH without transientStorePoolEnable: "
-                "others have their own write path"
-            )
         needed = _RING_PARTS * (self.message_bytes_max + _RECORD_HEAD_BYTES)
         if self.ring_bytes < needed:
             raise ConfigError(
@@ -316,7 +295,7 @@ class StoreConfig(Settings):
 
 
 #: Earlier names of settings.
-RENAMED: Final = frozenset({_OLD_RING_BYTES})
+RENAMED: Final = frozenset({_OLD_RING_BYTES, _OLD_MAPPING})
 
 
 def with_new_names(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -332,6 +311,10 @@ def with_new_names(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]
     if entries.get(WRITE_PATH) == _OLD_RING:
         sentences.append(f"{WRITE_PATH}={_OLD_RING} is now called {WRITE_PATH}={RING}")
         entries[WRITE_PATH] = RING
+    if (is_mapped := entries.pop(_OLD_MAPPING, None)) is not None:
+        sentences.append(f"{_OLD_MAPPING} is now {WRITE_PATH}={MAPPING}, for both flush modes")
+        if is_mapped.strip().lower() == "true":
+            entries.setdefault(WRITE_PATH, MAPPING)
     return entries, sentences
 
 

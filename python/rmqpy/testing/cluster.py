@@ -22,6 +22,7 @@ from rmqpy.service import Service
 #: Settings for small store files: a test needs no gigabyte, and should reach the end of a segment.
 SMALL: Final[Mapping[str, Any]] = {
     "mappedFileSizeCommitLog": 16 << 20,
+    "commitLogRingBytes": 20 << 20,
     "mappedFileSizeConsumeQueue": 20 * 10_000,
     "maxHashSlotNum": 10_000,
     "maxIndexNum": 50_000,

@@ -18,8 +18,7 @@
 //!
 //! Opening takes the lock, reads the log from the last trusted position (`recovery`), cuts a torn end off, and
 //! starts the threads: `flush` makes the log durable, `maintenance` does periodic work, `interim` does its urgent
-//! steps during a checkpoint, `ahead` prepares pages for appends, `read` runs reads that may block on the disk. The
-//! formats are Apache's, so that a folder can move to its broker and back (docs/store.md has the layouts).
+//! steps during a checkpoint, `read` runs reads that may block on the disk. The formats are Apache's, so that a folder can move to its broker and back (docs/store.md has the layouts).
 //!
 //! After a failed flush, or a panic in one of its threads, the store refuses writes until it is reopened; reads
 //! continue.
@@ -27,7 +26,7 @@
 //! Parts, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works
 //! on a stopped store.
 //!
-//! Lock order: rounds of maintenance, interim steps, pages ahead, `flush`, dispatch, put lock, next segment; then
+//! Lock order: rounds of maintenance, interim steps, `flush`, dispatch, put lock, next segment; then
 //! queue files, index files; last a queue's tail, the waiting keys of the index, or the list of the write ring's parts.
 //! No file operation happens under the put lock.
 
@@ -65,7 +64,7 @@ use crate::positions::PhysicalOffset;
 
 use disk::{Disk, FileLock};
 use log::{CommitLog, Dispatcher, Flush, NoRoom};
-use maintenance::{Ahead, Maintenance};
+use maintenance::Maintenance;
 use recovery::DeletedTopics;
 use replica::confirmation::Confirmation;
 use reports::counters::Counters;
@@ -103,7 +102,6 @@ pub struct Store {
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
     maintenance: Arc<Maintenance>,
-    ahead: Arc<Ahead>,
     deleted: DeletedTopics,
     options: Options,
     disk: Arc<dyn Disk>,
@@ -213,7 +211,7 @@ impl Store {
 
     /// Makes appended messages visible, or requests the flush that will.
     fn after_append(&self) {
-        if self.options.durability.is_shown_when_durable() {
+        if self.options.durability.promises_disk() {
             self.flush.release_after(self.log.published());
             return;
         }
@@ -225,7 +223,7 @@ impl Store {
 
     fn make_visible(&self) {
         // Cannot fail without a flush.
-        let _ = self.dispatcher.advance(&self.log, |_, _| Ok(()));
+        let _ = self.dispatcher.advance(&self.log, |_| Ok(()));
     }
 
     /// Requests space and waits briefly; returns the time to charge to the append.
@@ -236,15 +234,14 @@ impl Store {
             return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
         self.maintenance.wake();
-        if self.options.durability.is_shown_when_durable() {
-            self.flush.release_after(self.log.published());
-        } else {
+        // A reader may have held the oldest part when the last flush ended.
+        let has_part = self.log.segments().write_ring().is_none_or(|ring| ring.recycle());
+        let is_sync = self.options.durability.promises_disk();
+        if !is_sync {
             self.make_visible();
-            if let Some(ring) = self.log.segments().write_ring()
-                && !ring.recycle()
-            {
-                self.flush.release_after(self.log.published());
-            }
+        }
+        if is_sync || !has_part {
+            self.flush.release_after(self.log.published());
         }
         self.log.wait_for_room()
     }
@@ -296,9 +293,7 @@ impl Store {
 
     /// Runs one round of maintenance on this thread.
     pub fn maintain(&self) -> Result<(), StoreError> {
-        let outcome = self.maintenance.run_round();
-        self.ahead.advance();
-        outcome
+        self.maintenance.run_round()
     }
 
     /// Makes a checkpoint now: the next recovery will not read visible messages again.
@@ -434,7 +429,6 @@ impl Store {
         self.log.close();
         self.flush.stop();
         self.maintenance.stop();
-        self.ahead.stop();
         self.cold_reads.lock().take();
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {

@@ -19,7 +19,9 @@ use crate::store::derived::{
 };
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
-use crate::store::log::{Arrivals, Checksums, CommitLog, Dispatcher, Flush, Put, Segments, WritePathKind};
+use crate::store::log::{
+    Arrivals, Checksums, CommitLog, Dispatcher, Flush, Put, Segments, WritePathKind, WriteRing,
+};
 use crate::store::reports::events::Events;
 use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
@@ -47,13 +49,19 @@ impl World {
         let dir = PathBuf::from("/commitlog");
         disk.create_dir(&dir).expect("a directory");
         let scratch = PathBuf::from("/scratch");
-        let segments =
+        let mut segments =
             Segments::load(Arc::clone(&disk), dir, scratch, SEGMENT_BYTES, write_path).expect("no files");
+        if write_path == WritePathKind::Ring {
+            let ring = WriteRing::make(&disk, PathBuf::from("/ring"), 1 << 18, SEGMENT_BYTES, is_sync);
+            segments.set_write_ring(ring.expect("room"));
+        }
         let active = segments.create().expect("a file");
         let checksums =
             Checksums::load(&disk, Path::new("/"), &segments, 0, true, &Arc::new(Events::default()));
         let checksums = checksums.expect("no checksums");
-        let log = Arc::new(CommitLog::new(segments, checksums, ManualClock::at(0), active, 0));
+        let log = Arc::new(
+            CommitLog::new(segments, checksums, ManualClock::at(0), active, 0).expect("a write path"),
+        );
         let files = QueueFiles::new(disk, PathBuf::from("/consumequeue"), 8 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
         let queue = queues.get_or_create("t", 0).expect("a valid name");
@@ -73,7 +81,7 @@ impl World {
     }
 
     fn show(&self) {
-        self.dispatcher.advance(&self.log, |_, _| Ok(())).expect("no flush is needed");
+        self.dispatcher.advance(&self.log, |_| Ok(())).expect("no flush is needed");
     }
 
     /// Checks the state that a reader may see at any time.
@@ -129,7 +137,7 @@ impl Arrivals for Listener {
 
 #[test]
 fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
-    for write_path in [WritePathKind::WriteBuffer, WritePathKind::Mapping] {
+    for write_path in [WritePathKind::Ring, WritePathKind::Mapping] {
         check(move || {
             let world = World::new(write_path, true);
             let sender = Arc::clone(&world);
@@ -151,7 +159,7 @@ fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
 #[test]
 fn the_ring_passes_every_record_once_and_in_order_to_any_thread() {
     check(|| {
-        let world = World::new(WritePathKind::Mapping, false);
+        let world = World::new(WritePathKind::Ring, false);
         let other = Arc::clone(&world);
         let sending = spawn(move || {
             let end = other.append().expect("stored");
@@ -173,7 +181,7 @@ fn the_ring_passes_every_record_once_and_in_order_to_any_thread() {
 #[test]
 fn a_waiter_at_a_queue_sees_the_message_or_is_notified() {
     check(|| {
-        let world = World::new(WritePathKind::Mapping, false);
+        let world = World::new(WritePathKind::Ring, false);
         let listener = Arc::new(Listener::default());
         let weak = Arc::downgrade(&listener);
         world.dispatcher.set_arrivals(weak);
@@ -193,7 +201,7 @@ fn a_waiter_at_a_queue_sees_the_message_or_is_notified() {
 #[test]
 fn every_waiter_for_the_disk_is_released() {
     check(|| {
-        let world = World::new(WritePathKind::WriteBuffer, true);
+        let world = World::new(WritePathKind::Ring, true);
         let listener = Arc::new(Listener::default());
         let weak = Arc::downgrade(&listener);
         world.dispatcher.set_arrivals(weak);
@@ -217,7 +225,7 @@ fn every_waiter_for_the_disk_is_released() {
 #[test]
 fn a_queue_with_unwritten_units_is_on_the_list_of_dirty_queues() {
     check(|| {
-        let world = World::new(WritePathKind::Mapping, false);
+        let world = World::new(WritePathKind::Ring, false);
         world.append().expect("stored");
         world.show();
         let writer = Arc::clone(&world);
@@ -233,7 +241,7 @@ fn a_queue_with_unwritten_units_is_on_the_list_of_dirty_queues() {
 #[test]
 fn a_latched_log_stores_nothing() {
     check(|| {
-        let world = World::new(WritePathKind::WriteBuffer, true);
+        let world = World::new(WritePathKind::Ring, true);
         let sender = Arc::clone(&world);
         let stored = Arc::new(AtomicU64::new(0));
         let end = Arc::clone(&stored);

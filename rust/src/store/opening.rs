@@ -14,7 +14,7 @@ use crate::clock::SharedClock;
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 use crate::store::log::{CommitLog, Dispatcher, Flush};
-use crate::store::maintenance::{Ahead, Expiry, Maintenance, Volumes};
+use crate::store::maintenance::{Expiry, Maintenance, Volumes};
 use crate::store::recovery::{CheckpointFiles, RecoveryPhase, RecoveryProgress};
 use crate::store::replica::confirmation::Confirmation;
 use crate::store::reports::counters::Counters;
@@ -75,7 +75,7 @@ impl Store {
             clock,
             recovered.active,
             store_timestamp_ms,
-        );
+        )?;
         log.set_replica(options.is_replica);
         let log = Arc::new(log);
         let end = log.published();
@@ -83,7 +83,7 @@ impl Store {
         let flush = Arc::new(Flush::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
-            options.durability.is_shown_when_durable(),
+            options.durability.promises_disk(),
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));
@@ -98,14 +98,12 @@ impl Store {
             recovered.checkpoint,
             Arc::clone(&events),
         ));
-        let ahead = Arc::new(Ahead::new(Arc::clone(&log), Arc::clone(&flush)));
         let in_memory_bytes = memory_bytes() / 100 * options.in_memory_percent;
         let store = Arc::new(Self {
             log,
             dispatcher,
             flush,
             maintenance,
-            ahead,
             deleted: recovered.deleted,
             options,
             disk,
@@ -133,8 +131,6 @@ impl Store {
         self.spawn("maint", move || maintenance.run())?;
         let maintenance = Arc::clone(&self.maintenance);
         self.spawn("interim", move || maintenance.run_interim())?;
-        let ahead = Arc::clone(&self.ahead);
-        self.spawn("ahead", move || ahead.run())?;
         let (sender, receiver) = sync_channel::<ColdRead>(COLD_READS_MAX);
         *self.cold_reads.lock() = Some(sender);
         let store = Arc::downgrade(self);

@@ -193,6 +193,7 @@ fn keys_beyond_the_limit_are_read_from_the_log_and_nothing_waits_for_them() {
         segment_bytes: 64 << 20,
         index_slots: 1 << 20,
         index_entries: 1_100_000,
+        ring_bytes: 64 << 20,
         ..options("/store")
     };
     let store = open(disk.shared(), wide(), clock()).expect("opens");

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
+use crate::store_model::{SEGMENT_BYTES, Sample, clock, open, open_with, options, put, read_all, sample};
 use hashbrown::HashSet;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::inspect::{FindingKind, Report, Severity, Shape, StoppedStore};
-use rmqpy::store::{Get, GetResult, Options, StorePaths};
+use rmqpy::store::{Durability, Get, GetResult, Options, StorePaths};
 
 const A: Sample = sample("orders", 0, 100);
 const B: Sample = sample("orders", 1, 50);
@@ -207,7 +207,7 @@ fn every_kind_of_damage_is_named() {
 fn effects_of_a_crash_are_notes_unless_they_lie_before_the_checkpoint() {
     let disk = SimDisk::new();
     fill(&disk);
-    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
+    let store = open_with(Durability::PageCacheMapped, disk.shared(), &clock()).expect("opens");
     put(&store, &[A, B], false);
     store.abandon();
     let crashed = disk.crash(Survival::Everything, 0);

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::store_model::workloads::{LARGE, NINE, ODD, SMALL};
 use crate::store_model::{
-    SEGMENT_BYTES, Sample, clock, index_everything, key_of, open, options_with, outlives_a_kill, put,
-    read_all, sample,
+    SEGMENT_BYTES, Sample, clock, index_everything, key_of, open, options_with, put, read_all, sample,
 };
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
@@ -254,7 +253,7 @@ fn crash(master: &Store, durability: Durability, at: u64, survival: Survival) {
             if disk.is_frozen() {
                 break;
             }
-            let is_killed = survival == Survival::Everything && outlives_a_kill(durability);
+            let is_killed = survival == Survival::Everything;
             kept = if is_killed { replica.kept() } else { copy.durable() };
         }
     }
@@ -299,10 +298,11 @@ fn a_copy_with_a_smaller_write_ring_takes_records_larger_than_its_parts() {
     const HUGE: &[Sample] = &[sample("a", 0, 200_000), sample("b", 0, 10), sample("a", 0, 300_000)];
     let sized = |options: Options| Options { segment_bytes: 1 << 19, ..options };
     let master =
-        open(SimDisk::new().shared(), sized(crate::store_model::options("/store")), clock()).expect("opens");
+        open(SimDisk::new().shared(), sized(options_with(Durability::PageCacheMapped, "/store")), clock())
+            .expect("opens");
     fill(&master, &[SMALL, HUGE, ODD, HUGE, LARGE, HUGE, SMALL]);
     let disk = SimDisk::new();
-    let options = sized(options_with(Durability::PageCacheRing, "/store"));
+    let options = sized(options_with(Durability::PageCache, "/store"));
     let options = Options { is_replica: true, ring_bytes: 1 << 18, ..options };
     let copy = open(disk.shared(), options.clone(), clock()).expect("opens");
     assert_eq!(copy.events(), [], "there is a write ring");

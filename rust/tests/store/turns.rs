@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::store_model::{Sample, body_of, clock, open, options, put, sample};
+use crate::store_model::{Sample, body_of, clock, open_with, put, sample};
 use rmqpy::message::record::records;
 use rmqpy::positions::QueueOffset;
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::{Event, Get, GetResult, Store};
+use rmqpy::store::{Durability, Event, Get, GetResult, Store};
 
 const A: Sample = sample("orders", 0, 100);
 const B: Sample = sample("orders", 1, 600);
@@ -22,7 +22,8 @@ const PHYSICAL_OFFSET_AT: u64 = 28;
 const SYS_FLAG_AT: u64 = 36;
 
 fn start(disk: &SimDisk) -> Arc<Store> {
-    open(disk.shared(), options("/store"), clock()).expect("opens")
+    // Through the mapping, so that the tests find in the log file what they overwrite there.
+    open_with(Durability::PageCacheMapped, disk.shared(), &clock()).expect("opens")
 }
 
 fn stop(store: &Store, is_clean: bool) {

@@ -34,6 +34,7 @@ pub fn options(root: impl AsRef<Path>) -> Options {
         queue_file_bytes: 20 * 8,
         index_slots: 16,
         index_entries: 64,
+        ring_bytes: 1 << 18,
         threads: false,
         retention: Retention { reserved_ms: KEPT.as_millis() as u64, ..Retention::default() },
         ..Options::new(root.as_ref())
@@ -43,11 +44,6 @@ pub fn options(root: impl AsRef<Path>) -> Options {
 /// Likewise, with this durability.
 pub fn options_with(durability: Durability, root: impl AsRef<Path>) -> Options {
     Options { durability, ..options(root) }
-}
-
-/// Returns whether a killed process loses no appended message, acknowledged or not: it is in the page cache.
-pub fn outlives_a_kill(durability: Durability) -> bool {
-    matches!(durability, Durability::PageCache | Durability::PageCacheRing | Durability::DiskMapped)
 }
 
 /// Opens a store with this durability, on its own disk.

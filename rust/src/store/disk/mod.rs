@@ -13,7 +13,6 @@ mod descriptors;
 mod file_name;
 mod lock;
 mod os;
-mod pages;
 mod region;
 #[cfg(feature = "simulation")]
 pub mod simulated;

@@ -24,12 +24,15 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
-
-use super::pages::Pages;
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 /// The marks at the front of a write ring fill whole pages, so that the bytes behind them are aligned for direct writes.
 pub(crate) const MARKS_PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: usize = 4096;
+/// Pages of one question whether they are in memory: 256 KiB, as much as most pulls read.
+const RESIDENT_PAGES_MAX: usize = 64;
+/// Bytes prefaulted per step.
+const POPULATE_BYTES: usize = 64 << 10;
 
 /// A mapping of the first `len` bytes of a file, or of plain memory.
 #[derive(Clone, Debug)]
@@ -43,7 +46,6 @@ struct Map {
     is_writable: bool,
     /// Whether a file holds the bytes of pages that are not resident. Simulated disks map plain memory.
     has_file: bool,
-    pages: Pages,
     is_claimed: AtomicBool,
     published: AtomicUsize,
 }
@@ -64,7 +66,6 @@ impl Region {
             memory,
             is_writable,
             has_file,
-            pages: Pages::default(),
             is_claimed: AtomicBool::new(false),
             published: AtomicUsize::new(0),
         };
@@ -124,9 +125,16 @@ impl Region {
         self.map.memory.flush_range(range.start, range.len())
     }
 
-    /// Prefaults the pages of `range` for writing, so that the appender takes no page fault there.
+    /// Prefaults the pages of `range` for writing, so that the appender takes no page fault there. In small steps: each holds
+    /// the lock of the address space, which threads that allocate memory may wait for.
     pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
-        self.map.pages.populate(&self.map.memory, range)
+        let memory = &self.map.memory;
+        // Otherwise a missing page loads as many as the device reads ahead, up to 8 MiB.
+        memory.advise(Advice::Random)?;
+        let mut steps = range.clone().step_by(POPULATE_BYTES);
+        steps.try_for_each(|at| {
+            memory.advise_range(Advice::PopulateWrite, at, POPULATE_BYTES.min(range.end - at))
+        })
     }
 
     /// Releases the memory of `range`, of whole pages. Its bytes stay in the page cache or the file; the next access maps
@@ -138,11 +146,6 @@ impl Region {
         // SAFETY: the mapping is shared with a file (`map_raw`), so that the pages, also changed ones, belong to the page
         // cache of the file: unmapping them loses no byte, and an access at any time maps the same bytes again.
         unsafe { self.map.memory.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) }
-    }
-
-    /// Makes the kernel use pages of 2 MiB, or small ones: see [`Pages::use_large`].
-    pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
-        self.map.pages.use_large(&self.map.memory, large)
     }
 }
 
@@ -351,6 +354,22 @@ impl RegionReader {
         }
     }
 
+    /// Returns whether the published bytes of `range` are in the page cache, as far as the first `RESIDENT_PAGES_MAX` pages
+    /// show.
+    pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
+        let from = range.start / PAGE_BYTES * PAGE_BYTES;
+        let until = range.end.min(from + RESIDENT_PAGES_MAX * PAGE_BYTES);
+        if range.is_empty() || self.map.published_bytes(&(from..until)).is_none() {
+            return false;
+        }
+        let mut found = [0; RESIDENT_PAGES_MAX];
+        // SAFETY: the range lies in the mapping, and `found` has a byte for each of its pages, which are at least as
+        // large as PAGE_BYTES. The call reads no memory of the mapping. With larger pages it may fail, which is the answer no.
+        let status =
+            unsafe { libc::mincore(self.map.start().add(from).cast(), until - from, found.as_mut_ptr()) };
+        status == 0 && found.iter().take((until - from).div_ceil(PAGE_BYTES)).all(|page| page & 1 == 1)
+    }
+
     /// Borrows published bytes; `None` when part of the range is not published.
     pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         self.map.published_bytes(&range)
@@ -390,6 +409,20 @@ mod tests {
         appender.publish();
         assert_eq!(reader.bytes(0..5), Some(&b"hello"[..]));
         assert!(reader.slice(0..6).is_none());
+    }
+
+    #[test]
+    fn only_published_pages_that_were_touched_are_resident() {
+        let region = Region::anonymous(4 * PAGE_BYTES).expect("memory");
+        let (mut appender, reader) = region.claim_log(0).expect("first claim");
+        appender.append(PAGE_BYTES + 1).expect("room").fill(7);
+        appender.append(2 * PAGE_BYTES).expect("room");
+        assert!(!reader.is_resident(0..1), "it is not published");
+        appender.publish();
+        assert!(reader.is_resident(0..1));
+        assert!(reader.is_resident(PAGE_BYTES - 1..PAGE_BYTES + 1));
+        assert!(!reader.is_resident(0..2 * PAGE_BYTES + 1), "the third page was never touched");
+        assert!(!reader.is_resident(1..1));
     }
 
     #[test]

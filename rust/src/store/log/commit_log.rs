@@ -20,7 +20,7 @@ use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::DispatchRequest;
 use crate::store::disk::Appender;
-use crate::store::error::PutError;
+use crate::store::error::{PutError, StoreError};
 use crate::store::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
@@ -29,7 +29,7 @@ use super::put::{Put, Stored, next_group, store_time};
 use super::ring::RingWriter;
 use super::segment::Segment;
 use super::segments::{Active, Segments};
-use super::write_path::{BLANK_BYTES_MIN, Blank, Unwritten, WriteBuffer, WritePath, blank_head};
+use super::write_path::{BLANK_BYTES_MIN, Blank, WritePath, blank_head};
 
 /// Maximum number of published records that are not visible yet. A burst beyond it waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
@@ -81,7 +81,7 @@ impl CommitLog {
         clock: SharedClock,
         (segment, appender): Active,
         store_timestamp_ms: i64,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
         let end = segment.published();
         let write_path: Box<dyn WritePath> = match (appender, segments.write_ring()) {
             (Some(appender), _) => Box::new(appender),
@@ -90,7 +90,10 @@ impl CommitLog {
                 let block = RingWriter::block_begin(base, end);
                 Box::new(RingWriter::new(Arc::clone(ring), base, end, segment.bytes_from(block)))
             }
-            (None, None) => Box::new(WriteBuffer::new(end)),
+            (None, None) => {
+                let expected = "expected a write ring or a mapping that can be written".to_owned();
+                return Err(StoreError::Layout { path: segment.path().to_owned(), expected });
+            }
         };
         let group_bytes_max = segments.write_ring().map_or(u64::MAX, |ring| ring.group_bytes());
         let writer = Writer {
@@ -100,7 +103,7 @@ impl CommitLog {
             store_timestamp_ms,
             ring: Vec::with_capacity(RING_RECORDS_MAX),
         };
-        Self {
+        Ok(Self {
             segments,
             checksums,
             clock,
@@ -113,7 +116,7 @@ impl CommitLog {
             set_back_ms: AtomicU64::new(0),
             failure: OnceLock::new(),
             group_bytes_max,
-        }
+        })
     }
 
     pub(crate) fn segments(&self) -> &Segments {
@@ -302,20 +305,14 @@ impl CommitLog {
         true
     }
 
-    /// Moves out the records that are not visible yet, in log order, and their bytes that are in no file yet.
-    /// Returns the position that they reach.
+    /// Moves out the records that are not visible yet, in log order. Returns the position that they reach.
     ///
-    /// Both arguments must be empty; their memory becomes the ring's and the write path's.
-    pub(crate) fn take_ring(
-        &self,
-        into: &mut Vec<DispatchRequest>,
-        unwritten: &mut Unwritten,
-    ) -> PhysicalOffset {
+    /// `into` must be empty; its memory becomes the ring's.
+    pub(crate) fn take_ring(&self, into: &mut Vec<DispatchRequest>) -> PhysicalOffset {
         debug_assert!(into.is_empty());
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
         std::mem::swap(&mut writer.ring, into);
-        writer.write_path.take(unwritten);
         PhysicalOffset(writer.end)
     }
 

@@ -18,7 +18,6 @@ use crate::store::waiting_rooms::Waits;
 
 use super::commit_log::CommitLog;
 use super::growth::Growth;
-use super::write_path::Unwritten;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastRecord {
@@ -61,8 +60,6 @@ pub(crate) struct Dispatcher {
 struct Moving {
     /// Swapped with the log's ring.
     ring: Vec<DispatchRequest>,
-    /// Swapped with the log's write buffer.
-    unwritten: Unwritten,
     /// The newest record that is visible.
     last: Option<LastRecord>,
 }
@@ -72,7 +69,7 @@ impl Dispatcher {
         Self {
             derived,
             arrivals: OnceLock::new(),
-            moving: Mutex::new(Moving { ring: Vec::new(), unwritten: Unwritten::default(), last }),
+            moving: Mutex::new(Moving { ring: Vec::new(), last }),
             visible: AtomicU64::new(visible.0),
             growth: Growth::default(),
         }
@@ -154,18 +151,16 @@ impl Dispatcher {
     }
 
     /// Makes the records of the ring visible after `ready`. In async mode `ready` returns immediately; in sync mode
-    /// it flushes up to the given position, including the bytes that are in no file yet. If it fails, the records
-    /// stay invisible.
+    /// it flushes up to the given position. If it fails, the records stay invisible.
     pub(crate) fn advance(
         &self,
         log: &CommitLog,
-        ready: impl FnOnce(PhysicalOffset, &Unwritten) -> Result<(), StoreError>,
+        ready: impl FnOnce(PhysicalOffset) -> Result<(), StoreError>,
     ) -> Result<PhysicalOffset, StoreError> {
         let mut moving = self.moving.lock();
-        let Moving { ring, unwritten, last } = &mut *moving;
-        let position = log.take_ring(ring, unwritten);
-        let is_ready = ready(position, unwritten);
-        unwritten.bytes.clear();
+        let Moving { ring, last } = &mut *moving;
+        let position = log.take_ring(ring);
+        let is_ready = ready(position);
         if is_ready.is_ok() {
             self.derived.take(ring);
             if let Some(newest) = ring.last() {
@@ -181,14 +176,12 @@ impl Dispatcher {
         is_ready.map(|()| position)
     }
 
-    /// Stops halfway through `advance`: the queues are ahead of `visible`, and the content of a write buffer is
-    /// lost.
+    /// Stops halfway through `advance`: the queues are ahead of `visible`.
     #[cfg(test)]
     pub(crate) fn fill_queues(&self, log: &CommitLog) {
         let mut moving = self.moving.lock();
-        let Moving { ring, unwritten, .. } = &mut *moving;
-        log.take_ring(ring, unwritten);
-        unwritten.bytes.clear();
+        let Moving { ring, .. } = &mut *moving;
+        log.take_ring(ring);
         self.derived.take(ring);
         ring.clear();
     }

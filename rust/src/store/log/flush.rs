@@ -7,13 +7,9 @@
 //! A failed flush is never retried: the kernel may have dropped the dirty pages and would report success. The log
 //! refuses writes from then on, the waiters are notified, and reads continue.
 //!
-//! The kernel write-protects pages during writeback, and the next append to such a page blocks on the file system.
-//! So a flush that need not reach the end leaves out the pages that are being appended to (`flush_until`).
-//!
 //! *Invariant*: durable <= published, and both only grow.
 //! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,10 +20,6 @@ use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 use super::commit_log::CommitLog;
 use super::dispatcher::{Arrivals, Dispatcher};
-use super::write_path::Unwritten;
-
-/// Page sizes that the kernel may use for a file, as powers of two.
-const PAGE_SIZES: RangeInclusive<u32> = 12..=21;
 
 pub(crate) struct Flush {
     log: Arc<CommitLog>,
@@ -81,21 +73,12 @@ impl Flush {
 
     /// Flushes everything published so far; in sync mode also makes it visible.
     pub(crate) fn flush(&self) -> Result<PhysicalOffset, StoreError> {
-        self.flush_until(PhysicalOffset(u64::MAX))
-    }
-
-    /// Flushes at least up to `wanted`, and further where that touches no page that is being appended to.
-    pub(crate) fn flush_until(&self, wanted: PhysicalOffset) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
         let flushed = if self.is_sync {
-            self.dispatcher.advance(&self.log, |position, unwritten| self.reach(position, unwritten))
+            self.dispatcher.advance(&self.log, |position| self.reach(position))
         } else {
-            let (segments, position) = (self.log.segments(), self.log.published());
-            let base = segments.find(position.0).map_or(position.0, |segment| segment.base());
-            // The flush of a write ring does not write-protect the write ring's pages.
-            let wanted = if segments.write_ring().is_some() { position } else { wanted };
-            let position = whole_pages(base, position, wanted).max(self.durable());
-            self.reach(position, &Unwritten::default()).map(|()| position)
+            let position = self.log.published();
+            self.reach(position).map(|()| position)
         };
         match &flushed {
             Ok(position) => {
@@ -123,12 +106,6 @@ impl Flush {
         Ok(())
     }
 
-    /// Calls `work` while no flush is writing to the files of the log.
-    pub(crate) fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _one = self.flushing.lock();
-        work()
-    }
-
     /// Refuses writes from now on and notifies all waiters.
     pub(crate) fn fail(&self, reason: String) {
         if self.log.latch(reason) {
@@ -142,14 +119,13 @@ impl Flush {
         }
     }
 
-    fn reach(&self, position: PhysicalOffset, unwritten: &Unwritten) -> Result<(), StoreError> {
+    fn reach(&self, position: PhysicalOffset) -> Result<(), StoreError> {
         if let Some(reason) = self.log.failure() {
             return Err(StoreError::ReadOnly { reason: reason.to_owned() });
         }
         let durable = self.durable();
         if durable < position {
             let (segments, checksums) = (self.log.segments(), self.log.checksums());
-            segments.write(unwritten)?;
             segments.write_from_ring(|at, crc| checksums.note(at, crc))?;
             segments.sync(durable.0..position.0)?;
             if let Some(ring) = segments.write_ring() {
@@ -162,24 +138,16 @@ impl Flush {
 
     /// Flushes until the thread is stopped.
     pub(crate) fn run(&self) {
-        let mut seen = self.durable();
         loop {
             let is_stopped = self.wait();
             if is_stopped {
                 return;
             }
-            let published = self.log.published();
-            if self.log.failure().is_none() && self.durable() < published {
-                // Up to the end seen by the last run, or further if requested. An error latches the log and notifies
-                // the waiters.
-                let wanted = std::mem::replace(&mut seen, published).max(self.requested_until());
-                let _ = self.flush_until(wanted);
+            if self.log.failure().is_none() && self.durable() < self.log.published() {
+                // An error latches the log and notifies the waiters.
+                let _ = self.flush();
             }
         }
-    }
-
-    fn requested_until(&self) -> PhysicalOffset {
-        PhysicalOffset(self.request.lock().until)
     }
 
     /// Waits for a request or for the interval. Returns whether the thread is stopped.
@@ -195,37 +163,5 @@ impl Flush {
     pub(crate) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();
-    }
-}
-
-/// Returns the last page boundary in `wanted..=end`, of the largest page size that has one, or else `end`. Pages
-/// count from `base`.
-fn whole_pages(base: u64, end: PhysicalOffset, wanted: PhysicalOffset) -> PhysicalOffset {
-    let begin_of_page = |bits: u32| PhysicalOffset(end.0 - ((end.0 - base) & ((1 << bits) - 1)));
-    PAGE_SIZES.rev().map(begin_of_page).find(|begin| *begin >= wanted).unwrap_or(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn until(base: u64, end: u64, wanted: u64) -> u64 {
-        whole_pages(base, PhysicalOffset(end), PhysicalOffset(wanted)).0
-    }
-
-    #[test]
-    fn a_flush_leaves_out_the_largest_page_behind_its_goal() {
-        assert_eq!(until(0, (5 << 20) + 777, 1 << 20), 4 << 20);
-        assert_eq!(until(0, (5 << 20) + 777, (4 << 20) + 1), 5 << 20);
-        assert_eq!(until(0, 3 * 4096 + 777, 4096 + 1), 8192, "the end of a smaller page");
-        assert_eq!(until(0, 3 * 4096 + 777, 8192 + 1), 3 * 4096);
-        assert_eq!(until(0, 3 * 4096 + 777, 3 * 4096 + 1), 3 * 4096 + 777);
-        assert_eq!(until(0, 3 * 4096 + 777, u64::MAX), 3 * 4096 + 777);
-    }
-
-    #[test]
-    fn pages_are_counted_from_the_begin_of_the_file() {
-        assert_eq!(until(1000, 1000 + 4096 + 5, 1001), 1000 + 4096);
-        assert_eq!(until(1000, 1000, 900), 1000);
     }
 }

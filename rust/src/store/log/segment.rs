@@ -4,7 +4,7 @@
 //! as write path, for writing. Bytes written in another way are revealed after the write.
 //!
 //! Invariant: readable bytes never change.
-//! Threads: any may read; `write` and `prepare` are for the holder of the flush lock; the rest is for recovery.
+//! Threads: any may read; the rest is for recovery.
 
 use std::io;
 use std::ops::Range;
@@ -16,8 +16,6 @@ use parking_lot::Mutex;
 
 use crate::store::disk::{Appender, DiskFile, Region, RegionReader};
 use crate::store::error::StoreError;
-
-use super::write_path::Unwritten;
 
 /// Bytes per write when recovery rewrites a range.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -79,6 +77,12 @@ impl Segment {
         &self.file
     }
 
+    /// Returns whether the readable bytes of `range` are in memory.
+    pub(crate) fn is_resident(&self, range: Range<u64>) -> bool {
+        let inside = |at: u64| at.saturating_sub(self.base) as usize;
+        self.reader.is_resident(inside(range.start)..inside(range.end).min(self.reader.published()))
+    }
+
     /// Returns the readable bytes from `at` on.
     pub(crate) fn bytes_from(&self, at: u64) -> &[u8] {
         let start = at.saturating_sub(self.base) as usize;
@@ -106,33 +110,9 @@ impl Segment {
         }
     }
 
-    /// Writes bytes after the readable ones and makes them readable.
-    pub(crate) fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
-        let start = unwritten.at - self.base;
-        self.file.write_at(&unwritten.bytes, start)?;
-        self.reader.reveal(start as usize + unwritten.bytes.len());
-        Ok(())
-    }
-
     /// Makes the bytes before `end` readable. They are in the file and will not change.
     pub(crate) fn reveal(&self, end: u64) {
         self.reader.reveal(end.saturating_sub(self.base) as usize);
-    }
-
-    /// Prefaults the unwritten bytes of `range`, or writes zeros there, so that a later sync changes no metadata.
-    /// Nothing else may write to the file meanwhile.
-    pub(crate) fn prepare(&self, range: Range<u64>) -> io::Result<()> {
-        let range = self.clip(range.start.max(self.published())..range.end);
-        match self.region.is_writable() {
-            _ if range.is_empty() => Ok(()),
-            true => self.region.populate(range),
-            false => self.file.write_zeros(range.start as u64..range.end as u64),
-        }
-    }
-
-    /// Turns large pages on or off: see [`Region::use_large_pages`].
-    pub(crate) fn use_large_pages(&self, large: bool) -> io::Result<()> {
-        self.region.use_large_pages(large)
     }
 
     /// Durably zeroes everything after the first `used` bytes.

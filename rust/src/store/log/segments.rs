@@ -19,7 +19,7 @@ use crate::store::error::StoreError;
 
 use super::ring::{Part, WriteRing};
 use super::segment::Segment;
-use super::write_path::{Unwritten, WritePathKind};
+use super::write_path::WritePathKind;
 
 /// Smallest file that is accepted as a CommitLog file.
 const SEGMENT_BYTES_MIN: u64 = 4096;
@@ -166,6 +166,12 @@ impl Segments {
         list.get(usize::try_from(index).ok()?).cloned()
     }
 
+    /// Returns whether the bytes of `range` are in memory, or those of its first file.
+    pub(crate) fn is_resident(&self, range: Range<u64>) -> bool {
+        self.part_at(range.start).is_some()
+            || self.find(range.start).is_some_and(|file| file.is_resident(range))
+    }
+
     /// Returns `size` readable bytes at `at`; `None` unless all of them are in one file and published.
     pub(crate) fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
         if let Some(part) = self.part_at(at) {
@@ -175,18 +181,6 @@ impl Segments {
         let view = segment.view(at.checked_add(size as u64)?);
         let start = (at - segment.base()) as usize;
         (start + size <= view.len()).then(|| view.slice(start..start + size))
-    }
-
-    /// Writes the content of a write buffer to its file.
-    pub(crate) fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
-        if unwritten.bytes.is_empty() {
-            return Ok(());
-        }
-        let Some(segment) = self.find(unwritten.at) else {
-            let expected = format!("expected a file for position {}", unwritten.at);
-            return Err(StoreError::Layout { path: self.dir.clone(), expected });
-        };
-        segment.write(unwritten).map_err(StoreError::io(segment.path(), "write"))
     }
 
     /// Writes the write ring to the log's files; `note` receives the position of each whole block and its CRC-32.

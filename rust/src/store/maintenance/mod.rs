@@ -2,7 +2,7 @@
 //!
 //! Creates the next segment before it is needed, writes queue units and index entries from memory to files, and
 //! every few seconds makes a checkpoint: it syncs the derived files, flushes the log, and only then records how far
-//! they reach. The pages ahead of the appender have a separate thread (`ahead`).
+//! they reach.
 //!
 //! A round is a list of steps ([`STEPS`]). If one fails, the others still run; the failure is reported once
 //! (`failures`), and the step is retried in the next round, when a full disk may have space. During a long
@@ -11,12 +11,10 @@
 //! *Invariant*: a checkpoint names a record that was durable everywhere before it was written.
 //! Threads: two of maintenance; `wake` from any.
 
-mod ahead;
 mod expiry;
 mod failures;
 mod indexing;
 mod interim;
-mod large_pages;
 mod volumes;
 
 use std::sync::Arc;
@@ -31,7 +29,6 @@ use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop, DigestBase}
 use crate::store::reports::events::{Event, Events, Step};
 use crate::store::waiting_rooms::Waits;
 
-pub(crate) use ahead::Ahead;
 pub(crate) use expiry::Expiry;
 pub(crate) use volumes::Volumes;
 
@@ -244,10 +241,7 @@ impl Maintenance {
             // Notifies appends that wait for the file.
             Err(error) => error.is_lack_of_space() && self.log.set_lacking_space(),
         };
-        let outcome = next.map(|next| {
-            ahead::begin(&next);
-            self.log.set_next(next);
-        });
+        let outcome = next.map(|next| self.log.set_next(next));
         if let Some(arrivals) = self.dispatcher.arrivals().filter(|_| is_news) {
             arrivals.room_was_made();
         }
@@ -264,11 +258,9 @@ impl Maintenance {
         let derived = self.dispatcher.derived();
         let has_caught_up = || derived.index.as_ref().is_some_and(Index::has_caught_up);
         let Some(last) = last.filter(|last| is_new(last) || has_caught_up()) else { return Ok(()) };
-        // Exactly up to here: pages that are appended to later are not flushed.
-        let end = self.log.published();
         self.interim.during(|| {
             self.sync_derived(state)?;
-            let durable = self.flush.flush_until(end)?;
+            let durable = self.flush.flush()?;
             self.note(durable.0)
         })?;
         let checkpoint = Checkpoint {

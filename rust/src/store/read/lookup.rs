@@ -220,7 +220,15 @@ impl StoreReader<'_> {
             };
             let Some(first) = units.clone().next() else { break };
             if into.next_begin == ask.offset && !self.is_near(first.physical, hot_bytes) {
-                return Ok(false);
+                // Consumers that lag read what was sent one after the other: readahead has brought most of it.
+                let last = units.clone().take(ask.messages_max as usize).last().unwrap_or(first);
+                if !self
+                    .log
+                    .segments()
+                    .is_resident(first.physical..last.physical.saturating_add(last.size.into()))
+                {
+                    return Ok(false);
+                }
             }
             for unit in units {
                 let is_full = into.count > 0

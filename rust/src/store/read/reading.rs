@@ -101,10 +101,8 @@ impl Store {
     fn hot_bytes(&self) -> u64 {
         let bytes = self.in_memory_bytes / 4;
         let segments = self.log.segments();
-        // Bytes written from a write ring are not in the page cache until they are read.
-        segments
-            .write_ring()
-            .map_or(bytes, |ring| bytes.min(self.log.published().0.saturating_sub(ring.begin())))
+        let published = self.log.published().0;
+        segments.write_ring().map_or(bytes, |ring| bytes.min(published.saturating_sub(ring.in_memory_from())))
     }
 
     /// Returns units of a queue from `offset` on, at most `UNITS_MAX`, and fewer than `count` at its end.

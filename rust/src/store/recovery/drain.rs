@@ -190,8 +190,7 @@ impl Target {
         checkpoint_files: &CheckpointFiles,
     ) -> Result<Self, StoreError> {
         let (dir, scratch) = (paths.log.clone(), paths.segment_scratch());
-        let segments =
-            Segments::load(Arc::clone(disk), dir, scratch, segment_bytes, WritePathKind::WriteBuffer)?;
+        let segments = Segments::load(Arc::clone(disk), dir, scratch, segment_bytes, WritePathKind::Ring)?;
         let (checkpoint, manifest) = checkpoint_files.load()?;
         let named = checkpoint.record.max(0) as u64;
         let is_there = record_at(&segments, named, |record| is_whole(record, named)) == Some(true);

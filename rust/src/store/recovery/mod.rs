@@ -124,8 +124,10 @@ fn load(options: &Options, disk: &Arc<dyn Disk>, events: &Arc<Events>) -> Result
     if segments.write_path() != WritePathKind::Ring {
         return Ok(segments);
     }
+    let is_awaited = options.durability.promises_disk();
+    let (dir, bytes) = (paths.write_ring(), options.ring_bytes);
     let ring = try_direct(&**disk, &paths.direct_scratch())
-        .and_then(|()| WriteRing::make(disk, paths.write_ring(), options.ring_bytes, segments.size()));
+        .and_then(|()| WriteRing::make(disk, dir, bytes, segments.size(), is_awaited));
     match ring {
         Ok(ring) => segments.set_write_ring(ring),
         Err(error) => {

@@ -143,7 +143,7 @@ impl Store {
     /// depending on the durability.
     #[must_use]
     pub fn copied_to(&self) -> PhysicalOffset {
-        if self.options.durability.is_shown_when_durable() { self.durable() } else { self.log.published() }
+        if self.options.durability.promises_disk() { self.durable() } else { self.log.published() }
     }
 
     /// Returns the position that the promised number of copies has reached.
@@ -408,7 +408,7 @@ impl Replica {
     fn start_over(&self, record: &RawRecord<'_>) -> Result<(), ReplicaError> {
         let Some(dispatch) = &record.dispatch else { return Ok(()) };
         let Store { dispatcher, flush, log, options, .. } = &*self.store;
-        if options.durability.is_shown_when_durable() {
+        if options.durability.promises_disk() {
             flush.flush()?;
         } else {
             self.store.make_visible();

@@ -160,7 +160,6 @@ impl Event {
             | Self::IndexIncomplete { .. }
             | Self::NotNoted { .. }
             | Self::RingSetAside { .. }
-            | Self::NoRing { .. }
             | Self::Missed { .. }
             | Self::Deleted { is_expired: false, .. } => true,
             // An operator deleted the topic.
@@ -170,6 +169,7 @@ impl Event {
             | Self::StepRecovered { .. }
             | Self::IndexComplete
             | Self::RingDrained { .. }
+            | Self::NoRing { .. }
             | Self::Deleted { is_expired: true, .. } => false,
         }
     }

@@ -12,7 +12,7 @@ use crate::dataplane::state::stored_record::{fields, store_record};
 use crate::message::record::records;
 use crate::store::disk::simulated::{SimDisk, Survival};
 use crate::store::disk::{Disk, OsDisk};
-use crate::store::{Options, RecoveryProgress};
+use crate::store::{Durability, Options, RecoveryProgress};
 
 const START_MS: u64 = 1_700_000_000_000;
 const YEAR_MS: u64 = 365 * 86_400_000;
@@ -22,15 +22,18 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Store> {
     open_in(Path::new("/store"), disk.shared(), clock)
 }
 
-fn open_in(root: &Path, disk: Arc<dyn Disk>, clock: &Arc<ManualClock>) -> Arc<Store> {
-    let options = Options {
+fn options(root: &Path) -> Options {
+    Options {
         segment_bytes: 1 << 20,
         index_enabled: false,
         threads: false,
         delay_levels_ms: vec![1_000, 5_000],
         ..Options::new(root)
-    };
-    Store::open(options, disk, clock.clone(), &RecoveryProgress::default()).expect("the store opens")
+    }
+}
+
+fn open_in(root: &Path, disk: Arc<dyn Disk>, clock: &Arc<ManualClock>) -> Arc<Store> {
+    Store::open(options(root), disk, clock.clone(), &RecoveryProgress::default()).expect("the store opens")
 }
 
 /// Stores a delayed message for queue 1 of `orders`.
@@ -258,10 +261,13 @@ fn a_message_without_a_destination_does_not_block_others() {
 fn a_damaged_message_is_reported_once_and_does_not_block_others() {
     // The damaged field of the third of five records: body length, body, or queue offset.
     for (at, name) in [(84, "length"), (88, "body"), (20, "offset")] {
-        // Real files are mapped shared, so bytes written to them show in the open store as damage does.
+        // Real files are mapped shared, so bytes written to them show in the open store as damage does. The write path
+        // is the mapping, so that the messages are in the log file.
         let root = std::env::temp_dir().join(format!("rmqpy-{}-damaged-{name}", std::process::id()));
         let clock = ManualClock::at(START_MS);
-        let store = open_in(&root, OsDisk::shared(), &clock);
+        let options = Options { durability: Durability::PageCacheMapped, ..options(&root) };
+        let store = Store::open(options, OsDisk::shared(), clock.clone(), &RecoveryProgress::default())
+            .expect("the store opens");
         for body in [b"a", b"b", b"c", b"d", b"e"] {
             delay(&store, 1, body);
         }

@@ -45,7 +45,7 @@ fn empty_log() -> CommitLog {
     let events = Arc::new(Events::default());
     let checksums =
         Checksums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
-    CommitLog::new(segments, checksums, ManualClock::at(0), active, 0)
+    CommitLog::new(segments, checksums, ManualClock::at(0), active, 0).expect("a write path")
 }
 
 #[test]

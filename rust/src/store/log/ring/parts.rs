@@ -1,11 +1,11 @@
-//! Parts of a write ring: the mapped files, their readers, and their way into the log's files.
+//! Parts of a write ring: the mapped files and their readers.
 //!
 //! Owns the files of the write ring and their mappings. A part is free, active (the writer has its appender), or full.
 //! Active and full parts can be read. When the last free part is taken, the oldest full one is recycled as soon as
 //! its bytes are in the log's file and no reader holds it.
 //!
 //! *Invariant*: readable bytes never change while a [`Part`] is held. Bytes of recycled parts are readable in the
-//! log's file. The blocks of a file are written in order, and readable bytes of a file are not written again.
+//! log's file.
 //! Threads: any may read; `activate` and `retire` are for the holder of the put lock, `write` for the holder of the
 //! flush lock. The lock of the list is the innermost.
 
@@ -16,66 +16,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::store::disk::{DIRECT_BYTES, Disk, DiskFile, Open, Region, RingAppender, RingReader};
+use crate::store::disk::{DIRECT_BYTES, Disk, Open, Region, RingAppender};
 use crate::store::error::StoreError;
 use crate::store::log::segment::Segment;
 use crate::store::log::write_path::BLANK_BYTES_MIN;
 
-use super::checksums::{BlockChecksums, of_block};
+use super::blocks::{Blocks, Way};
+use super::checksums::BlockChecksums;
 use super::marks::{Marks, set_end};
 use super::memory::Memory;
+use super::part::{BLOCK_BYTES, Part};
 
 /// The files of a write ring: one is appended to, one is free, and two can still be read.
 const PARTS: u64 = 4;
+/// A larger flush is behind the appends. At a common rate, 80 MB/s, this is what one interval brings.
+const CACHED_BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of larger files, created for records that do not fit the others. Each is twice as large as the
 /// last.
 const LARGE_PARTS_MAX: usize = 16;
-/// Bytes per write.
-const WRITE_BYTES: u64 = 1 << 20;
-const BLOCK_BYTES: u64 = DIRECT_BYTES as u64;
-
-/// A readable range of the log.
-pub(crate) struct Part {
-    reader: RingReader,
-    /// The beginning of the log file that the range belongs to.
-    file_base: u64,
-    /// Position of its first byte, and of its first record.
-    base: u64,
-    first: u64,
-    /// Whether the part ends its log file. Set after its last byte.
-    ends_file: AtomicBool,
-}
-
-impl Part {
-    pub(crate) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Returns the position after its last readable byte.
-    pub(crate) fn end(&self) -> u64 {
-        self.base + self.reader.published() as u64
-    }
-
-    /// Returns the number of its readable bytes.
-    fn used(&self) -> usize {
-        self.reader.published()
-    }
-
-    /// Readable bytes from `at` to its end.
-    pub(crate) fn bytes_from(&self, at: u64) -> &[u8] {
-        self.bytes(at, self.end())
-    }
-
-    fn bytes(&self, from: u64, until: u64) -> &[u8] {
-        let inside = |at: u64| at.saturating_sub(self.base) as usize;
-        self.reader.bytes(inside(from)..inside(until)).unwrap_or_default()
-    }
-
-    /// Returns its bytes of the block that its end lies in, with which the next part begins.
-    pub(super) fn last_block(&self) -> &[u8] {
-        self.bytes(block_begin(self.file_base, self.end()), self.end())
-    }
-}
 
 /// The part that the writer appends to.
 pub(super) struct Active {
@@ -130,15 +88,6 @@ impl State {
     }
 }
 
-/// Progress of the flush.
-struct Written {
-    end: u64,
-    /// Bytes before this are not written again.
-    settled: u64,
-    /// The log file that was written last.
-    file: Option<(u64, Arc<dyn DiskFile>)>,
-}
-
 pub(crate) struct WriteRing {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -152,18 +101,22 @@ pub(crate) struct WriteRing {
     begin: AtomicU64,
     /// Everything before is durable, and readable, in the log's files.
     in_files: AtomicU64,
-    written: Mutex<Written>,
+    written: Mutex<Blocks>,
+    /// The end of what was last written directly: it is not in the page cache until it is read.
+    direct_end: AtomicU64,
     /// Whether a part has filled up since the last `take_due`.
     is_due: AtomicBool,
 }
 
 impl WriteRing {
-    /// Creates the files of a write ring with a total of `bytes` in `dir`, for log files of `segment_bytes`.
+    /// Creates the files of a write ring with a total of `bytes` in `dir`, for log files of `segment_bytes`. `is_awaited` says
+    /// whether senders wait for the flush.
     pub(crate) fn make(
         disk: &Arc<dyn Disk>,
         dir: PathBuf,
         bytes: u64,
         segment_bytes: u64,
+        is_awaited: bool,
     ) -> Result<Self, StoreError> {
         let boot = disk.boot().map_err(StoreError::io(&dir, "read the boot id for"))?;
         if !segment_bytes.is_multiple_of(BLOCK_BYTES) {
@@ -195,7 +148,8 @@ impl WriteRing {
             }),
             begin: AtomicU64::new(u64::MAX),
             in_files: AtomicU64::new(0),
-            written: Mutex::new(Written { end: 0, settled: 0, file: None }),
+            written: Mutex::new(Blocks::new(is_awaited)),
+            direct_end: AtomicU64::new(0),
             is_due: AtomicBool::new(false),
         })
     }
@@ -217,6 +171,11 @@ impl WriteRing {
     /// Returns the position before which everything is durable, and readable, in the log's files.
     pub(crate) fn in_files(&self) -> u64 {
         self.in_files.load(Ordering::Acquire)
+    }
+
+    /// Returns the position from which everything is in a part, or was written into the page cache.
+    pub(crate) fn in_memory_from(&self) -> u64 {
+        self.begin().min(self.direct_end.load(Ordering::Relaxed))
     }
 
     /// Returns whether a part has filled up since the last call, so that the flush need not wait for its time.
@@ -374,8 +333,7 @@ impl WriteRing {
 
     /// Starts with a log that is durable, and readable in its files, before `end`.
     pub(super) fn start(&self, end: u64) {
-        let mut written = self.written.lock();
-        (written.end, written.settled) = (end, end);
+        self.written.lock().start(end);
         self.in_files.store(end, Ordering::Release);
     }
 
@@ -388,6 +346,9 @@ impl WriteRing {
     ) -> Result<(), StoreError> {
         let mut written = self.written.lock();
         let parts: Vec<_> = self.state.lock().readable.iter().map(|entry| Arc::clone(&entry.part)).collect();
+        let behind = parts.last().map_or(0, |newest| newest.end().saturating_sub(written.end));
+        let is_direct = written.is_awaited || behind > CACHED_BYTES_MAX;
+        let way = if is_direct { Way::Direct } else { Way::Cached };
         for part in parts {
             // Read before the end: if it is set, that end is final.
             let ends_file = part.ends_file.load(Ordering::Acquire);
@@ -397,14 +358,10 @@ impl WriteRing {
                     let expected = format!("expected a file for position {}", part.file_base);
                     return Err(StoreError::Layout { path: self.dir.clone(), expected });
                 };
-                let file = self.open(&mut written, &segment)?;
-                let whole = write_part(&*file, &part, written.end, end, &mut note)
-                    .map_err(StoreError::io(segment.path(), "write"))?;
-                written.end = end;
-                // The last block is written again together with the bytes that follow; until then it is not read
-                // from the file.
-                written.settled = if ends_file { end } else { whole };
-                segment.reveal(written.settled);
+                if is_direct {
+                    self.direct_end.store(end, Ordering::Relaxed);
+                }
+                written.write(&*self.disk, (&part, end, ends_file), (&segment, way), &mut note)?;
             } else if ends_file && end == written.end {
                 // The part was written before it was marked as the last.
                 written.settled = end;
@@ -420,18 +377,6 @@ impl WriteRing {
     pub(crate) fn synced(&self) {
         self.in_files.fetch_max(self.written.lock().settled, Ordering::AcqRel);
         self.recycle();
-    }
-
-    fn open(&self, written: &mut Written, segment: &Segment) -> Result<Arc<dyn DiskFile>, StoreError> {
-        match &written.file {
-            Some((base, file)) if *base == segment.base() => Ok(Arc::clone(file)),
-            _ => {
-                let path = segment.path();
-                let file = self.disk.open(path, Open::Direct).map_err(StoreError::io(path, "open"))?;
-                written.file = Some((segment.base(), Arc::clone(&file)));
-                Ok(file)
-            }
-        }
     }
 }
 
@@ -463,44 +408,6 @@ pub(crate) fn remove_parts(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError
         disk.remove_file(&dir.join(&entry.name))?;
     }
     if entries.is_empty() { Ok(()) } else { disk.sync_entries(dir) }
-}
-
-/// Writes the blocks of a part from the block of `from` up to `end`. Returns the end of the last whole block.
-fn write_part(
-    file: &dyn DiskFile,
-    part: &Part,
-    from: u64,
-    end: u64,
-    note: &mut impl FnMut(u64, u32),
-) -> std::io::Result<u64> {
-    let whole = block_begin(part.file_base, end);
-    let mut at = block_begin(part.file_base, from.max(part.base));
-    while at < whole {
-        let until = whole.min(at + WRITE_BYTES);
-        let bytes = part.bytes(at, until);
-        file.write_at(bytes, at - part.file_base)?;
-        while at < until {
-            note(at, of_block(&part.reader, ((at - part.base) / BLOCK_BYTES) as usize));
-            at += BLOCK_BYTES;
-        }
-    }
-    if whole < end {
-        // The appender writes to the rest of the block; the file gets zeros there until the block is written again.
-        let mut block = vec![0; 2 * DIRECT_BYTES];
-        let start = block.as_ptr().align_offset(DIRECT_BYTES).min(DIRECT_BYTES);
-        let bytes = part.bytes(whole, end);
-        if let Some(block) = block.get_mut(start..start + DIRECT_BYTES) {
-            let (head, _) = block.split_at_mut(bytes.len());
-            head.copy_from_slice(bytes);
-            file.write_at(block, whole - part.file_base)?;
-        }
-    }
-    Ok(whole)
-}
-
-/// Returns the start of the block that holds `at`, in the file that begins at `file_base`.
-pub(super) fn block_begin(file_base: u64, at: u64) -> u64 {
-    at - (at - file_base) % BLOCK_BYTES
 }
 
 /// Returns whether records of `size` bytes, and the head of a blank after them, fit into `room`.

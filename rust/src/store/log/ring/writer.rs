@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use crate::store::disk::Appender;
-use crate::store::log::write_path::{BLANK_BYTES_MIN, Blank, Unwritten, WritePath};
+use crate::store::log::write_path::{BLANK_BYTES_MIN, Blank, WritePath};
 
-use super::parts::{Active, WriteRing, block_begin, fits};
+use super::part::block_begin;
+use super::parts::{Active, WriteRing, fits};
 
 pub(crate) struct RingWriter {
     ring: Arc<WriteRing>,
@@ -107,6 +108,4 @@ impl WritePath for RingWriter {
         self.ring.start(base);
         self.active = self.ring.activate(base, base, &[], 0);
     }
-
-    fn take(&mut self, _into: &mut Unwritten) {}
 }
