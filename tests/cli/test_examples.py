@@ -42,8 +42,8 @@ SERVERS = {"standalone", "namesrv", "broker", "dashboard", "controller", "proxy"
 OF_TABLES = {"sql", "archive"}
 #: What these print, or write to a file, is lines of JSON however they are called.
 LINES_OF_JSON = {"message export", "dlq export"}
-#: What takes a pair of brokers, and is called in tests/crash/test_replica_processes.py.
-OF_A_PAIR = {"cluster promote"}
+#: What takes replicas, and is called in tests/crash/test_replica_processes.py and tests/broker/test_elected_roles.py.
+OF_REPLICAS = {"cluster promote", "cluster failover", "cluster drain"}
 #: What is not for programs to read: the script of a shell.
 WITHOUT_JSON = {"completion"}
 
@@ -186,7 +186,7 @@ def test_the_template_of_the_documents_is_filled_in(run: Run) -> None:
     assert re.search(r"^\d+ \d+$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_A_PAIR | OF_TABLES])
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_REPLICAS | OF_TABLES])
 def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
     formats = next(
         (

@@ -221,7 +221,7 @@ impl StoreReader<'_> {
             let Some(first) = units.clone().next() else { break };
             if into.next_begin == ask.offset && !self.is_near(first.physical, hot_bytes) {
                 // Consumers that lag read what was sent one after the other: readahead has brought most of it.
-                let last = units.clone().take(ask.messages_max as usize).last().unwrap_or(first);
+                let last = units.clone().take(ask.messages_max as usize).next_back().unwrap_or(first);
                 if !self
                     .log
                     .segments()
