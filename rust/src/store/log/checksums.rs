@@ -242,7 +242,7 @@ fn crc_of(segment: &Segment, at: u64) -> u32 {
     let (bytes, _) = bytes.split_at(size.min(bytes.len()));
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(bytes);
-    // With a write buffer, bytes after the blank of a full file are unreadable until the next start; they are zeros.
+    // With a write ring, bytes after the blank of a full file are unreadable until the next start; they are zeros.
     hasher.update(ZEROS.get(..size - bytes.len()).unwrap_or_default());
     hasher.finalize()
 }

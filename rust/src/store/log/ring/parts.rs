@@ -347,8 +347,7 @@ impl WriteRing {
         let mut written = self.written.lock();
         let parts: Vec<_> = self.state.lock().readable.iter().map(|entry| Arc::clone(&entry.part)).collect();
         let behind = parts.last().map_or(0, |newest| newest.end().saturating_sub(written.end));
-        let is_direct = written.is_awaited || behind > CACHED_BYTES_MAX;
-        let way = if is_direct { Way::Direct } else { Way::Cached };
+        let way = if written.is_awaited || behind > CACHED_BYTES_MAX { Way::Direct } else { Way::Cached };
         for part in parts {
             // Read before the end: if it is set, that end is final.
             let ends_file = part.ends_file.load(Ordering::Acquire);
@@ -358,7 +357,7 @@ impl WriteRing {
                     let expected = format!("expected a file for position {}", part.file_base);
                     return Err(StoreError::Layout { path: self.dir.clone(), expected });
                 };
-                if is_direct {
+                if way == Way::Direct {
                     self.direct_end.store(end, Ordering::Relaxed);
                 }
                 written.write(&*self.disk, (&part, end, ends_file), (&segment, way), &mut note)?;
