@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from rmqpy import cli
-from rmqpy.cli.standalone import HTTP_PORT
 from rmqpy.config import broker as broker_config
 from rmqpy.config import properties
+from rmqpy.config.keys import HTTP_PORT
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.network import VIP_BELOW
 from waiting import until

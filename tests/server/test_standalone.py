@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rmqpy import errors
-from rmqpy.cli.standalone import HTTP_PORT
 from rmqpy.client.producer.producer import Producer
 from rmqpy.client.pull.consumer import PullConsumer
+from rmqpy.config.keys import HTTP_PORT
 from rmqpy.message import MessageQueue
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL, Cluster, broker

@@ -22,6 +22,9 @@ from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
 
+#: Between two looks at a state that is awaited.
+LOOK_SECONDS: Final = 0.05
+
 #: If brokers may be missing: how long to wait for the rest once some have answered.
 _LATE_AFTER_S: Final = 0.3
 #: How long a silent broker is then not asked again.
@@ -267,6 +270,17 @@ class AdminConnection:
                 f"no broker {broker!r} has a master", hint=f"known brokers: {', '.join(sorted(brokers))}"
             )
         return brokers[broker]
+
+    async def await_master(self, broker: str, address: str, deadline: float) -> bool:
+        """Wait until name servers return this master of a broker to clients; false if they do not by `deadline`, a time
+        of `time.monotonic`."""
+        while True:
+            known = (await self.cluster_info()).broker_addr_table.get(broker)
+            if known is not None and master(known) == address:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            await self.caller.sleep(LOOK_SECONDS)
 
 
 def master(broker: BrokerData) -> str | None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from rmqpy.admin.connection import Part
+from rmqpy.admin.connection import Part, master
 from rmqpy.admin.elections import Elected, ElectedReplica, Elections
 from rmqpy.errors import ConfigError, RequestTimeout, RocketMQError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.controller import ElectMaster
-from rmqpy.protocol.requests.routes import MASTER_ID
-
-LOOK_SECONDS = 0.05
 
 
 class FailedOver(NamedTuple):
@@ -68,16 +65,18 @@ class Failover(Part):
             raise ConfigError(
                 f"no broker runs at {server!r}", hint="list the addresses of brokers with rmqpy cluster info"
             )
-        led = sorted(
-            name for name, data in brokers.items() if _is_at(data.broker_addrs.get(MASTER_ID, ""), server)
-        )
+        led = sorted(name for name, data in brokers.items() if _is_at(master(data) or "", server))
         moves = [_move(elected, name, None, away_from=server) for name in led]
         return [await self._move(each, wait) for each in moves]
 
     async def _move(self, move: _Move, wait: float) -> FailedOver:
         began = time.monotonic()
         epoch = await self._elect(move, began + wait)
-        await self._is_known(move.to, began + wait)
+        if not await self._cluster.await_master(move.to.broker, move.to.address, began + wait):
+            raise RocketMQError(
+                f"{move.to.address} was elected master of {move.to.broker}, but name servers do not have it yet",
+                hint="check its log",
+            )
         replaced = move.master.address if move.master is not None else None
         seconds = round(time.monotonic() - began, 3)
         return FailedOver(move.to.broker, move.to.broker_id, move.to.address, replaced, epoch, seconds)
@@ -98,19 +97,6 @@ class Failover(Part):
                 found = await Elections(self._cluster).states()
                 return max(each.epoch for each in found.replicas if each.broker == move.to.broker)
 
-    async def _is_known(self, master: ElectedReplica, deadline: float) -> None:
-        """Wait until name servers return the new master to clients."""
-        while True:
-            known = (await self._cluster.cluster_info()).broker_addr_table.get(master.broker)
-            if known is not None and known.broker_addrs.get(MASTER_ID) == master.address:
-                return
-            if time.monotonic() > deadline:
-                raise RocketMQError(
-                    f"{master.address} was elected master of {master.broker}, but name servers do not have it yet",
-                    hint="check its log",
-                )
-            await self._cluster.caller.sleep(LOOK_SECONDS)
-
 
 def _move(elected: Elected, broker: str, to: int | None, away_from: str | None = None) -> _Move:
     """The change of the master of `broker`, to the replica `to`, or to any that is not at a server."""
@@ -126,11 +112,11 @@ def _move(elected: Elected, broker: str, to: int | None, away_from: str | None =
             hint=f"promote a slave with rmqpy cluster promote {broker} --id ID; list brokers with rmqpy cluster info",
         )
     controller = next(each.address for each in elected.controllers if each.is_leader)
-    master = next((each for each in replicas if each.is_master), None)
+    present = next((each for each in replicas if each.is_master), None)
     if to is not None and to not in {each.broker_id for each in replicas}:
         ids = ", ".join(str(each.broker_id) for each in replicas)
         raise ConfigError(f"{broker} has no replica {to}", hint=f"its replicas are {ids}")
-    if master is not None and master.broker_id == to:
+    if present is not None and present.broker_id == to:
         raise ConfigError(f"replica {to} is the master of {broker} already")
     fit = [
         each
@@ -148,9 +134,9 @@ def _move(elected: Elected, broker: str, to: int | None, away_from: str | None =
         raise RocketMQError(
             f"{broker} keeps its master: {reason}", hint="list replicas with rmqpy cluster replicas"
         )
-    return _Move(controller, fit[0], master)
+    return _Move(controller, fit[0], present)
 
 
 def _is_at(address: str, server: str) -> bool:
     """Whether a `host:port` is at a host, or is the given one."""
-    return bool(address) and server in (address, address.rpartition(":")[0])
+    return address == server or address.startswith(f"{server}:")

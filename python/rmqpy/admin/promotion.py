@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqpy.admin.connection import Part
+from rmqpy.admin.connection import LOOK_SECONDS, Part
 from rmqpy.config import properties
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
 from rmqpy.findings import Finding
@@ -29,7 +29,6 @@ from rmqpy.protocol.requests.routes import MASTER_ID
 
 #: The largest lag of a slave of a reachable master: catching up refuses messages meanwhile.
 BEHIND_BYTES_MAX = 16 << 20
-LOOK_SECONDS = 0.05
 
 
 class Promoted(NamedTuple):
@@ -108,7 +107,8 @@ class Promotion(Part):
             log_end = (await self._cluster.ask(slave, news)).log_end or log_end
         deadline = time.monotonic() + wait
         await self._leads(slave, epoch, deadline)
-        await self._is_known(broker, slave, deadline)
+        # It leads, whether name servers have it or not.
+        await self._cluster.await_master(broker, slave, deadline)
         seconds = time.monotonic() - began
         promoted = Promoted(broker, slave, epoch, log_end, master, is_told, seconds)
         return await self._with_promise(promoted)
@@ -168,14 +168,6 @@ class Promotion(Part):
                 return
             if time.monotonic() > deadline:
                 raise RocketMQError(f"{address} was promoted but is not master yet", hint="check its log")
-            await self._cluster.caller.sleep(LOOK_SECONDS)
-
-    async def _is_known(self, broker: str, address: str, deadline: float) -> None:
-        """Wait until name servers return it to clients; it leads in any case."""
-        while time.monotonic() < deadline:
-            known = (await self._cluster.cluster_info()).broker_addr_table.get(broker)
-            if known is not None and known.broker_addrs.get(MASTER_ID) == address:
-                return
             await self._cluster.caller.sleep(LOOK_SECONDS)
 
 

@@ -175,8 +175,9 @@ def create(folder: Path, hosts: tuple[str, ...], cluster: str, broker: str, data
     rmqpy cluster create conf --host 10.0.0.1 --host 10.0.0.2 --host 10.0.0.3
     """
     from rmqpy.config import elected_set
+    from rmqpy.config.addresses import LOOPBACK
 
-    hosts = hosts or (elected_set.LOOPBACK,) * elected_set.REPLICAS_MIN
+    hosts = hosts or (LOOPBACK,) * elected_set.REPLICAS_MIN
     found = elected_set.files(folder, hosts, cluster=cluster, broker=broker, data=data)
     elected_set.write(found)
     return [

@@ -15,14 +15,13 @@ from rmqpy import __version__
 from rmqpy.cli.options import number
 from rmqpy.cli.output import note_printer
 from rmqpy.cli.settings import log_options, log_warnings, settings_argument
+from rmqpy.config.addresses import LOOPBACK
+from rmqpy.config.keys import HTTP_PORT
 
 #: A file system in memory, on Linux.
 MEMORY: Final = Path("/dev/shm")
 #: With less free space there, the folder is elsewhere: below 64 MiB a store refuses messages.
 MEMORY_ROOM_MIN: Final = 256 << 20
-#: RocketMQ's usual HTTP port. Served by default if only this machine can connect.
-HTTP_PORT: Final = 8082
-LOOPBACK: Final = "127.0.0.1"
 #: Settings of a store in memory. Files are preallocated: small ones leave room for messages. A write ring would keep
 #: the end of the log twice.
 SMALL: Final = {

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from rmqpy.config.addresses import LOOPBACK, HostPort
+from rmqpy.config.client import NAMESRV_PORT
+from rmqpy.config.keys import GRPC_PORT, HTTP_PORT
 from rmqpy.errors import ConfigError
 
 REPLICAS_MIN: Final = 3
-LOOPBACK: Final = "127.0.0.1"
-NAMESRV_PORT: Final = 9876
 CONTROLLER_PORT: Final = 9878
 BROKER_PORT: Final = 10911
-GRPC_PORT: Final = 8081
-HTTP_PORT: Final = 8082
 #: Between ports of brokers of one machine; slaves connect to the port above the main one.
 PORT_STEP: Final = 10
 
@@ -71,7 +70,7 @@ def files(
         )
         for number, host in enumerate(name_servers, 1)
     ]
-    addresses = ";".join(f"{host}:{NAMESRV_PORT}" for host in name_servers)
+    addresses = ";".join(str(HostPort(host, NAMESRV_PORT)) for host in name_servers)
     for number, host in enumerate(hosts, 1):
         step = PORT_STEP * (number - 1) if is_one_machine else 0
         store = root / (f"broker-{number}" if is_one_machine else "store")
@@ -82,7 +81,7 @@ brokerName={broker}
 namesrvAddr={addresses}
 # The controller gives each broker its id and its role.
 enableControllerMode=true
-controllerAddr={hosts[0]}:{CONTROLLER_PORT}
+controllerAddr={HostPort(hosts[0], CONTROLLER_PORT)}
 {"" if host == LOOPBACK else _ADVERTISED.format(host=host)}listenPort={BROKER_PORT + step}
 grpcServerPort={GRPC_PORT + step}
 httpPort={HTTP_PORT + step}
@@ -106,7 +105,7 @@ kvConfigPath={root / "kvConfig.json"}
 # The controller elects masters. Every process that reaches its port can do so, too: restrict it by a firewall, or
 # by TLS and access control.
 enableControllerInNamesrv=true
-controllerDLegerPeers=n0-{host}:{CONTROLLER_PORT}
+controllerDLegerPeers=n0-{HostPort(host, CONTROLLER_PORT)}
 controllerStorePath={root / "controller"}
 """
     return text

@@ -20,7 +20,8 @@ _KEY = "rmqpy.key"
 
 #: The default of maxConnections: ten thousand idle connections take 100 MB.
 CONNECTIONS_MAX: Final = 10_000
-#: The value of httpPort that turns HTTP off.
+#: RocketMQ's usual HTTP port, and the value of httpPort that turns HTTP off.
+HTTP_PORT: Final = 8_082
 NO_HTTP: Final = -1
 #: The default of grpcServerPort, and the value that turns gRPC off.
 GRPC_PORT: Final = 8_081
