@@ -12,6 +12,8 @@ SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 SPARK_CONNECT := grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 "pandas<3" zstandard==0.25.0
 #: Processes that run Python tests: most tests wait.
 WORKERS ?= 3
+#: Processes that run interop tests, each with its own clients and clusters.
+INTEROP_WORKERS ?= 3
 # 2: Python's tests run beside those of FOREIGN. 1: one after the other.
 STAGES_AT_ONCE ?= 2
 FOREIGN ?= interop spark
@@ -23,9 +25,6 @@ STAGE   := scripts/stage
 # quick: what `make test` runs; rest: what it leaves out, as tests/slow.txt lists it; all.
 PART    ?= all
 PYTEST  := $(BIN)/pytest --part $(PART)
-# The halves of the interop tests: those that wait for servers, and those that wait for clients.
-INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,acting allocation divergence following_apache rebalance replicas \
-	revocation round_trip shrink slave_reads three_brokers transaction_folders)
 MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 QUIET   := $(MAKE) --no-print-directory
 TOGETHER := $(QUIET) --jobs=2 --output-sync=target
@@ -34,7 +33,7 @@ export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rest test-rust test-python test-interop test-spark test-spark-versions check words build spark bench campaign count fuzz fuzz-python format docs dist clean
-.PHONY: stages stage-rust stage-python stage-foreign interop-servers interop-clients check-rust check-python compiled
+.PHONY: stages stage-rust stage-python stage-foreign check-rust check-python compiled
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -87,13 +86,7 @@ test-python: build ## the Python tests without foreign clients and Spark
 	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile tests --ignore tests/interop --ignore tests/spark
 
 test-interop: build ## Apache's Java and Go clients and Apache's broker
-	@$(TOGETHER) interop-servers interop-clients
-
-interop-servers: build
-	$(PYTEST) -o cache_dir=target/pytest-interop $(INTEROP_SERVERS)
-
-interop-clients: build
-	$(PYTEST) tests/interop $(INTEROP_SERVERS:%=--ignore=%)
+	$(PYTEST) --numprocesses $(INTEROP_WORKERS) --dist loadfile --no-loadscope-reorder tests/interop
 
 test-spark: spark ## the Spark connector
 	$(PYTEST) tests/spark

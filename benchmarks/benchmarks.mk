@@ -27,8 +27,14 @@ bench-kinds: build ## transactions, and a burst of timed messages (10 min)
 bench-pop: build ## messages popped and acknowledged, and revival (15 min)
 	$(BENCHMARK).pop $(QUICK)
 
+bench-grpc: build ## the Java client of 5.x, and Apache's proxy (12 min)
+	$(BENCHMARK).grpc $(QUICK)
+
 bench-features: build ## costs of signatures, TLS and a slave: FEATURES (15 min)
 	$(BENCHMARK).features $(QUICK) $(FEATURES)
+
+bench-controller: build ## pairs with and without a controller (8 min)
+	$(BENCHMARK).controller $(QUICK) $(ONLY_CELLS)
 
 bench-catch-up: build ## a new slave copies GB (5) (5 min; 3 x GB of disk)
 	$(BENCHMARK).catch_up --gigabytes $(GB)
@@ -41,6 +47,12 @@ bench-peers: build $(VENV)/.peers ## Kafka, NATS, Redis under their own tools: C
 
 bench-filters: build ## a broker's cost of filters by tag and by SQL92 (2 min)
 	$(BENCHMARK).filters
+
+bench-plugins: build ## sends to brokers with good and bad plug-ins (15 min)
+	$(BENCHMARK).plugins $(QUICK)
+
+bench-tiered: build ## reads from tiered storage, sends beside copies (5 min)
+	$(BENCHMARK).tiered $(QUICK)
 
 bench-topics: build ## start, registration, memory and listing of TOPICS (10000)
 	$(BENCHMARK).topics --topics $(or $(TOPICS),10000)

@@ -1,4 +1,4 @@
-"""Jars: fetches those of other brokers by Maven into `.tools/benchmarks/`, once."""
+"""Jars: fetches those of other brokers by Maven into `.tools/benchmarks/`, and compiles loads in Java there, once."""
 
 import hashlib
 import shutil
@@ -27,14 +27,26 @@ class Missing(click.ClickException):
     """A tool is missing; the text names the package that installs it."""
 
 
-def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:
-    """A folder of jars: RocketMQ's name server, broker and benchmark producer; Kafka's broker; Spark's Kafka source."""
+def jars(of: Literal["apache", "apache-proxy", "kafka", "spark-kafka"]) -> Path:
+    """A folder of jars: RocketMQ's name server, broker and benchmark producer; its proxy; Kafka's broker; Spark's Kafka
+    source."""
+    return _built(of) / "lib"
+
+
+def program(of: Literal["grpc"]) -> str:
+    """The class path of a program of this tree, compiled: the load of 5.x clients."""
+    target = _built(of, "compile")
+    return f"{target / 'classes'}:{target / 'lib'}/*"
+
+
+def _built(of: str, *goals: str) -> Path:
     for tool, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Missing(f"{tool} not found; run: apt-get install {package}")
     sources = HERE / "java" / of
     target, stamp = CACHE / of, CACHE / of / "stamp"
-    wanted = hashlib.sha256((sources / "pom.xml").read_bytes()).hexdigest()
+    files = sorted(path for path in sources.rglob("*") if path.is_file())
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
@@ -44,12 +56,13 @@ def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:
             "--batch-mode",
             "--no-transfer-progress",
             f"-DoutputDirectory={target / 'lib'}",
+            f"-Dbenchmarks.build={target}",
+            *goals,
+            "dependency:copy-dependencies",
         ]
-        subprocess.run(
-            [*command, "dependency:copy-dependencies"], cwd=sources, check=True, timeout=_FETCH_SECONDS_MAX
-        )
+        subprocess.run(command, cwd=sources, check=True, timeout=_FETCH_SECONDS_MAX)
         stamp.write_text(wanted)
-    return target / "lib"
+    return target
 
 
 def command(lib: Path, home: Path, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:

@@ -83,7 +83,7 @@ def _run(side: Side, lag_mb: int, groups: int, rate: int, seconds: float) -> Run
         messages = (lag_mb * 1_000_000 + _SPARE_BYTES) // BODY_BYTES
         fill = ("-c", "4", "-w", "8", "--batch", "32", "-s", str(BODY_BYTES), "--queues", str(QUEUES))
         bench(side, "produce", *fill, "--count", str(messages), "-d", "600", "--warm-up", "0")
-        lag = lag_mb * 1_000_000 // BODY_BYTES // QUEUES
+        lag = lag_mb * 1_000_000 // BODY_BYTES
         read_before, cpu_before = _read_bytes(side.pid), cpu_seconds(side.pid)
         command = [sys.executable, "-m", "benchmarks.lagging_readers", side.address, TOPIC]
         readers = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Lagging readers: groups that read each message once it is a number of messages from the end of its queue
+"""Lagging readers: groups that stay a number of messages, over all queues, behind the end of a topic
 (`python -m benchmarks.lagging_readers ADDRESS TOPIC GROUPS MESSAGES SECONDS`).
 
 One thread and connection for each group; bodies are counted, not parsed. Prints what all have read.
@@ -48,8 +48,12 @@ def main(address: str, topic: str, groups: str, messages: str, seconds: str) -> 
     print(json.dumps(result | {"seconds": float(seconds)}))
 
 
-def _read(address: str, topic: str, group: str, lag: int, until: float, read: Read) -> None:
+def _read(address: str, topic: str, group: str, messages: int, until: float, read: Read) -> None:
     ends = list(itertools.takewhile(bool, (wire.max_offset(address, topic, at) for at in itertools.count())))
+    if not ends:
+        read.failures.append(f"{topic} has no messages")
+        return
+    lag = messages // len(ends)
     nexts = [max(0, end - lag) for end in ends]
     with wire.connected(address) as connection:
         connection.settimeout(30)

@@ -143,6 +143,14 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
+def busy_seconds() -> float:
+    """Processor time of the machine, neither idle nor waiting for a disk."""
+    line = Path("/proc/stat").read_text().partition("\n")[0]
+    # user nice system idle iowait irq softirq steal; guests are part of user.
+    ticks = [int(field) for field in line.split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def suspended(pids: Iterable[int]) -> Iterator[None]:
     """Suspend these processes meanwhile; some may be gone."""

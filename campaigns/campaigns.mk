@@ -25,6 +25,7 @@ MODEL_JOBS ?= 16
 SQL_CASES ?= 100000
 SQL_SEED ?= 92
 SCALE ?= 1000
+STATE ?= dead-master
 MESSAGES ?= 1000000
 WORKERS ?= 10000
 
@@ -50,6 +51,13 @@ campaign-threads: ## interleavings of the store's threads: MODEL_PREEMPTIONS
 
 campaign-kill: build ## brokers killed under load, with each write path: KILLS
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest -s tests/crash/test_killed.py
+
+campaign-tiered: build ## brokers killed while they copy old files: KILLS
+	RMQPY_KILLS=$(KILLS) $(BIN)/pytest -s tests/crash/test_killed_tiered.py
+
+campaign-tiered-s3: build ## the same with an S3 server that pauses: KILLS
+	$(BIN)/pip install --quiet --target $(VENV)/s3 "moto[server]==5.2.5"
+	$(CAMPAIGN).tiered.s3 --kills $(KILLS) --library $(VENV)/s3
 
 campaign-transactions: build ## brokers and producers killed: KILLS, TRANSACTIONS
 	$(TRANSACTION_KILLS) $(BIN)/pytest -s tests/crash/test_killed_transactions.py
@@ -79,6 +87,9 @@ campaign-pop-folders: build ## 100,000 open messages, ours, Apache's, ours (30 m
 campaign-power: build ## power losses on an ext4 image under load: ROUNDS (root)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest -s tests/crash/test_power_loss.py
 
+campaign-reboots: build ## as after a restart of the machine: ROUNDS (root)
+	RMQPY_REBOOTS=$(ROUNDS) $(BIN)/pytest -s tests/crash/test_reboots.py
+
 campaign-disk: build ## a program that fills a broker's disk: ROUNDS (root)
 	RMQPY_DISK_ROUNDS=$(ROUNDS) $(BIN)/pytest -s tests/crash/test_disk_story.py
 
@@ -101,8 +112,11 @@ campaign-replicas: build ## masters and slaves killed and cut off (root, java)
 campaign-controller-kills: build ## masters and controllers killed: ROUNDS
 	$(CAMPAIGN).election.controller_kills --rounds $(ROUNDS)
 
-campaign-apache-controller: build ## Apache's brokers under our controller (3 min)
-	$(CAMPAIGN_PYTEST) campaigns/interop/apache_controller.py
+campaign-controller-cuts: build ## masters cut off or without power: ROUNDS (root)
+	$(CAMPAIGN).election.cuts --rounds $(ROUNDS)
+
+campaign-controller-clients: build ## clients through changes of the master: ROUNDS
+	$(CAMPAIGN).election.clients --rounds $(ROUNDS)
 
 campaign-group: build ## a group of 8 under attack: CAMPAIGN_SECONDS
 	$(CAMPAIGN_PYTEST) campaigns/interop/group.py
@@ -122,6 +136,12 @@ campaign-hostile: build ## every attack: ONLY, EVERY (45 min)
 
 campaign-grpc-idle: build ## memory of 1,000 and 5,000 idle 5.x clients (2 min)
 	ulimit -n 16384 && $(CAMPAIGN).grpc.idle
+
+campaign-grpc-kills: build ## broker and proxy killed under 5.x clients: KILLS (12 min)
+	$(CAMPAIGN).grpc.kills --kills $(KILLS)
+
+campaign-grpc-h2spec: build ## the gRPC port under h2spec: H2SPEC (1 min)
+	$(CAMPAIGN).grpc.h2spec --h2spec $(or $(H2SPEC),h2spec)
 
 campaign-interop: build ## every foreign client at either broker
 	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop
@@ -157,6 +177,9 @@ campaign-spark-options: spark ## ignored options: OPTIONS (4 min)
 
 campaign-console-tasks: build $(VENV)/.browser ## an operator's tasks in Chromium (1 min)
 	$(WITH_BROWSER).console.tasks
+
+campaign-console-troubles: build $(VENV)/.browser ## a cluster in trouble, and its console: STATE, CHECK=1
+	$(WITH_BROWSER).console.troubles $(STATE) $(if $(CHECK),--check)
 
 campaign-screenshots: build $(VENV)/.browser ## every page of the console: SCALE (4 min)
 	$(WITH_BROWSER).console.browse --scale $(SCALE)

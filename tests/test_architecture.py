@@ -28,6 +28,7 @@ _ROOTS = _SERVED | {
     "alerts",
     "console",
     "otel",
+    "plugins",
     "service",
     "election",
 }
@@ -40,19 +41,22 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "service": frozenset(),
     "config": frozenset({"errors", "findings", "_native"}),
     "message": _GROUND,
+    "plugins": _GROUND | {"message"},
     "protocol": _GROUND | {"message"},
     "remoting": _WIRE,
     "monitor": frozenset({"config"}),
     "routing": _SERVED,
     "election": _SERVED,
-    "control": _SERVED,
+    "control": _SERVED | {"plugins"},
     "client": _PARTS,
-    "admin": _PARTS,
+    "admin": _PARTS | {"plugins"},
+    "backup": _PARTS | {"control", "admin"},
     "bodies": frozenset({"errors"}),
     "tables": _PARTS | {"client", "bodies"},
     "alerts": _PARTS | {"admin"},
     "console": _SERVED | {"client", "admin", "alerts", "service"},
     "load": _PARTS | {"client", "admin"},
+    "mcp": _PARTS | {"admin"},
     "logging": _PARTS | {"client"},
     "otel": _PARTS | {"client", "monitor"},
     "controller": _ROOTS,
@@ -62,12 +66,13 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
     "contrib": _PARTS | {"client", "admin", "testing"},
-    "cli": _ROOTS | {"bodies", "tables", "load", "namesrv", "broker", "server", "controller", "proxy"},
+    "cli": _ROOTS
+    | {"backup", "bodies", "tables", "load", "mcp", "namesrv", "broker", "server", "controller", "proxy"},
     "__main__": frozenset({"cli"}),
 }
 
 _CONTROL_GROUND = frozenset({"tables", "periodic", "identity"})
-_CONTROL_TABLES = _CONTROL_GROUND | {"settings", "topics", "groups", "store"}
+_CONTROL_TABLES = _CONTROL_GROUND | {"settings", "topics", "groups", "store", "plugins"}
 #: Inner room, or file, of the broker's control plane → those it may use.
 CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "tables": frozenset(),
@@ -78,19 +83,22 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "groups": _CONTROL_GROUND,
     "access": _CONTROL_GROUND,
     "store": _CONTROL_GROUND,
+    "plugins": _CONTROL_GROUND,
+    "tiered": _CONTROL_GROUND,
     "registration": _CONTROL_GROUND | {"topics"},
     "duplicates": frozenset({"identity"}),
     "clients": _CONTROL_TABLES,
     "replicas": _CONTROL_TABLES | {"schedules"},
-    "election": frozenset({"replicas"}),
+    "election": frozenset({"replicas", "tables"}),
     "addresses": frozenset({"identity"}),
     "duties": _CONTROL_TABLES | {"clients", "schedules"},
     "standing": frozenset(),
-    "statistics": _CONTROL_TABLES | {"clients"},
+    "statistics": _CONTROL_TABLES | {"clients", "tiered"},
     "schedules": _CONTROL_TABLES,
-    "topic_deletion": _CONTROL_TABLES | {"statistics"},
+    "topic_deletion": _CONTROL_TABLES | {"statistics", "tiered"},
     "handlers": _CONTROL_TABLES
-    | {"access", "clients", "replicas", "schedules", "standing", "statistics", "topic_deletion"},
+    | {"access", "clients", "replicas", "schedules", "standing", "statistics", "topic_deletion"}
+    | {"tiered"},
     "startup": _CONTROL_TABLES
     | {
         "access",
@@ -105,7 +113,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
         "schedules",
         "statistics",
     }
-    | {"standing", "topic_deletion"},
+    | {"standing", "tiered", "topic_deletion"},
 }
 
 #: Inner room, or file, of the Python client → those it may use. The files are its ground.

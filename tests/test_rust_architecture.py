@@ -38,6 +38,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "load": frozenset({"requests", "remoting", "tls", "message", "clock"}),
     "fuzzing": frozenset(
         {
+            "proxy",
             "dataplane",
             "client",
             "requests",

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.cells import Cell
 from benchmarks.interval import RunMetrics
 from benchmarks.peers.system import Peer
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import busy_seconds, cpu_seconds
 
 _RUN_SECONDS_MAX = 120.0
 
@@ -56,7 +56,7 @@ def run(peer: Peer, cell: Cell, count: int, folder: Path) -> RunMetrics:
 def watch(command: Sequence[str], pids: Sequence[int], folder: Path) -> Watched:
     """Run a command until it ends, with `folder` as its home: without the user's settings."""
     environment = {**os.environ, "HOME": str(folder)}
-    brokers, machine, tool = _used(pids), _busy_seconds(), _children_seconds()
+    brokers, machine, tool = _used(pids), busy_seconds(), _children_seconds()
     began = time.perf_counter()
     done = subprocess.run(
         command,
@@ -73,7 +73,7 @@ def watch(command: Sequence[str], pids: Sequence[int], folder: Path) -> Watched:
         seconds,
         _children_seconds() - tool,
         _used(pids) - brokers,
-        _busy_seconds() - machine,
+        busy_seconds() - machine,
     )
 
 
@@ -84,11 +84,3 @@ def _used(pids: Sequence[int]) -> float:
 def _children_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _busy_seconds() -> float:
-    """Processor time of the machine, neither idle nor waiting for a disk."""
-    line = Path("/proc/stat").read_text().partition("\n")[0]
-    # user nice system idle iowait irq softirq steal; guests are part of user.
-    ticks = [int(field) for field in line.split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

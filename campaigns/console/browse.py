@@ -1,4 +1,5 @@
-"""A tour of every page of the console in Chromium: empty, busy, large and impaired clusters, and no servers at all.
+"""A tour of every page of the console in Chromium: empty, busy, large and impaired clusters, a full disk, a dead
+master, a paused slave, no servers at all, and the server of the console gone.
 
 `make campaign NAME=screenshots` writes the pictures to target/screenshots. It exits with code 1 on a message of the
 browser's console, a request to another host, a failed request, or a serious finding of axe. For the large cluster it
@@ -14,40 +15,26 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 import rmqpy
 from benchmarks.waiting import until
 from campaigns.console import picture
 from campaigns.console.clusters import busy, elected, impaired, large
+from campaigns.console.states import visit_gone, visit_state
+from campaigns.console.visit import LISTS, Visit
 from console.hostile import TEXTS
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.dashboard import Dashboard
 from rmqpy.server import Standalone, Thread
 from rmqpy.testing import broker
 
-LISTS: Final = (
-    "overview",
-    "dead-letters",
-    "groups",
-    "topics",
-    "messages",
-    "timers",
-    "schedules",
-    "clients",
-    "brokers",
-    "replicas",
-    "controllers",
-    "alerts",
-    "access",
-)
 #: The texts with which pages report the faults of a cluster.
 IMPAIRED: Final = {
     "overview": (
         "did not answer in time",
         "start it, or correct -n",
-        "free space, or shorten retention",
+        "delete other files there, or move the store to a larger disk",
         "rmqpy store compare",
     ),
     "groups": ("The data of these brokers is missing:", "did not answer in time"),
@@ -56,6 +43,7 @@ IMPAIRED: Final = {
     "clients": ("The data of these brokers is missing:",),
     "timers": ("The data of these brokers is missing:",),
     "schedules": ("The data of these brokers is missing:",),
+    "jobs": ("The data of these brokers is missing:",),
     "controllers": ("The data of these brokers is missing:",),
     "topics/orders": ("The data of these brokers is missing:",),
     "groups/billing": ("The data of these brokers is missing:",),
@@ -64,76 +52,8 @@ IMPAIRED: Final = {
 }
 #: Seconds of traffic for the picture of the overview.
 TRAFFIC_S: Final = 24.0
-SERIOUS: Final = ("serious", "critical")
-#: Maximum wait for a part of a page, and the interval of checks.
-WAIT_S = 30.0
-LOOK_MS = 10
-DESKTOP: Final[ViewportSize] = {"width": 1280, "height": 860}
-PHONE: Final[ViewportSize] = {"width": 400, "height": 860}
 #: Topics and groups of the busy cluster.
 BUSY_TOPICS: Final = 100
-
-
-class Visit:
-    """Pages of one console, and their faults."""
-
-    def __init__(
-        self, browser: Browser, address: str, folder: Path, theme: str, allows: tuple[str, ...] = ()
-    ) -> None:
-        self.page: Page = browser.new_page(viewport=DESKTOP, color_scheme=theme)  # type: ignore[arg-type]
-        self.address = f"http://{address}/"
-        self.folder = folder
-        self.wrong: list[str] = []
-        self.seconds: dict[str, float] = {}
-        self.page.on("console", self._told)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("request", self._asked)
-        self._allows = allows
-
-    def open(self, name: str, view: str, wait: str = "main h1") -> Page:
-        began = time.monotonic()
-        self.page.goto(f"{self.address}#/{view}")
-        if self.seconds:
-            # Only the part behind # has changed, which loads nothing.
-            self.page.reload()
-        self._await(wait)
-        self._await("main:not(:has-text('Loading…'))")
-        self.seconds[name] = time.monotonic() - began
-        self.page.wait_for_timeout(300)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=self.folder / f"{name}.png", full_page=True)
-        found = Axe().run(self.page).response["violations"]
-        for each in found:
-            if each["impact"] in SERIOUS:
-                places = ", ".join(str(node["target"]) for node in each["nodes"][:3])
-                self.wrong.append(f"{name}: axe: {each['id']} ({each['impact']}): {places}")
-        self._on_a_phone(name)
-        return self.page
-
-    def _on_a_phone(self, name: str) -> None:
-        """The same page at 400 px, where nothing may be wider than the screen."""
-        self.page.set_viewport_size(PHONE)
-        self.page.wait_for_timeout(300)
-        if self.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            self.wrong.append(f"{name}: wider than a phone")
-        self.page.screenshot(path=self.folder / f"{name}-phone.png", full_page=True)
-        self.page.set_viewport_size(DESKTOP)
-
-    def _await(self, selector: str) -> None:
-        """Playwright polls with growing pauses, which would dominate the measured time, and it would evaluate a
-        function, which the pages forbid."""
-        until = time.monotonic() + WAIT_S
-        while not self.page.locator(selector).count():
-            assert time.monotonic() < until, f"{self.page.url} has no {selector}"
-            self.page.wait_for_timeout(LOOK_MS)
-
-    def _told(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning") and not any(each in message.text for each in self._allows):
-            self.wrong.append(f"{self.page.url}: {message.type}: {message.text}")
-
-    def _asked(self, request: Request) -> None:
-        if not request.url.startswith(self.address):
-            self.wrong.append(f"{self.page.url}: asked for {request.url}")
 
 
 def fail(message: rmqpy.ReceivedMessage) -> None:
@@ -209,12 +129,13 @@ def delete_schedule(visit: Visit) -> None:
     """Pause a schedule, then delete it after the question."""
     page = visit.open("schedules-busy", "schedules", "table")
     page.get_by_role("button", name="pause nightly-report").click()
-    page.wait_for_selector("td .badge.warn")
+    page.wait_for_selector("td .done:text('paused')")
     page.get_by_role("button", name="delete nightly-report").click()
     page.screenshot(path=visit.folder / "delete-schedule.png")
     page.get_by_label("Type nightly-report to confirm").fill("nightly-report")
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.wait_for_selector("main:not(:has-text('nightly-report'))")
+    page.wait_for_selector("text=The schedule nightly-report was deleted.")
+    page.wait_for_selector("table:not(:has-text('nightly-report'))")
 
 
 def keys(visit: Visit) -> None:
@@ -314,9 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, default=Path("target/screenshots"))
     parser.add_argument("--scale", type=int, default=1_000, help="topics of the large cluster (1000)")
-    parser.add_argument(
-        "--only", choices=["empty", "without-servers", "impaired", "elected", "busy", "large"]
-    )
+    parser.add_argument("--only", nargs="*", default=[], help="some of the visits")
     given = parser.parse_args()
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
@@ -330,13 +249,17 @@ def main() -> None:
                 "empty": lambda to, theme=theme: visit_empty(browser, to, theme),
                 "without-servers": lambda to, theme=theme: visit_without_servers(browser, to, theme),
                 "impaired": lambda to, theme=theme: visit_impaired(browser, to, theme),
+                "full-disk": lambda to, theme=theme: visit_state(browser, to, theme, "full-disk"),
+                "dead-master": lambda to, theme=theme: visit_state(browser, to, theme, "dead-master"),
+                "slave-behind": lambda to, theme=theme: visit_state(browser, to, theme, "slave-behind"),
+                "gone": lambda to, theme=theme: visit_gone(browser, to, theme),
                 "elected": lambda to, theme=theme: visit_elected(browser, to, theme),
                 "busy": lambda to, theme=theme: visit_busy(browser, to, theme),
                 "large": lambda to, theme=theme: visit_large(browser, to, theme, given.scale),
             }
             for name, visiting in visits.items():
                 # The large cluster takes long to make and is visited in one theme.
-                if given.only in (None, name) and (theme, name) != ("dark", "large"):
+                if (not given.only or name in given.only) and (theme, name) != ("dark", "large"):
                     visit = visiting(given.folder / theme / name)
                     wrong += [f"{theme}, {name}: {each}" for each in visit.wrong]
                     slowest = max(visit.seconds, key=lambda each: visit.seconds[each])

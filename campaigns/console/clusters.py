@@ -96,7 +96,10 @@ def busy(scale: int) -> Iterator[Standalone]:
             )
             for text in TEXTS:
                 producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
-        yield server
+        with tempfile.TemporaryDirectory(prefix="rmqpy-backup-") as backup:
+            command = [sys.executable, "-m", "rmqpy", "backup", backup, "-n", server.namesrv]
+            subprocess.run(command, check=True, capture_output=True)
+            yield server
 
 
 @contextmanager
@@ -112,7 +115,7 @@ def impaired() -> Iterator[str]:
         folder, namesrv = Path(temporary), cluster.namesrv
         away = stack.enter_context(broker_process(namesrv, folder, "broker-b"))
         stack.enter_context(
-            broker_process(namesrv, folder, "broker-c", around=_on_a_small_disk(folder / "broker-c"))
+            broker_process(namesrv, folder, "broker-c", around=on_a_small_disk(folder / "broker-c"))
         )
         _diverge(stack, namesrv, folder)
         with rmqpy.Admin(namesrv) as admin, rmqpy.Producer(namesrv, group="shop", retries=10) as producer:
@@ -148,10 +151,10 @@ def elected() -> Iterator[str]:
         yield namesrv
 
 
-def _on_a_small_disk(folder: Path) -> list[str]:
-    """Return a command that gives another one a separate file system there, too small to accept messages."""
-    folder.mkdir()
-    script = 'mount -t tmpfs -o size=60m none "$0" && exec "$@"'
+def on_a_small_disk(folder: Path, mib: int = 60) -> list[str]:
+    """Return a command that gives another one a separate file system there. With 60 MiB it accepts no message."""
+    folder.mkdir(parents=True)
+    script = f'mount -t tmpfs -o size={mib}m none "$0" && exec "$@"'
     return ["unshare", "--mount", "--map-root-user", "sh", "-c", script, str(folder)]
 
 

@@ -129,6 +129,7 @@ def send_a_message(hand: Hand, _: Standalone) -> None:
     hand.button("Send a message")
     hand.fill("Body", "a test")
     hand.button("Send")
+    hand.sees("The message was sent to orders.")
     hand.sees("a test")
 
 
@@ -162,6 +163,7 @@ def make_a_topic(hand: Hand, server: Standalone) -> None:
     hand.fill("Name", "made-here")
     hand.choose("Type", "FIFO")
     hand.button("Create")
+    hand.sees("The topic made-here was created.")
     hand.sees("0 messages in")
     with rmqpy.Admin(server.namesrv) as admin:
         assert admin.topic_types()["made-here"] == "FIFO"
@@ -196,6 +198,7 @@ def change_a_setting(hand: Hand, server: Standalone) -> None:
     hand.fill("Type broker-a to confirm", "broker-a")
     hand.press(hand.page.locator("dialog button[type=submit]"))
     expect(hand.page.locator("dialog")).to_have_count(0)
+    hand.sees("changed to 48")
     with rmqpy.Admin(server.namesrv) as admin:
         assert admin.broker_config("broker-a")["fileReservedTime"] == "48"
 

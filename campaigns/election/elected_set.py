@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from benchmarks.processes import free_ports
 from campaigns.election import servers
-from campaigns.election.servers import BROKER_NAME, Server
+from campaigns.election.machines import HOST, Network
+from campaigns.election.servers import BROKER_NAME, Place, Server
 from crash.traffic import read_queue
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.controller import GetControllerMetadata, GetSyncStateData, ReplicasInfo
@@ -41,24 +43,43 @@ class ElectedSet:
         jars: Path | None = None,
         *,
         is_embedded: bool = False,
+        is_jraft: bool = False,
+        network: Network | None = None,
+        stores: Sequence[Path] = (),
+        controller_settings: Mapping[str, object] = MappingProxyType({}),
         **settings: object,
     ) -> None:
-        """`count` is the number of controllers, which are Apache's with its `jars`. With `is_embedded` there is one, in
-        the name server. The brokers have the `settings`."""
+        """`count` is the number of controllers, which are Apache's with its `jars`, of the kind jRaft with `is_jraft`.
+        With `is_embedded` there is one, in the name server. With a `network` each of its machines has a broker and a
+        controller. The brokers have the `settings`, and keep their messages in `stores`."""
+        machines = [] if network is None else network.machines
+        host = Place() if network is None else HOST
         if is_embedded:
             port = free_ports(1)
             self.namesrv = servers.name_server(folder, controller_port=port)
             self.controllers = [self.namesrv]
             self.controller_addresses = [f"127.0.0.1:{port}"]
         else:
-            self.namesrv = servers.name_server(folder)
-            self.controllers = servers.controllers(folder, count, jars)
+            self.namesrv = servers.name_server(folder, place=host)
+            if is_jraft:
+                assert jars is not None, "only Apache's controllers have this kind"
+                self.controllers = servers.jraft_controllers(folder, count, jars, **controller_settings)
+            else:
+                self.controllers = servers.controllers(
+                    folder, count, jars, [each.controller for each in machines], **controller_settings
+                )
             self.controller_addresses = [each.address for each in self.controllers]
         self.brokers = [
             servers.broker(
-                folder, number, self.namesrv.address, ";".join(self.controller_addresses), **settings
+                folder,
+                number + 1,
+                self.namesrv.address,
+                ";".join(self.controller_addresses),
+                machines[number].broker if machines else Place(),
+                store=stores[number] if stores else None,
+                **settings,
             )
-            for number in range(1, replicas + 1)
+            for number in range(replicas)
         ]
 
     def start(self, undo: ExitStack, *, leader_first: bool = False) -> None:
@@ -89,10 +110,11 @@ class ElectedSet:
         return answer.body.replicas_info_table.get(BROKER_NAME)
 
     async def _leader(self) -> str | None:
+        # The others name a lost leader until they notice.
         for address in self.controller_addresses:
             answer = await _ask(address, GetControllerMetadata())
-            if answer is not None and answer.controller_leader_address:
-                return answer.controller_leader_address
+            if answer is not None and answer.is_leader:
+                return address
         return None
 
     def leader(self) -> Server:

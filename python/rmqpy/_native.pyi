@@ -32,6 +32,7 @@ __all__ = [
     "HALF_TOPIC",
     "HOT_CODES",
     "LATENCY_BOUNDS_US",
+    "LIGHT_PREFIX",
     "MESSAGE_SIZE_BOUNDS",
     "OFFSET_MOVED_TOPIC",
     "OP_HALF_TOPIC",
@@ -63,6 +64,7 @@ __all__ = [
     "ConnectedSlave",
     "ControlledReplica",
     "Controller",
+    "ControllerCall",
     "ControllerOutcome",
     "ControllerWork",
     "DeliveryCounts",
@@ -71,6 +73,7 @@ __all__ = [
     "EscapedMessage",
     "FailedAttempt",
     "FollowedMaster",
+    "FollowedPage",
     "GroupStepBack",
     "HandClock",
     "InvalidRange",
@@ -83,6 +86,7 @@ __all__ = [
     "Offsets",
     "OrderedBatch",
     "ReceivedMessage",
+    "RecordFilter",
     "RecordPage",
     "RefusedSlave",
     "Replication",
@@ -114,6 +118,7 @@ __all__ = [
     "is_listed",
     "make_certificate",
     "record_destination",
+    "record_stored_at_ms",
     "record_topic",
     "signature",
     "sql_error",
@@ -127,6 +132,7 @@ __version__: str
 
 RETRY_PREFIX: str
 DEAD_LETTER_PREFIX: str
+LIGHT_PREFIX: str
 #: The template for topics created by their first message.
 AUTO_CREATE_TOPIC: str
 #: The topic of delayed messages, one queue per delay level.
@@ -225,6 +231,9 @@ def is_listed(text: str, source: str) -> bool:
 def record_destination(record: bytes) -> str:
     """Return the topic that a record of the log will be delivered to. For an open or abandoned half message that is
     its original topic. Empty for invalid records."""
+
+def record_stored_at_ms(record: bytes) -> int:
+    """Return the store time of a record of the log in ms since the epoch; 0 for invalid records."""
 
 def record_topic(record: bytes) -> str:
     """Return the topic of a record of the log; empty for invalid records."""
@@ -330,14 +339,35 @@ class Store:
         """Return the store timestamp of the oldest message of the log, of any topic; -1 if it is empty."""
     def message(self, physical: int) -> bytes | None:
         """Return the record at this position of the log."""
+    def follow(
+        self, physical: int, *, broker: str, count: int, bytes_max: int, topics: Sequence[str] | None = None
+    ) -> FollowedPage:
+        """Return the visible messages from a position of the log on, in its order: at most `count`, from at most
+        `bytes_max` of the log, and at least one if there is one. Without `topics`, those of all topics but the broker's
+        own.
+
+        May wait for the disk.
+        """
+    def pass_over(
+        self, physical: int, *, bytes_max: int, topics: Sequence[str] | None = None
+    ) -> tuple[int, int]:
+        """Count the messages that `follow` would return from at most `bytes_max` of the log, and return the position
+        after them."""
     def query(
         self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int
     ) -> tuple[list[bytes], int, int]:
         """Return the records with this key hash, newest first, and the index's last update time and physical offset."""
+    def set_compacted(self, topic: str, is_compacted: bool) -> None:
+        """Begin or end to keep the newest message of each key of a topic, and to serve consumers from there. No-op if
+        compaction is off."""
+    def compacted_topics_are_known(self) -> None:
+        """Let expired files of the log go that wait for copies of topics not named so far."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues. Its bytes in the log stay until their segment expires."""
     def retain(self, config: StoreConfig, utc_offset_ms: int) -> None:
         """Set the retention of messages and the limits of a full disk. Before the first call hours are UTC."""
+    def keep_from(self, position: int) -> None:
+        """Keep files of the log that end after this position, except from the deletion by force on a full disk."""
     def delete_expired(self) -> int:
         """Delete expired files of the log now, at any hour, with their queue and index entries.
 
@@ -347,6 +377,12 @@ class Store:
         """Remove queue and index files whose messages were deleted from the log; each queue keeps its newest file."""
     def events(self) -> list[tuple[bool, str]]:
         """Take the log lines since the last call, oldest first: whether it is a warning, and the text."""
+    def first_from(self, topic: str, queue_id: int, physical: int) -> int:
+        """Return the offset of the first message of a queue whose record is at this position of the log or later; the
+        end of the queue without one, and 0 if the queue does not exist."""
+    def encoded_units(self, topic: str, queue_id: int, begin: int, end: int) -> bytes:
+        """Return entries of a queue as in its files, 20 bytes each: those of the offsets [begin, end), at most 65,536,
+        fewer at its end."""
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
         """Return at most 1,024 entries of a queue: position and size of the record, hash of its tag."""
     def take_arrivals(self) -> list[ArrivalCounts]:
@@ -360,6 +396,35 @@ class Store:
     @property
     def failure(self) -> str | None:
         """Why the store refuses writes, or None."""
+
+@final
+class RecordFilter:
+    """The filter of a subscription, as a broker applies it: by the hash of the tag in an entry of a queue, or by SQL92
+    on a record."""
+
+    def __new__(cls, expression: str, kind: str, *, strict: bool = True) -> Self:
+        """`kind` is `TAG` or `SQL92`. Raises `ValueError` for an invalid expression."""
+    def takes_tag(self, tags_code: int) -> bool:
+        """Return whether a message with this hash of its tag may match. Hashes may collide; consumers compare tags."""
+    def takes(self, record: bytes) -> bool:
+        """Return whether a record matches whose tag may; False for an invalid record."""
+
+@final
+class FollowedPage:
+    """A page of the log in its order."""
+
+    @property
+    def messages(self) -> list[ReceivedMessage]:
+        """The messages of the selected topics."""
+    @property
+    def begin(self) -> int:
+        """The position of the page: later than requested if the log begins later."""
+    @property
+    def next(self) -> int:
+        """The position to continue at; equal to `begin` at the end of the visible log."""
+    @property
+    def damaged(self) -> int:
+        """The bytes without readable records."""
 
 @final
 class ArrivalCounts:
@@ -506,6 +571,9 @@ class StoppedStore:
         """
     def compare(self, other: StoppedStore) -> LogComparison:
         """Compare the log with another one."""
+    def end_before(self, stored_ms: int) -> tuple[int, int]:
+        """Return the position before the first record that was stored at `stored_ms` or later, and the end of the log;
+        the same twice if there is none."""
     def cut(self, at: int) -> None:
         """Cut the log at a position, which must be the end of a record. Needs the store exclusively."""
     def rebuild_index(self) -> int:
@@ -529,6 +597,13 @@ class Metadata:
         """Publish a new topic, or its new settings."""
     def remove_topic(self, name: str) -> None:
         """Remove a topic."""
+    def put_mapping(
+        self, topic: str, queues: Sequence[tuple[int, Sequence[tuple[int, bool, int, int, int]]]]
+    ) -> None:
+        """Publish the logical queues of a static topic, which exists: each with its segments, oldest first, as (local
+        queue, is it of this broker, first logical offset, first and last local offset)."""
+    def remove_mapping(self, topic: str) -> None:
+        """Make a static topic an ordinary one."""
     def put_group(self, entry: SubscriptionGroup) -> None:
         """Publish a new group, or its new settings."""
     def remove_group(self, name: str) -> None:
@@ -828,6 +903,9 @@ class ConnectedSlave:
     @property
     def broker_id(self) -> int | None:
         """Its broker id, if it is known."""
+    @property
+    def is_apache(self) -> bool:
+        """Whether it is Apache's, of a set with a controller."""
 
 @final
 class RefusedSlave:
@@ -968,21 +1046,58 @@ class ControllerWork:
     @property
     def fault(self) -> str | None:
         """The reason that the controller cannot go on."""
+    @property
+    def calls(self) -> list[ControllerCall]:
+        """Calls to send to other controllers of the group."""
+    @property
+    def replies(self) -> list[tuple[int, bytes]]:
+        """Replies to calls of other controllers, by the token of the call."""
+
+@final
+class ControllerCall:
+    """A call to another controller of the group."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+    @property
+    def target(self) -> str:
+        """The name of the other controller."""
+    @property
+    def body(self) -> bytes:
+        """The call."""
+    @property
+    def limit_ms(self) -> int:
+        """Milliseconds for the reply."""
 
 @final
 class Controller:
-    """One controller: state, heartbeats, leases and elections of broker sets, over a durable log."""
+    """One controller: state, heartbeats, leases and elections of broker sets, over a durable log. `own_name` and
+    `members` are the names of this controller and of all in its group."""
 
     def __new__(
-        cls, folder: str, *, lease_ms: int, first_election_wait_ms: int, elects_unclean: bool
+        cls,
+        folder: str,
+        *,
+        own_name: str,
+        members: set[str],
+        lease_ms: int,
+        first_election_wait_ms: int,
+        elects_unclean: bool,
     ) -> Self:
-        """Raises `OSError` if the folder is in use or damaged."""
+        """Raises `OSError` if the folder is in use or damaged, `ValueError` if `own_name` is not a member."""
     def fileno(self) -> int:
         """A descriptor that is readable while `pump` has work."""
     def configure(self, *, lease_ms: int, first_election_wait_ms: int, elects_unclean: bool) -> None:
         """Replace the settings."""
     def is_leader(self) -> bool:
         """Whether this controller leads its group."""
+    def leader(self) -> str | None:
+        """The name of the leading controller; `None` if it is this one, the only one, or unknown."""
+    def serve(self, token: int, body: bytes) -> None:
+        """Serve a call of another controller. The reply comes with the work, under this token."""
+    def replied(self, number: int, body: bytes | None) -> None:
+        """Hand in the reply to a call; `None` without one."""
     def names(self) -> list[str]:
         """The names of all broker sets."""
     def broker_set(self, name: str) -> BrokerSet | None:
@@ -1002,9 +1117,17 @@ class Controller:
     def elect(self, token: int, cluster: str, name: str, broker_id: int, is_designated: bool) -> None:
         """Elect a master: the given broker, or whichever the rules choose."""
     def alter_sync_state_set(
-        self, token: int, name: str, master: int, master_epoch: int, in_sync: list[int], in_sync_epoch: int
+        self,
+        token: int,
+        name: str,
+        master: int,
+        master_epoch: int,
+        in_sync: list[int],
+        in_sync_epoch: int,
+        *,
+        waits_for_all: bool = False,
     ) -> None:
-        """Change the in-sync set."""
+        """Change the in-sync set. With `waits_for_all` the master acknowledges only messages that the whole set has."""
     def clean(self, token: int, cluster: str, name: str, ids: list[int] | None, may_live: bool) -> None:
         """Remove replicas; all without `ids`."""
     def heartbeat(
@@ -1064,8 +1187,9 @@ class Replication:
         replica."""
     def set_master_address(self, address: str | None) -> None:
         """Set a slave's master as `host:port`; `None` for none. A connection to another master ends."""
-    def expect(self, ticket: bytes, broker_id: int | None = None) -> None:
-        """Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id."""
+    def expect(self, ticket: bytes, broker_id: int | None = None, *, is_observer: bool = False) -> None:
+        """Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id. An
+        observer reads the log and counts as no copy."""
     def require(self, slaves: Sequence[int] | None, count: int) -> None:
         """Set a master's replicas in sync: broker ids of slaves, all of which must have a message before it is
         confirmed, or `None` if the number of copies decides; and the number of replicas, the master included, that
@@ -1073,7 +1197,7 @@ class Replication:
     def confirmed(self) -> int:
         """The position that the replicas in sync have confirmed."""
     def slaves(self) -> list[ConnectedSlave]:
-        """Return the connected slaves of a master."""
+        """Return the connected slaves of a master, without observers."""
     def master(self) -> FollowedMaster | None:
         """Return a slave's view of its master; `None` on a master."""
     def refused(self) -> list[RefusedSlave]:
@@ -1091,9 +1215,17 @@ class Replication:
     ) -> tuple[SharedRange | None, str | None]:
         """Compare a slave's log with a master's, given the start and end of each of its epochs: the range the master
         must share, or the reason not to follow it. Nothing before `confirmed`, the end of a record, is cut."""
-    def accept(self, question: int, epochs: Sequence[tuple[int, int]], ticket: bytes | None = None) -> None:
+    def accept(
+        self,
+        question: int,
+        epochs: Sequence[tuple[int, int]],
+        ticket: bytes | None = None,
+        *,
+        elected_as: int | None = None,
+    ) -> None:
         """Answer a question: follow a master with these epochs, `None` if unknown, which admits this `ticket`.
-        Without a ticket the question is asked again once there is a connection."""
+        Without a ticket the question is asked again once there is a connection. `elected_as` is the id of this slave,
+        to follow a master of Apache's that a controller elected."""
     def refuse(self, question: int, reason: str, *, is_diverged: bool = False) -> None:
         """Answer a question: do not follow. `is_diverged` means that the logs diverge."""
     def events(self) -> list[tuple[bool, str]]:
@@ -1516,7 +1648,7 @@ class Message:
     `body` may be text, which is sent as UTF-8; `keys` is one word or several. At most one of the delays may be given:
     `deliver_at` (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or
     `delay_level`. Each argument is also an attribute. Raises `ValueError` for what brokers refuse: a bad topic name,
-    a reserved property, an empty body.
+    a reserved property, an empty body without keys.
 
     >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
     >>> message.body, message.keys, dict(message.properties)
@@ -1570,7 +1702,7 @@ class Message:
         """The number, from 1, of a delay in the broker's configuration."""
     @property
     def priority(self) -> int | None:
-        """A priority number stored with the message."""
+        """The priority: the number of the queue, or of the last one if it is larger."""
     @property
     def flag(self) -> int:
         """A number for the application's use."""
@@ -1772,6 +1904,11 @@ class Client:
         """Post requests from servers, and the ends of connections, to `completions` as `ServerRequest`s: requests of
         these codes, or, without codes, all that no other listener takes. The last listener for a code wins; requests
         without a listener are dropped."""
+    def silent(self, seconds: float) -> list[str]:
+        """Return the addresses of servers that have left a request without a reply for `seconds`."""
+    def abandon(self, address: str) -> None:
+        """End the connection to a server that does not answer: its requests fail as `lost`, and the next request
+        connects again."""
     def close(self, *, grace_ms: int = 0) -> None:
         """Close every connection. Requests without a reply within `grace_ms` fail as closed. Idempotent."""
 
@@ -2064,8 +2201,9 @@ class SendFuture:
     @property
     def message_ids(self) -> list[str]:
         """The ids of its messages; known before they are sent."""
-    def _settle(self) -> bool:
-        """Wait for the outcome of the attempt in flight. True when the send is done, False when a decision is due."""
+    def _settle(self, timeout: float) -> bool | None:
+        """Wait for the outcome of the attempt in flight. True when the send is done, False when a decision is due,
+        `None` after `timeout` seconds."""
     def _give_up(self) -> None:
         """Make the failed attempt the last one."""
     def _abandon(self) -> None:

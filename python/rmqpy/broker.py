@@ -33,6 +33,7 @@ from rmqpy.control.election.election import Election
 from rmqpy.control.election.identity_file import IdentityFile
 from rmqpy.control.election.running_broker import RunningBroker
 from rmqpy.control.periodic import PeriodicTasks
+from rmqpy.control.plugins.running import Plugins
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import STREAM_LOOK_SECONDS
@@ -45,7 +46,7 @@ from rmqpy.control.startup.handlers import make_endpoint
 from rmqpy.control.startup.history import sample_history
 from rmqpy.control.startup.local import LocalBroker
 from rmqpy.control.startup.ports import check_ports, claim_http
-from rmqpy.control.startup.replicas import Replicas, make_replicas
+from rmqpy.control.startup.replicas import Replicas, copied_end, make_replicas
 from rmqpy.control.startup.restart import Restarts
 from rmqpy.control.startup.servers import Servers
 from rmqpy.control.startup.service import ClientService
@@ -59,6 +60,7 @@ from rmqpy.errors import ConfigError
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.monitor.push import LogExporter, MetricsPush
+from rmqpy.plugins.loading import load as load_plugins
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.client import LoopCaller
@@ -176,7 +178,10 @@ class Broker(Service):
         local = await self._prepare(config)
         servers = Servers(local, self._caller(config, local.certificates, self._started))
         name_servers = servers.name_servers.values()
-        if await give_way(self._leadership, config.name, self.address, name_servers, servers.peer):
+        # With an election the controller knows the leader, and the old master may not answer.
+        if self._election is None and await give_way(
+            self._leadership, config.name, self.address, name_servers, servers.peer
+        ):
             await self._stop()
             await self._start()
             return
@@ -186,11 +191,16 @@ class Broker(Service):
         storage = BrokerStorage(local, servers.registration)
         await storage.recover(self._progress, self._started, is_cut=cut is not None)
         self._restarts.cut = None
+        self._started.push_async_callback(local.plugins.stop)
+        await local.plugins.start(storage.store, storage.offsets)
         service = ClientService(local, storage, servers.peer)
         replicas = make_replicas(local, servers, storage, service)
+        await storage.start_tier(partial(copied_end, local, storage, replicas.stream), self._started)
+        if self._election is not None:
+            self._election.prepare(service.server)
         await self._serve(local, servers, storage, service, replicas)
-        metrics = self._metrics(storage, service, replicas)
-        register = partial(servers.register, storage.topics, ended, self._started)
+        metrics = self._metrics(local, storage, service, replicas)
+        register = partial(servers.register, storage.topics, storage.static_topics, ended, self._started)
         if self._election is None:
             await register()
         if replicas.members is not None:
@@ -234,6 +244,7 @@ class Broker(Service):
         )
         metadata = Metadata(config, self._addresses.numeric())
         is_slave = config.replication.is_slave
+        plugins = await asyncio.to_thread(load_plugins, config.plugins)
         return LocalBroker(
             config=config,
             settings=self._config,
@@ -251,6 +262,7 @@ class Broker(Service):
             replaced=self._leadership.untold,
             history=self._history,
             election=self._election,
+            plugins=Plugins(plugins, config, Path(config.store.folder) / "config"),
         )
 
     async def _attach(
@@ -271,6 +283,7 @@ class Broker(Service):
             server=service.server,
             metadata=local.metadata,
             store=storage.store,
+            electable=storage.electable,
             role=local.role,
             master=local.master,
             peer=servers.peer,
@@ -331,7 +344,9 @@ class Broker(Service):
         service.repeat(periodic)
         sample_history(local, service, replicas, periodic)
 
-    def _metrics(self, storage: BrokerStorage, service: ClientService, replicas: Replicas) -> Metrics:
+    def _metrics(
+        self, local: LocalBroker, storage: BrokerStorage, service: ClientService, replicas: Replicas
+    ) -> Metrics:
         return Metrics(
             lambda: self._config.now,
             storage.topics,
@@ -347,6 +362,8 @@ class Broker(Service):
             service.replies.counts,
             replicas.status.now,
             self._clock,
+            local.plugins,
+            storage.tier,
         )
 
     def _watch(

@@ -22,7 +22,8 @@ from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.election.driver import Driver
-from rmqpy.election.handlers import BrokerHandlers, ElectionHandlers, GroupHandlers
+from rmqpy.election.group import Group
+from rmqpy.election.handlers import BrokerHandlers, CallHandlers, ElectionHandlers, GroupHandlers
 from rmqpy.election.metrics import Metrics
 from rmqpy.election.notifications import RoleNotifications
 from rmqpy.errors import ConfigError
@@ -91,8 +92,9 @@ class ControllerServer(Service):
             self._access.follow(self._server)
         try:
             self._native = await asyncio.to_thread(_open, config)
-            self._driver = Driver(self._native, self._notifications.role_changed)
-            self._endpoint = self._connected(self._driver)
+            group = Group(config, self._certificates.client)
+            self._driver = Driver(self._native, self._notifications.role_changed, group)
+            self._endpoint = self._connected(self._driver, group)
             host, port = config.address
             with listening("listenPort", host, port):
                 self._bound = self._server.listen(host, port)
@@ -134,7 +136,7 @@ class ControllerServer(Service):
             self._driver = None
         await asyncio.to_thread(self._notifications.close)
 
-    def _connected(self, driver: Driver) -> Endpoint:
+    def _connected(self, driver: Driver, group: Group) -> Endpoint:
         access = self._config.access
         return Endpoint(
             self._server,
@@ -142,6 +144,7 @@ class ControllerServer(Service):
                 BrokerHandlers(driver),
                 ElectionHandlers(driver),
                 GroupHandlers(driver, self._configuration, lambda: self.address),
+                *((CallHandlers(driver, group),) if group.has_others else ()),
                 *((AccessHandlers(self._access.users, self._access.policies),) if access.is_on else ()),
             ),
             role="controller",
@@ -175,6 +178,8 @@ def _open(config: ControllerConfig) -> Controller:
     try:
         return Controller(
             config.controller_path,
+            own_name=config.self_id,
+            members=set(config.peers) or {config.self_id},
             lease_ms=config.lease_ms,
             first_election_wait_ms=config.first_election_wait_ms,
             elects_unclean=config.elects_unclean,

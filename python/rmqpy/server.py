@@ -16,6 +16,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -257,6 +258,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
     try:
         await server.start()
         _have_short_pauses()
+        trimming = loop.create_task(_return_memory())
         try:
             if not told_to_stop.is_set():
                 announce()
@@ -264,6 +266,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
             await told_to_stop.wait()
         finally:
             told_to_stop.set()
+            trimming.cancel()
             notify_supervisor("STOPPING=1")
             await server.stop()
             log.info("stopped")
@@ -298,6 +301,29 @@ def _have_few_arenas() -> None:
     if "MALLOC_ARENA_MAX" not in os.environ and "arena_max" not in os.environ.get("GLIBC_TUNABLES", ""):
         with contextlib.suppress(AttributeError, OSError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS_MAX)
+
+
+#: The interval of looking at the processor time of this process, and the time in it from which on it is not idle.
+_IDLE_LOOK_S: Final = 10.0
+_IDLE_CPU_S: Final = 0.5
+#: Idle intervals after which memory is returned: until then indexes and buffers have given up theirs.
+_IDLE_INTERVALS: Final = 3
+
+
+async def _return_memory() -> None:
+    """Return memory to the system once after each load: the C library keeps what a load has freed.
+
+    Each trim holds the allocator for some milliseconds, so a busy process does without. Other C libraries than glibc
+    have no such function.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    idle, used = 0, time.process_time()
+    while trim is not None:
+        await asyncio.sleep(_IDLE_LOOK_S)
+        before, used = used, time.process_time()
+        idle = idle + 1 if used - before < _IDLE_CPU_S else 0
+        if idle == _IDLE_INTERVALS:
+            trim(0)
 
 
 def default_data_dir() -> Path:

@@ -139,6 +139,7 @@ def test_clients_are_listed_with_role_and_group(cluster: Cluster) -> None:
         consumer.poll(0)
         [client] = admin.clients("listed")
         assert (client.role, client.group) == ("consumer", "listed")
+        assert (client.language, client.release) == ("PYTHON", "5.5.0")
         assert client.brokers == ("broker-a", "broker-b")
         assert client in admin.clients()
 

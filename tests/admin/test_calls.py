@@ -30,6 +30,7 @@ OURS = {
     "deleteExpiredCommitLog": "delete_expired_log",
     "deleteExpiredCommitLogByAddr": "delete_expired_log",
     "deleteKvConfig": "set_value",
+    "createStaticTopic": "create_static_topic",
     "deleteSubscriptionGroup": "delete_group",
     "deleteTopic": "delete_topic",
     "deleteTopicInBroker": "delete_topic",
@@ -111,7 +112,6 @@ NOT_SERVED = {
         "getBrokerLiteInfo getLiteClientInfo getLiteGroupInfo getLiteTopicInfo getParentTopicInfo "
         "switchTimerEngine triggerLiteDispatch"
     ),
-    "static topics": "createStaticTopic",
     "stores in RocksDB": "checkRocksdbCqWriteProgress exportRocksDBConfigToJson exportRocksDBConsumerQueueData",
     "tiered storage, cold reads and read-ahead": (
         "getColdDataFlowCtrInfo removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode "
@@ -174,6 +174,7 @@ def test_members_report_state_and_handle_given_messages(cluster: Cluster, admin:
     with consumer:
         until(lambda: handled)
         [member] = admin.members("member-calls-group")
+        assert (member.version, member.release) == (513, "5.5.0")
         info = admin.running_info("member-calls-group", member.client_id)
         assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert admin.positions("member-calls-group", "member-calls")[member.client_id][queue] in (0, 1)

@@ -286,3 +286,11 @@ def test_broker_without_single_topic_queries_returns_all_topics() -> None:
                 admin.create_topic("orders")
             assert admin.create_topic("bills") == ["broker-a"]
         assert broker.count(RequestCode.UPDATE_AND_CREATE_TOPIC) == 1
+
+
+def test_system_topics_of_every_broker_are_hidden() -> None:
+    with Cluster(brokers=["broker-a", "broker-b"]) as cluster, rmqpy.Admin(cluster.namesrv) as admin:
+        member = "rmq_sys_SYNC_BROKER_MEMBER_"
+        every = admin.topics(with_system=True)
+        assert {f"{member}broker-a", f"{member}broker-b"} <= set(every)
+        assert [name for name in admin.topics() if name.startswith("rmq_sys_")] == []

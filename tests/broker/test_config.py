@@ -57,6 +57,7 @@ def test_shipped_broker_conf_starts_and_reports_ignored_keys() -> None:
         {"enableDLegerCommitLog": "true"},
         {"enableControllerMode": "true"},
         {"allAckInSyncStateSet": "true"},
+        {"asyncLearner": "true"},
         {"brokerId": "-1"},
         {"storeType": "defaultRocksDB"},
         {"storePathCommitLog": "/mnt/a,/mnt/b"},

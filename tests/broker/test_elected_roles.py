@@ -152,6 +152,9 @@ def test_a_set_of_one_refuses_messages_until_another_replica_is_in_sync(elected:
         lambda: answer(master), ROLE_SECONDS / 2, wanted=lambda frame: frame.code == ResponseCode.SYSTEM_ERROR
     )
     assert "1 replicas are in sync, and minInSyncReplicas is 2" in (refused.remark or "")
+    end = log_end(master)
+    assert answer(master).code == ResponseCode.SYSTEM_ERROR
+    assert log_end(master) == end, "the refused message is stored"
     slaves[0].start()
     until(lambda: answer(master).code == 0)
 
@@ -336,6 +339,10 @@ def test_commands_show_the_master_its_epoch_and_the_replicas_in_sync(
     )
     assert (found[0]["id"], found[0]["address"], found[0]["slaves"]) == ("0", master.address, "2")
     assert 0 < float(found[0]["lease_seconds"]) < 5
+    until(
+        lambda: {row["epoch"] for row in replicas(run)},
+        wanted=lambda epochs: epochs == {str(state.master_epoch)},
+    )
     assert {row["address"] for row in found} == {each.address for each in elected.brokers}
 
 

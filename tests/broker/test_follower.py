@@ -51,3 +51,37 @@ async def test_reply_from_before_a_failure_does_not_show_that_the_master_is_back
         assert changes == [True, False, True]
     finally:
         await following.stop()
+
+
+class HeldCopy:
+    """A copy whose request is held until another broker is the master."""
+
+    what = "topics"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def copy(self, master: Any) -> float:
+        self.asked.append(master.address)
+        await master.call(None)
+        raise AssertionError("nothing answers")
+
+
+async def test_held_request_ends_when_another_broker_is_the_master() -> None:
+    class Silent:
+        async def call(self, ask: Any, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as in Peer
+            await asyncio.Event().wait()
+
+    master, held = KnownMaster(), HeldCopy()
+    master.assign("127.0.0.1:1", 1)
+    changes: list[bool] = []
+    following = follower.Follower(master, lambda address: Silent(), (held,), changes.append)  # type: ignore[arg-type, return-value]
+    following.start()
+    try:
+        await until_async(lambda: held.asked, lambda asked: asked == ["127.0.0.1:1"])
+        master.assign("127.0.0.1:1", 2)
+        master.assign("127.0.0.1:2", 3)
+        await until_async(lambda: held.asked, lambda asked: asked == ["127.0.0.1:1", "127.0.0.1:2"])
+        assert (following.fault, changes) == (None, [])
+    finally:
+        await following.stop()

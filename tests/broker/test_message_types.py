@@ -18,6 +18,7 @@ CHECK = {"enableTopicMessageTypeCheck": "true", "enableMixedMessageType": "true"
 SAYS = {
     "NORMAL": "TAGS\x01paid\x02",
     "FIFO": "__SHARDINGKEY\x01customer-7\x02",
+    "PRIORITY": "_SYS_MSG_PRIORITY_\x010\x02",
     "DELAY": "DELAY\x011\x02",
     "TRANSACTION": "TRAN_MSG\x01true\x02PGROUP\x01producers\x02",
 }

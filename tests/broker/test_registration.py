@@ -16,6 +16,7 @@ from rmqpy.control import registration
 from rmqpy.control.identity import Identity
 from rmqpy.control.registration import Registration
 from rmqpy.control.topics.built_in import built_in_topics
+from rmqpy.control.topics.static_topics import StaticTopics
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import BrokerError, ConnectError, Unsupported
 from rmqpy.protocol.requests.registration import (
@@ -84,7 +85,7 @@ async def running(
         timeout_seconds=10,
     )
     topics._on_change = registration.changed
-    registration.start(topics)
+    registration.start(topics, StaticTopics(Path("none"), "broker-a", MetadataTables(), HandClock()))
     try:
         yield registration
     finally:

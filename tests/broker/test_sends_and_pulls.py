@@ -142,6 +142,14 @@ async def test_t19_every_pull_reply_has_the_next_offset(peer: Peer) -> None:
         assert (ext["minOffset"], ext["maxOffset"], ext["suggestWhichBrokerId"]) == ("0", "3", "0")
 
 
+async def test_a_pull_has_no_more_bytes_than_its_limit_but_at_least_one_message(peer: Peer) -> None:
+    for _ in range(4):
+        await peer.call(SEND_V2, letters("limited"), b"x" * 1_000)
+    for limit, begin in [(1 << 20, "4"), (2_500, "2"), (1, "1")]:
+        answer = await peer.call(PULL, pull("limited", 0, maxMsgBytes=str(limit)))
+        assert (answer.code, fields(answer)["nextBeginOffset"]) == (0, begin), limit
+
+
 async def test_t45_a_direct_retry_goes_to_the_dead_letters_only_beyond_the_limit(peer: Peer) -> None:
     await peer.call(PULL, pull("retries", 0, consumerGroup="retriers"))
     for times, topic in [("2", "%RETRY%retriers"), ("3", "%DLQ%retriers")]:

@@ -11,11 +11,13 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.controller import ControllerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.plugins import PluginsConfig
 from rmqpy.config.proxy import ProxyConfig
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.config.store import StoreConfig
 from rmqpy.config.telemetry import TelemetryConfig
+from rmqpy.config.tiered import TieredConfig
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
 
@@ -25,8 +27,8 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *supported*: listed under Broker, Access control, TLS, Replication, Store and Telemetry. A value out of bounds
-  prevents the start; the error names it.
+- *supported*: listed under Broker, Access control, TLS, Replication, Store, Tiered storage, Telemetry and Plug-ins.
+  A value out of bounds prevents the start; the error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
 - *dangerous to ignore*: the broker starts only with the accepted values, because it would silently lack what another
   value asks for.
@@ -72,7 +74,9 @@ def document() -> str:
             *table("TLS", TlsConfig),
             *table("Replication", ReplicationConfig),
             *table("Store", StoreConfig),
+            *table("Tiered storage", TieredConfig),
             *table("Telemetry", TelemetryConfig),
+            *table("Plug-ins", PluginsConfig),
             *refused(),
             *ignored(),
             *table("Name server", NameServerConfig),

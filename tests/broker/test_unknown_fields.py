@@ -12,7 +12,6 @@ from rmqpy.clock import HandClock
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.tables.unknown_fields import UnknownFields
-from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
@@ -158,21 +157,3 @@ async def test_files_of_unserved_features_are_unchanged(tmp_path: Path) -> None:
         )
         await peer.ask(DeleteTopicInBroker(topic="orders"))
     assert {name: (config / name).read_text() for name in OTHERS} == texts
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"topicQueueMappingInfoMap":{"st":{"bname":"broker-a","currIdMap":{0:0}},"tt":{}}}', "st, tt"),
-        ('{"topicQueueMappingInfoMap":{}}', None),
-        ("{", "cannot read"),
-    ],
-)
-def test_static_topics_of_apaches_broker_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, said: str | None
-) -> None:
-    warn_of_static_topics(tmp_path)
-    (tmp_path / "topicQueueMapping.json").write_text(text)
-    warn_of_static_topics(tmp_path)
-    assert [said in record.message for record in caplog.records if said] == [True] * (said is not None)
-    assert len(caplog.records) == (said is not None)

@@ -21,7 +21,6 @@ from .conftest import Cluster, Start
     ("group", "reason"),
     [
         ({"group_retry_policy": GroupRetryPolicy(type="EXPONENTIAL")}, "groupRetryPolicy"),
-        ({"attributes": {"+priority.factor": "50"}}, "priority.factor"),
         ({"attributes": {"+lite.bind.topic": "orders"}}, "lite topics"),
     ],
 )
@@ -38,10 +37,8 @@ async def test_group_settings_without_effect_are_refused(
     "attribute",
     [
         "reserve.time=86400000",
-        "message.type=PRIORITY",
         "message.type=LITE",
         "queue.type=BatchCQ",
-        "cleanup.policy=COMPACTION",
     ],
 )
 async def test_topic_with_unserved_settings_is_refused(cluster: Cluster, attribute: str) -> None:

@@ -71,7 +71,7 @@ HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
 
 @pytest.mark.parametrize("hosts", [(), HOSTS], ids=["this machine", "three machines"])
-def test_a_created_set_is_valid_and_has_one_controller(
+def test_a_created_set_is_valid_and_each_of_three_machines_has_a_controller(
     hosts: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [text for host in hosts for text in ("--host", host)]
@@ -82,9 +82,12 @@ def test_a_created_set_is_valid_and_has_one_controller(
     found = [properties.parse(Path(row["file"]).read_text()) for row in rows]
     ports = [settings["listenPort"] for settings in found]
     assert len(set(ports)) == (2 if hosts else len(rows)), "ports of one machine differ"
-    assert [settings.get("enableControllerInNamesrv") for settings in found] == ["true"] + [None] * (
-        len(rows) - 1
-    )
+    controllers = [settings for settings in found if settings.get("enableControllerInNamesrv") == "true"]
+    assert len(controllers) == (3 if hosts else 1)
+    assert len({settings["controllerDLegerPeers"] for settings in controllers}) == 1
+    assert len({settings.get("controllerGroupSecret") for settings in controllers}) == 1
+    asked = {settings["controllerAddr"] for settings in found if "controllerAddr" in settings}
+    assert asked == {";".join(f"{host}:9878" for host in hosts or ("127.0.0.1",))}
     for row in rows:
         role = ["--namesrv"] if row["server"] == "namesrv" else []
         assert cli.run(["config", "validate", row["file"], *role]) == 0

@@ -1,5 +1,6 @@
 """Examples of every command: they work, and machine-readable output is JSON."""
 
+import asyncio
 import json
 import os
 import re
@@ -16,12 +17,14 @@ import pytest
 import rmqpy
 from commandline import Run, runner
 from rmqpy import cli
+from rmqpy.backup.run import back_up
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL, Cluster
 from waiting import until
 
 #: What makes an example short, and independent of the machine's disk and ports.
 SHORTER = {
+    "backup": ["--broker", "broker-a"],
     "bench": ["--duration", "0.1", "--warm-up", "0", "--connections", "1", "--threads", "1"],
     "bench timer": ["--count", "1000", "--lead", "5"],
     "consume": ["--count", "1"],
@@ -40,6 +43,8 @@ SHORTER = {
 SERVERS = {"standalone", "namesrv", "broker", "dashboard", "controller", "proxy"}
 #: What takes typed bodies or an object store, and is called in tests/cli/test_sql.py and tests/tables.
 OF_TABLES = {"sql", "archive"}
+#: What talks to a program by standard input and output, and is called in tests/assistant.
+OF_ASSISTANTS = {"mcp"}
 #: What these print, or write to a file, is lines of JSON however they are called.
 LINES_OF_JSON = {"message export", "dlq export"}
 #: What takes replicas, and is called in tests/crash/test_replica_processes.py and tests/broker/test_elected_roles.py.
@@ -132,6 +137,7 @@ def folder(
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         for topic in ("orders", "bills", "lines", "jobs", "rmqpy-bench"):
             admin.create_topic(topic, exist_ok=True)
+        admin.create_static_topic("accounts", 8)
         for schedule in admin.schedules():
             admin.delete_schedule(schedule.name)
         if "schedule create" not in request.node.name:
@@ -153,6 +159,12 @@ def folder(
         with shop.transaction("orders", b"half") as transaction:
             transaction.leave_unknown()
         monkeypatch.setenv("HALF_ID", transaction.half.offset_message_id)
+    if "[restore]" in request.node.name:
+        config = rmqpy.ClientConfig(namesrv=cluster.namesrv)
+        asyncio.run(back_up(config, "broker-a", tmp_path / "backups" / "broker-a"))
+    if "[cluster import]" in request.node.name:
+        with rmqpy.Admin(cluster.namesrv) as admin:
+            (tmp_path / "cluster.json").write_text(json.dumps(admin.export_cluster()))
     monkeypatch.setenv("MESSAGE_ID", message_id)
     monkeypatch.setenv("CLIENT_ID", member)
     with rmqpy.PullConsumer("billing", cluster.namesrv, start_from="earliest") as consumer:
@@ -186,7 +198,9 @@ def test_the_template_of_the_documents_is_filled_in(run: Run) -> None:
     assert re.search(r"^\d+ \d+$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS | OF_REPLICAS | OF_TABLES])
+@pytest.mark.parametrize(
+    "path", [path for path in COMMANDS if path not in SERVERS | OF_REPLICAS | OF_TABLES | OF_ASSISTANTS]
+)
 def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
     formats = next(
         (

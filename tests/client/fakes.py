@@ -158,7 +158,7 @@ class NameServer(Server):
         route = {
             "brokerDatas": [
                 {
-                    "brokerAddrs": {broker.registered_id: broker.address},
+                    "brokerAddrs": {broker.registered_id: broker.address, **broker.replicas},
                     "brokerName": broker.name,
                     "cluster": "c",
                 }
@@ -187,6 +187,8 @@ class Broker(Server):
         self.permission = 6
         #: The id in routes; a master's is 0.
         self.registered_id = "0"
+        #: Addresses of other replicas of this name, by id.
+        self.replicas: dict[str, str] = {}
         #: Queue id to records, the first of which has the offset `begin`.
         self.log: dict[int, list[bytes]] = {}
         self.begin = 0

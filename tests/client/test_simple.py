@@ -335,3 +335,23 @@ def test_handle_round_trips(server: Standalone, topic: str, consumer: rmqpy.Simp
         message.queue.queue_id,
         message.queue_offset,
     )
+
+
+def test_the_most_urgent_message_is_received_first(server: Standalone, group: str) -> None:
+    topic = f"urgent-{uuid.uuid4().hex[:8]}"
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv, linger=0.01) as producer:
+        admin.create_topic(topic, read_queues=8, write_queues=8, message_type="PRIORITY")
+        assert admin.topic_types()[topic] == "PRIORITY"
+        admin.create_group(group, priority_factor=100)
+        sent = {priority: producer.send(topic, str(priority), priority=priority) for priority in (0, 5, 99)}
+        queues = {priority: result.queue.queue_id for priority, result in sent.items()}
+        assert queues == {0: 0, 5: 5, 99: 7}
+        with rmqpy.SimpleConsumer(group, server.namesrv, start_from="earliest") as consumer:
+            consumer.subscribe(topic)
+            found = [message for _ in range(3) for message in consumer.receive(1, wait=5)]
+            consumer.ack(*found)
+        assert [message.text() for message in found] == ["99", "5", "0"]
+        assert found[0].properties["_SYS_MSG_PRIORITY_"] == "99"
+        admin.update_group(group, priority_factor=30)
+        [settings] = admin.group(group).values()
+        assert settings.attributes == {"priority.factor": "30"}

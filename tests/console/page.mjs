@@ -101,6 +101,8 @@ const answers = {
     items: [
       { level: "bad", check: "master of broker-b", found: "broker-b has no master: it is unreachable", advice: "start it, or promote the slave",
         steps: [{ kind: "promote", name: "broker-b", broker_id: 1 }, { kind: "replicas", name: "broker-b", broker_id: 0 }] },
+      { level: "bad", check: "role of broker-c", found: "broker-c does not reach its controllers", advice: "start a majority",
+        steps: [{ kind: "controllers", name: "", broker_id: 0 }] },
       { level: "warn", check: "clock of broker-a", found: "its clock is 20 s ahead", advice: "synchronize it", steps: [] },
     ],
   },
@@ -222,10 +224,62 @@ const SCENARIOS = {
     const before = sent();
     dialog.all("form")[0].dispatchEvent({ type: "submit", preventDefault() {} });
     await until(() => sent().length > before.length);
+    await settled();
+    const said = shown.textContent;
+    answers["/api/v1/schedules/nightly/pause"] = null;
+    shown.all("button").find((each) => each.attributes["aria-label"] === "pause nightly").dispatchEvent({ type: "click" });
+    await settled();
+    const noted = shown.all("span").filter((each) => each.attributes.class === "done").map((each) => each.textContent).join();
     const readOnly = new Element("div");
     schedules(readOnly, { ...view, allowChanges: false });
     await until(() => readOnly.all("table").length);
-    return { text: shown.textContent, labels, asked, before, after: sent(), readOnly: readOnly.all("button").some((each) => each.attributes["aria-label"]) };
+    return { text: shown.textContent, labels, asked, before, after: sent().slice(0, 1), said, noted, readOnly: readOnly.all("button").some((each) => each.attributes["aria-label"]) };
+  },
+  async settings() {
+    answers["/api/v1/brokers"] = { rows: [{ broker: "broker-a", broker_id: 0, is_master: true, address: "a:1", fault: null }], total: 1, page: 1, size: 500, missing: [] };
+    answers["/api/v1/history/brokers/broker-a"] = { step_ms: 0, times_ms: [], series: {}, marks: [], without: [] };
+    answers["/api/v1/brokers/broker-a"] = { runtime: {}, settings: { fileReservedTime: "72", listenPort: "10911" }, fixed: ["listenPort"] };
+    const { brokers } = await load("brokers");
+    const shown = new Element("div");
+    const view = { parts: ["broker-a"], query: new URLSearchParams(), signal: new AbortController().signal, allowChanges: true };
+    await brokers(shown, view);
+    await settled();
+    const text = shown.textContent;
+    const labels = shown.all("button").map((each) => each.attributes["aria-label"]).filter(Boolean);
+    shown.all("button").find((each) => each.attributes["aria-label"] === "change fileReservedTime").dispatchEvent({ type: "click" });
+    answers["/api/v1/brokers/broker-a"] = { runtime: {}, settings: { fileReservedTime: "48", listenPort: "10911" }, fixed: ["listenPort"] };
+    body.all("dialog")[0].all("form")[0].dispatchEvent({ type: "submit", preventDefault() {} });
+    await settled();
+    return { text, labels, after: shown.textContent };
+  },
+  async notice() {
+    await load("app");
+    await settled();
+    const address = await load("address");
+    const shown = () => places.main.textContent.includes("The topic orders was created.");
+    address.go("#/schedules", "The topic orders was created.");
+    await go("#/schedules");
+    const first = shown();
+    await go("#/nowhere");
+    return { first, next: shown() };
+  },
+  async jobs() {
+    const { jobs } = await load("jobs");
+    const text = async (backups, positions) => {
+      answers["/api/v1/backups"] = { rows: backups, total: backups.length, page: 1, size: 50, missing: [] };
+      answers["/api/v1/positions"] = { rows: positions, total: positions.length, page: 1, size: 50, missing: [] };
+      const shown = new Element("div");
+      jobs(shown, { parts: [], query: new URLSearchParams(), signal: new AbortController().signal });
+      await settled();
+      return shown.textContent;
+    };
+    const now = new Date().toISOString();
+    const backup = { broker: "broker-a", folder: "host:/backups/a", address: "a:1", began_at: now, ended_at: now, log_end: 1, behind_bytes: 1024, is_complete: true };
+    return {
+      none: await text([], []),
+      some: await text([backup, { ...backup, ended_at: null, behind_bytes: null, is_complete: false }],
+        [{ group: "lake-archive", lag: 3, topics: 1, brokers: ["broker-a"], behind_ms: 10, recent: null }]),
+    };
   },
   async prometheus() {
     const { history } = await load("chart");

@@ -46,6 +46,7 @@ def test_strip_shows_problems_before_warnings_before_numbers_with_what_can_be_do
     assert places == sorted(places)
     assert found["buttons"][:2] == ["Promote slave 1", "Open replicas"]
     assert found["links"][0] == "#/replicas?filter=broker-b"
+    assert "#/controllers" in found["links"]
 
 
 def test_dialog_closes_with_its_view() -> None:
@@ -64,6 +65,32 @@ def test_schedules_are_deleted_after_their_name_is_typed() -> None:
     assert found["asked"] == {"title": "Delete the schedule often", "pattern": "often"}
     assert (found["before"], found["after"]) == ([], ["DELETE /api/v1/schedules/often"])
     assert not found["readOnly"]
+    assert "The schedule often was deleted." in found["said"]
+    assert "paused" in found["noted"]
+
+
+def test_setting_that_needs_a_restart_has_no_button_and_a_changed_one_says_so() -> None:
+    found = outcome("settings")
+    assert found["labels"] == ["change fileReservedTime"]
+    assert "needs a restart: set it in the configuration" in found["text"]
+    assert "changed to 48" in found["after"]
+
+
+def test_view_after_a_change_begins_with_what_was_changed() -> None:
+    assert outcome("notice") == {"first": True, "next": False}
+
+
+def test_jobs_page_shows_backups_and_positions_or_how_to_make_them() -> None:
+    found = outcome("jobs")
+    for text in (
+        "None known: no run of rmqpy backup",
+        "None known: every group",
+        "rmqpy archive",
+        "commitOffsets=true",
+    ):
+        assert text in found["none"], text
+    for text in ("host:/backups/a", "complete", "1.0 KiB", "not complete", "lake-archive"):
+        assert text in found["some"], text
 
 
 def test_controllers_page_says_who_leads_and_until_when() -> None:

@@ -12,6 +12,7 @@ from rmqpy.config.controller import ControllerConfig
 from rmqpy.controller import ControllerServer
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.controller import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -26,6 +27,7 @@ from rmqpy.protocol.requests.controller import (
     SyncStateSet,
     UpdateControllerConfig,
 )
+from waiting import anything, until_async
 from wire import Peer, Refusal, loose
 
 Connect = Callable[..., Awaitable[Replica]]
@@ -138,6 +140,32 @@ async def test_a_master_with_a_lease_is_replaced_after_it(start: StartController
     assert asyncio.get_running_loop().time() - sent >= 0.6
 
 
+async def test_a_lost_master_that_waits_for_all_replicas_is_replaced_within_its_lease(
+    start: StartController, replica: Connect
+) -> None:
+    controller = await start(lease_ms=60_000)
+    first, second = await replica(controller, 1), await replica(controller, 2)
+    await first.elect()
+    wanted = SyncStateSet(sync_state_set=[1, 2], sync_state_set_epoch=1)
+    await first.peer.ask(
+        AlterSyncStateSet(
+            broker_name=NAME,
+            master_broker_id=1,
+            master_epoch=1,
+            all_ack_in_sync_state_set=True,
+            body=wanted,
+        )
+    )
+    assert (await first.beat()).lease_millis == 60_000
+    await first.peer.close()
+
+    async def is_replaced() -> bool:
+        await second.beat()
+        return (await second.peer.ask(GetReplicaInfo(broker_name=NAME))).master_broker_id == 2
+
+    await until(is_replaced)
+
+
 async def test_a_designated_election_withdraws_the_lease(start: StartController, replica: Connect) -> None:
     controller = await start(lease_ms=60_000)
     first, second = await replica(controller, 1), await replica(controller, 2)
@@ -154,6 +182,101 @@ async def test_a_designated_election_withdraws_the_lease(start: StartController,
     assert not electing.done()
     await first.beat(release_lease=True)
     assert (await electing).master_broker_id == 2
+
+
+async def test_only_another_replica_in_sync_and_alive_is_elected_by_a_tool(
+    controller: ControllerServer, replica: Connect
+) -> None:
+    first, second = await replica(controller, 1, oneway=True), await replica(controller, 2)
+    await first.elect()
+
+    async def code(which: Replica) -> int:
+        frame = await first.peer.call(
+            ElectMaster.code, {"brokerName": NAME, "brokerId": str(which.broker_id), "designateElect": "true"}
+        )
+        return frame.code
+
+    assert await code(first) == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+    assert await code(second) == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "it is not in sync"
+    await first.peer.ask(alter([1, 2], epoch=1))
+    await second.peer.close()
+
+    async def is_lost() -> bool:
+        return await code(second) == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+
+    await until(is_lost)
+    info = await first.peer.ask(GetReplicaInfo(broker_name=NAME))
+    assert (info.master_broker_id, info.master_epoch) == (1, 1)
+
+
+def alter(ids: list[int], *, epoch: int, master: int = 1, master_epoch: int = 1) -> AlterSyncStateSet:
+    """The report of a set in sync, where the controller has the one of this epoch."""
+    wanted = SyncStateSet(sync_state_set=ids, sync_state_set_epoch=epoch)
+    return AlterSyncStateSet(
+        broker_name=NAME, master_broker_id=master, master_epoch=master_epoch, body=wanted
+    )
+
+
+async def test_a_report_of_replicas_in_sync_is_refused_in_the_order_of_the_original(
+    controller: ControllerServer, replica: Connect
+) -> None:
+    first, second = await replica(controller, 1, oneway=True), await replica(controller, 2)
+
+    async def code(ask: AlterSyncStateSet) -> int:
+        return (await refusal(first.peer, ask)).code
+
+    failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    unknown = AlterSyncStateSet(
+        broker_name="unknown", master_broker_id=1, master_epoch=1, body=SyncStateSet()
+    )
+    assert await code(unknown) == failed
+    await first.elect()
+    await first.peer.ask(alter([1, 2], epoch=1))
+    # Each has every later fault, too.
+    assert await code(alter([1, 2], epoch=9, master=9, master_epoch=9)) == failed, "the same set"
+    assert await code(alter([2, 3], epoch=9, master=9, master_epoch=9)) == (
+        ResponseCode.CONTROLLER_INVALID_MASTER
+    )
+    assert await code(alter([2, 3], epoch=9, master_epoch=9)) == (ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
+    assert await code(alter([2, 3], epoch=9)) == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+    assert await code(alter([2, 3], epoch=2)) == ResponseCode.CONTROLLER_INVALID_REPLICAS
+    assert await code(alter([2], epoch=2)) == failed, "without the master"
+    await second.peer.close()
+
+    async def is_lost() -> bool:
+        return await code(alter([2], epoch=2)) == ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+
+    await until(is_lost)
+
+
+async def test_requests_that_arrive_twice_change_nothing_more(
+    controller: ControllerServer, replica: Connect
+) -> None:
+    first, second = await replica(controller, 1, oneway=True), await replica(controller, 2)
+    await second.apply()
+    await first.elect()
+    again = await first.peer.call(ElectMaster.code, {"brokerName": NAME, "brokerId": "1"})
+    assert again.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+    register = RegisterReplica(
+        cluster_name=CLUSTER, broker_name=NAME, broker_id=2, broker_address=second.address
+    )
+    assert await second.peer.ask(register) == await second.peer.ask(register)
+    # A registration shows that the process has started; a heartbeat shows that it is alive.
+    await second.beat()
+    joined = alter([1, 2], epoch=1)
+    assert (await first.peer.ask(joined)).new_sync_state_set_epoch == 2
+    assert (await refusal(first.peer, joined)).code == ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    left = alter([1], epoch=2)
+    assert (await first.peer.ask(left)).new_sync_state_set_epoch == 3
+    assert (await refusal(first.peer, left)).code == ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    before = await first.peer.ask(GetReplicaInfo(broker_name=NAME))
+    assert (before.master_epoch, before.body) == (1, SyncStateSet(sync_state_set=[1], sync_state_set_epoch=3))
+    clean = CleanBrokerMetadata(cluster_name=CLUSTER, broker_name=NAME, broker_controller_ids_to_clean="2")
+    await second.peer.close()
+    await until_async(lambda: first.peer.ask(clean), anything, failing=Refusal)
+    codes = {(await first.peer.call(clean.code, encode(clean).ext)).code for _ in range(2)}
+    assert len(codes) == 1
+    assert await first.peer.ask(GetReplicaInfo(broker_name=NAME)) == before
 
 
 async def test_what_was_agreed_survives_a_restart(start: StartController, replica: Connect) -> None:
@@ -242,8 +365,6 @@ async def test_a_heartbeat_without_an_id_is_refused(controller: ControllerServer
 def test_the_address_comes_from_the_own_entry_of_the_group() -> None:
     config = ControllerConfig(peers_given="n0-127.0.0.1:9878", controller_path="x")
     assert (config.address.port, config.self_id) == (9878, "n0")
-    with pytest.raises(ConfigError, match="groups of several are not supported"):
-        ControllerConfig(peers_given="n0-127.0.0.1:9878;n1-127.0.0.1:9879")
     with pytest.raises(ConfigError, match="is not in controllerDLegerPeers"):
         ControllerConfig(peers_given="n0-127.0.0.1:9878", self_id_given="n1")
 

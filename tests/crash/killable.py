@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,13 +23,19 @@ class Broker:
 
     @classmethod
     def start(
-        cls, folder: Path, *settings: str, log: IO[str] | None = None, ports: tuple[int, int] = (0, 0)
+        cls,
+        folder: Path,
+        *settings: str,
+        log: IO[str] | None = None,
+        ports: tuple[int, int] = (0, 0),
+        launcher: Sequence[str] = (),
     ) -> "Broker":
         """Start a broker and wait until it serves. All its log lines go to `log`, or warnings only to our stderr.
 
-        `ports` are those of name server and broker, for clients that reconnect; 0 picks free ones.
+        `ports` are those of name server and broker, for clients that reconnect; 0 picks free ones. `launcher` is a
+        command that becomes the program in its arguments.
         """
-        command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
+        command = [*launcher, sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
         # A campaign has hundreds of starts: only failures deserve a line.
         options = ["--namesrv-port", str(ports[0]), "--broker-port", str(ports[1]), "--http", "0"]
         options += ["--log-level", "info" if log else "warning"]

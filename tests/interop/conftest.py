@@ -1,4 +1,4 @@
-"""Clients and clusters: each client is started once per session, each cluster on first use, all ended at its end.
+"""Clients and clusters: each client starts once per session and worker, each cluster on first use; all end with it.
 
 Every scenario runs for the pairs of `PAIRS`. With RMQPY_INTEROP_CONTROL=1 it runs for `CONTROL_PAIRS` as well: the
 originals among themselves, to tell a fault of rmqpy from one of the test.
@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ PAIRS = [(client, "rmqpy") for client in FOREIGN_CLIENTS] + [("rmqpy", "apache")
 CONTROL_PAIRS = [(client, "apache") for client in FOREIGN_CLIENTS] + [("rmqpy", "rmqpy")]
 
 _usage = pytest.StashKey[list[Child]]()
+_usage_of_workers = pytest.StashKey[list[str]]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,16 +44,47 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_usage] = []
+    config.stash[_usage_of_workers] = []
     config.addinivalue_line("markers", "push: only for clients that have a push consumer")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers begin with the files that may take longest, so that none is left alone with such a file at the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    longest: dict[Path, float] = {}
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        seconds = float(marker.args[0] if marker else config.getini("timeout"))
+        longest[item.path] = max(seconds, longest.get(item.path, 0))
+    items.sort(key=lambda item: (-longest[item.path], item.path))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist passes on the lines of the summary."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["usage"] = _used(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_usage_of_workers] += getattr(node, "workeroutput", {}).get("usage", ())
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for child in config.stash[_usage]:
-        if child.usage is not None:
-            cpu, private = child.usage.cpu_seconds, child.usage.private_bytes / 2**20
-            terminalreporter.line(
-                f"{child.name}: {cpu:.1f} s of CPU, {private:.0f} MiB private memory at its end"
-            )
+    for line in config.stash[_usage_of_workers] + _used(config):
+        terminalreporter.line(line)
+
+
+def _used(config: pytest.Config) -> list[str]:
+    """A line for each process of a cluster that has ended."""
+    return [
+        f"{child.name}: {child.usage.cpu_seconds:.1f} s of CPU, "
+        f"{child.usage.private_bytes / 2**20:.0f} MiB private memory at its end"
+        for child in config.stash[_usage]
+        if child.usage is not None
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,12 @@ import pytest
 from benchmarks.processes import Child
 
 from .servers import SMALL_JVM
+from .toolchain import CARGO
 
 HERE = Path(__file__).with_name("grpc")
-CLIENTS = ("java", "go", "node", "python")
-ABSENT = {"go": {"recall"}}
-"""Scenarios for which the newest release of a client has no method: Go 5.1.3."""
+CLIENTS = ("java", "go", "node", "python", "rust")
+ABSENT = {"go": {"recall"}, "rust": {"recall", "again", "push"}}
+"""Scenarios for which the newest release of a client has no method: Go 5.1.3, Rust 5.0.0."""
 RUN_SECONDS_MAX = 90.0
 
 
@@ -93,6 +94,15 @@ class GrpcClient:
         assert lines, done.stdout[-3000:] + done.stderr[-6000:]
         return json.loads(lines[-1])
 
+    def observer(self, folder: Path, address: str) -> Callable[..., Any]:
+        """A function that runs a scenario with the topic and the group of a name."""
+
+        def observe(scenario: str, name: str, *arguments: str) -> Any:
+            place = f"{self.name}-{name}"
+            return self.observe(folder, scenario, address, place, place, *arguments)
+
+        return observe
+
     @contextmanager
     def running(
         self, folder: Path, scenario: str, *arguments: str, env: Mapping[str, str] | None = None
@@ -123,6 +133,7 @@ def start(name: str, folder_of: Callable[[str], Path]) -> GrpcClient:
             "-cp", f"{folder / 'classes'}:{folder / 'lib'}/*", "interop.Scenarios",
         ],
         "go": [str(folder / "grpc")],
+        "rust": [str(CARGO / "debug" / "grpc")],
         "node": [str(shutil.which("node")), str(folder / "scenarios.mjs")],
     }  # fmt: skip
     return GrpcClient(name, commands[name])

@@ -221,6 +221,7 @@ def typed(address: str, topic: str, kind: str) -> Any:
     fields = {
         "FIFO": {"message_group": "order-1"},
         "DELAY": {"delivery_timestamp": int(time.time()) + 2},
+        "PRIORITY": {"priority": 1},
     }.get(kind, {})
     sender, member = producer(address, topic), consumer(address, f"typed-{kind}", topic)
     try:
@@ -234,6 +235,24 @@ def typed(address: str, topic: str, kind: str) -> Any:
         }
     except Exception as error:
         return {"refused": str(error)}
+    finally:
+        member.shutdown()
+        sender.shutdown()
+
+
+def priorities(address: str, topic: str) -> Any:
+    """Messages with priorities, received one by one."""
+    sender, member = producer(address, topic), consumer(address, "by-priority", topic)
+    try:
+        for priority in (0, 5, 99):
+            sender.send(message(topic, str(priority), priority=priority))
+        found: list[Any] = []
+        end = time.monotonic() + 60
+        while len(found) < 3 and time.monotonic() < end:
+            found += member.receive(1, HIDDEN_S) or ()
+        for one in found:
+            member.ack(one)
+        return [shown(one) | {"priority": one.priority} for one in found]
     finally:
         member.shutdown()
         sender.shutdown()
@@ -359,6 +378,7 @@ SCENARIOS: dict[str, Callable[..., Any]] = {
         again,
         filters,
         typed,
+        priorities,
         recall,
         transactions,
         ended_elsewhere,

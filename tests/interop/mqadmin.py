@@ -96,6 +96,7 @@ PHASES: tuple[dict[str, Command], ...] = (
         "exportMetrics": _works("-c {cluster} -f {folder}", r"export {folder}/metrics.json success"),
     },
     {
+        "updateStaticTopic": _works("-b {name} -t {topic}-static -qn 2", r"written to file"),
         "updateTopic": _works("-b {broker} -t {topic}-other -r 2 -w 2", r"create topic to {broker} success"),
         "updateTopic -c": _works("-c {cluster} -t {topic}-third", r"create topic to {broker} success"),
         "updateTopic -o": _works(
@@ -128,6 +129,7 @@ PHASES: tuple[dict[str, Command], ...] = (
         "queryMsgById -s@4.9.8": _works("-i {resent_id} -s true", r"SEND_OK"),
     },
     {
+        "remappingStaticTopic": _works("-b {name} -t {topic}-static", r"written to file"),
         # A tool waits 3 s for what members say of themselves, too little beside forty other commands.
         "consumerStatus of ours": _works("-g {ours}", r"{our_client} +V"),
         "consumerStatus -i of ours": _works(
@@ -181,9 +183,11 @@ ONLY_5_X = frozenset(
         "getBrokerEpoch",
         "setConsumeMode",
         "exportPopRecord",
+        "updateStaticTopic",
+        "remappingStaticTopic",
     }
 )
-"""What the tool of 4.9.8 cannot do; the last it tries, and misses a setting that 5.x brokers do not have."""
+"""Commands that the tool of 4.9.8 lacks, and `exportPopRecord`, which needs a setting that 5.x brokers do not have."""
 
 TRACED = ("sendMessage -m", r"\b[0-9A-F]{32,}\b")
 """Where the id of a message with a trace is printed, and what it looks like."""
@@ -218,8 +222,6 @@ _CONTROLLER = "a controller serves it, on its own port"
 _REPLICATION = "only the master itself reports the end of its log to a slave"
 
 NOT_SERVED: dict[str, tuple[str, str]] = {
-    "updateStaticTopic": ("-b {name} -t {topic}-static -qn 2", "static topics are not served yet"),
-    "remappingStaticTopic": ("-b {name} -t {topic}-static", "No topic route to do the remapping"),
     "rocksDBConfigToJson": ("-c {cluster}", "queues and metadata are files"),
     "resetMasterFlushOffset": ("-b {broker} -o 0", _REPLICATION),
     "switchTimerEngine": ("-b {broker} -e F", "timed messages wait in the file wheel alone"),

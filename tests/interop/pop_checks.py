@@ -5,14 +5,17 @@ in `pop_waits`.
 """
 
 import asyncio
+import operator
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from broker.popping import Popped, messages
 from broker.records import records
-from broker.talk import pull
+from broker.talk import pull, send
 from rmqpy.protocol.codes import RequestCode
+from waiting import until_async
 from wire import Frame, Peer
 
 from .pop_requests import AGAIN_MS, INVISIBLE_MS, Observed, Pops
@@ -281,6 +284,32 @@ async def filters(pops: Pops) -> Observed:
     }
 
 
+async def priorities(pops: Pops) -> Observed:
+    """A priority chooses the queue of a message; pops read the most urgent queue first, and retries last."""
+    await pops.create(8, "+message.type=PRIORITY")
+    queues: Observed = {}
+    for name, properties in {
+        "0": {}, "5": {}, "99": {}, "-1": {}, "high": {}, "2": {"__SHARDINGKEY": "s"}, "3": {"DELAY": "5"},
+        "4": {"TRAN_MSG": "true", "PGROUP": "g"},
+    }.items():  # fmt: skip
+        named = {"UNIQ_KEY": f"AC11000100{time.time_ns():022d}", "_SYS_MSG_PRIORITY_": name} | properties
+        text = "".join(f"{key}\x01{value}\x02" for key, value in named.items())
+        flag = "4" if "TRAN_MSG" in named else "0"
+        stored = await send(pops.peer, pops.topic, name.encode(), e="1", i=text, f=flag)
+        queues[name] = (stored.code, (stored.ext or {}).get("queueId"))
+    for queue, end in {0: 1, 1: 3, 5: 1, 7: 1}.items():
+        await until_async(partial(pops.end_of, queue), wanted=partial(operator.le, end))
+    first = await pops.pop(1, invisible=60_000)
+    rest = await pops.pop(invisible=INVISIBLE_MS)
+    again = await pops.all_popped(len(messages(rest)), invisible=60_000)
+    return {
+        "queues": queues,
+        "first": [pops.message(each) for each in messages(first)],
+        "rest": [pops.message(each) for each in messages(rest)],
+        "again": sorted((each.body.decode(), each.queue_id, each.reconsume_times) for each in again),
+    }
+
+
 async def clocks(pops: Pops) -> Observed:
     """Check 14: a client whose clock is behind gets nothing; one that is ahead waits longer."""
     await pops.create()
@@ -301,7 +330,7 @@ CHECKS: Final[dict[str, Callable[[Pops], Awaitable[Observed]]]] = {
     for check in (
         start_offsets, pulls_before, refusals, three_queues, acknowledgements, bad_acknowledgements, half_a_batch,
         changed_times, in_order, peeks, polling_infos, notifications, parked_requests, resets, deletions,
-        deleted_groups, filters, clocks,
+        deleted_groups, filters, priorities, clocks,
     )
 }  # fmt: skip
 

@@ -37,9 +37,9 @@ class Pops:
     topic: str
     group: str
 
-    async def create(self, queues: int = 1) -> None:
+    async def create(self, queues: int = 1, attributes: str = "") -> None:
         await asyncio.to_thread(
-            wire.create_topic, self.cluster.namesrv, self.cluster.broker, self.topic, queues
+            wire.create_topic, self.cluster.namesrv, self.cluster.broker, self.topic, queues, attributes
         )
 
     async def sent(self, *bodies: bytes, queue: int = 0, **properties: str) -> None:

@@ -14,11 +14,12 @@ from .grpc_python import needs_client, observe
 
 pytestmark = [needs_client, pytest.mark.timeout(180)]
 
-TYPES: tuple[Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"], ...] = (
+TYPES: tuple[Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"], ...] = (
     "NORMAL",
     "FIFO",
     "DELAY",
     "TRANSACTION",
+    "PRIORITY",
 )
 
 
@@ -29,6 +30,7 @@ def server() -> Iterator[Standalone]:
             admin.create_topic(topic, write_queues=2, read_queues=2)
         for kind in TYPES:
             admin.create_topic(f"typed-{kind}", write_queues=2, read_queues=2, message_type=kind)
+        admin.create_topic("urgent", write_queues=8, read_queues=8, message_type="PRIORITY")
         yield server
 
 
@@ -47,7 +49,7 @@ def test_filters_by_tag_and_by_property(server: Standalone, tmp_path: Path) -> N
     assert observe(tmp_path, "filters", grpc_of(server), "sql", "SQL", "number >= 2") == ["2", "3"]
 
 
-@pytest.mark.parametrize("kind", ["NORMAL", "FIFO", "DELAY"])
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO", "DELAY", "PRIORITY"])
 def test_topic_takes_messages_of_its_type(server: Standalone, tmp_path: Path, kind: str) -> None:
     seen = observe(tmp_path, "typed", grpc_of(server), f"typed-{kind}", kind)
     (found,) = seen["found"]
@@ -57,9 +59,21 @@ def test_topic_takes_messages_of_its_type(server: Standalone, tmp_path: Path, ki
     assert (seen["after"] >= 1) == (kind == "DELAY")
 
 
-def test_topic_refuses_messages_of_another_type(server: Standalone, tmp_path: Path) -> None:
-    refused = observe(tmp_path, "typed", grpc_of(server), "typed-FIFO", "NORMAL")["refused"]
+@pytest.mark.parametrize(
+    ("topic", "kind"), [("FIFO", "NORMAL"), ("PRIORITY", "NORMAL"), ("NORMAL", "PRIORITY")]
+)
+def test_topic_refuses_messages_of_another_type(
+    server: Standalone, tmp_path: Path, topic: str, kind: str
+) -> None:
+    refused = observe(tmp_path, "typed", grpc_of(server), f"typed-{topic}", kind)["refused"]
     assert "type" in refused
+
+
+def test_the_most_urgent_message_is_received_first(server: Standalone, tmp_path: Path) -> None:
+    seen = observe(tmp_path, "priorities", grpc_of(server), "urgent")
+    assert [one["body"] for one in seen] == ["99", "5", "0"]
+    assert [one["priority"] for one in seen] == [99, 5, 0]
+    assert all("_SYS_MSG_PRIORITY_" not in one["properties"] for one in seen)
 
 
 def test_delayed_message_is_recalled(server: Standalone, tmp_path: Path) -> None:

@@ -145,6 +145,9 @@ def test_settings_are_completed(calls: Any) -> None:
     assert reply.settings.publishing.topics[0].name == "pulled"
     assert reply.settings.publishing.max_body_size == 4 << 20
     assert reply.settings.backoff_policy.HasField("exponential_backoff")
+    # The topics of a producer may become known later.
+    nothing = definitions.Settings(client_type="PRODUCER", publishing=definitions.Publishing())
+    assert telemetry(calls, nothing).status.code == OK
     subscribing = definitions.Settings(
         client_type="PUSH_CONSUMER", subscription=definitions.Subscription(group=named("readers"))
     )

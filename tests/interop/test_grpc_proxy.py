@@ -29,8 +29,7 @@ TYPES: tuple[Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"], ...] = (
     "DELAY",
     "TRANSACTION",
 )
-#: The release of the Python client in remoting's numbering: 5.1.2.
-RELEASE = 437
+RELEASE = "5.1.2"
 CHECKS = {"transactionTimeOut": 2_000, "transactionCheckInterval": 1_000}
 
 
@@ -173,7 +172,7 @@ def test_brokers_know_the_clients_of_the_proxy(cluster: Cluster, address: str, t
         # Registered at each of them.
         until(lambda: {broker for client in admin.clients("greetings") for broker in client.brokers} == known)
         (client,) = admin.clients("greetings")
-        assert (client.language, client.version) == ("PYTHON", RELEASE)
+        assert (client.language, client.release) == ("PYTHON", RELEASE)
         sender.communicate(b"\n", timeout=60)
 
 

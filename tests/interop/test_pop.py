@@ -315,6 +315,31 @@ def test_javas_pops_in_order_and_notifications_work(
 
 
 @BROKERS
+def test_javas_messages_with_priorities_are_popped_by_urgency(
+    broker_of: str, java: ProcessClient, cluster_of: Callable[[str], Cluster]
+) -> None:
+    cluster = cluster_of(broker_of)
+    topic, group = f"urgent-{broker_of}", f"urgent-{broker_of}-group"
+    wire.create_topic(cluster.namesrv, cluster.broker, topic, 8, "+message.type=PRIORITY")
+    place = {"broker": cluster.broker, "broker_name": BROKER_NAME, "topic": topic, "group": group}
+    priorities = {b"0": 0, b"5": 5, b"99": 7}
+    specs = [
+        MessageSpec(body, properties={"_SYS_MSG_PRIORITY_": body.decode()}) for body in sorted(priorities)
+    ]
+    sent = java.send(cluster.namesrv, topic, specs)
+    assert [outcome.queue_id for outcome in sent] == [priorities[spec.body] for spec in specs]
+    for queue in priorities.values():
+        wire.await_readable(cluster.broker, topic, queue, 0)
+    taken = []
+    for _ in specs:
+        answer = java.pops("pop", **place, queue=-1, count=1, invisible_ms=60_000, poll_ms=5_000)
+        [message] = answer["messages"]
+        taken.append(base64.b64decode(message["body"]))
+        assert java.pops("ack", **place, handle=message["properties"]["POP_CK"])["status"] == "OK"
+    assert taken == [b"99", b"5", b"0"]
+
+
+@BROKERS
 def test_reset_while_java_has_popped_messages_delivers_them_again(
     broker_of: str, java: ProcessClient, cluster_of: Callable[[str], Cluster]
 ) -> None:

@@ -93,6 +93,9 @@ def test_a_slave_that_finds_its_master_by_the_name_server_has_its_bytes_and_queu
                 for part, queue_id in itertools.product(("first", "meanwhile", "last"), range(4)):
                     wait_until(partial(same_queue, master, slave, f"{part}-3", queue_id))
             leading.kill()
+    if leads == "rmqpy":
+        # The end of a killed broker's log may be in its write ring.
+        master.drain()
     ours = log(slave)[: end_of(log(slave))]
     assert len(ours) > 2 << 20, "the log goes over several files"
     assert log(master).startswith(ours)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".tools" / "interop"
+CARGO = CACHE / "cargo"
+"""Folder of what cargo compiles; kept when a program changes, because most of it is dependencies."""
 
 BUILD_SECONDS_MAX = 540
 """The first build downloads some 100 MB; later ones find everything in the caches of mvn and go."""
@@ -27,6 +29,8 @@ PACKAGES = {
     "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
     "go": "golang-go",
+    "cargo": "cargo",
+    "cc": "gcc",
     "node": "nodejs",
     "npm": "npm",
 }
@@ -117,6 +121,7 @@ GRPC_COMMANDS = {
     "java": ("java", "javac", "mvn"),
     "go": ("go",),
     "node": ("node", "npm"),
+    "rust": ("cargo", "cc"),
 }
 """The clients of 5.x, with the tools that build and run their scenarios."""
 
@@ -128,6 +133,7 @@ def grpc_client(language: str) -> Path:
     commands = {
         "java": [*_maven(), f"-Dinterop.build={target}", *_copy_jars(target, "compile")],
         "go": ["go", "build", "-mod=readonly", "-o", str(target / "grpc"), "."],
+        "rust": ["cargo", "build", "--quiet", "--locked", "--target-dir", str(CARGO)],
         "node": ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(target)],
     }
     # npm installs beside its list of packages.

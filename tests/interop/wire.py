@@ -34,8 +34,8 @@ def request(address: str, code: int, fields: Mapping[str, object]) -> tuple[dict
     return answer.ext or {}, answer.body
 
 
-def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
-    """Create a topic on the broker and wait until the name server routes to it."""
+def create_topic(namesrv: str, broker: str, topic: str, queues: int, attributes: str = "") -> None:
+    """Create a topic on the broker and wait until the name server routes to it. `attributes`: such as `+a=1`."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -45,6 +45,7 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": 0,
         "order": "false",
+        **({"attributes": attributes} if attributes else {}),
     }
     request(broker, _UPDATE_TOPIC, fields)
     until(lambda: has_route(namesrv, topic))

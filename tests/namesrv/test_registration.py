@@ -269,6 +269,9 @@ async def test_static_topic_mappings_travel_with_the_route(broker: BrokerMaker, 
     route = (await peer.ask(GetRoute(topic="orders"))).body
     assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
     assert (await peer.ask(GetRoute(topic="payments"))).body.topic_queue_mapping_by_broker is None
+    # The topic was deleted and created again as an ordinary one.
+    await a.register()
+    assert (await peer.ask(GetRoute(topic="orders"))).body.topic_queue_mapping_by_broker is None
 
 
 async def test_name_servers_do_not_know_each_other(

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,7 +12,11 @@ from rmqpy.protocol.requests.routes import GetRoute
 from wire import BINARY, Frame, Peer
 
 
-def compressed(*lines: str, version: str = '{"counter":1,"stateVersion":0,"timestamp":1}') -> bytes:
+def compressed(
+    *lines: str,
+    version: str = '{"counter":1,"stateVersion":0,"timestamp":1}',
+    mappings: Sequence[str] = (),
+) -> bytes:
     def part(text: str) -> bytes:
         return struct.pack(">i", len(text.encode())) + text.encode()
 
@@ -20,7 +25,8 @@ def compressed(*lines: str, version: str = '{"counter":1,"stateVersion":0,"times
         + struct.pack(">i", len(lines))
         + b"".join(map(part, lines))
         + part("[]")
-        + struct.pack(">i", 0)
+        + struct.pack(">i", len(mappings))
+        + b"".join(map(part, mappings))
     )
 
 
@@ -30,6 +36,16 @@ async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> Non
     await a.register(compressed=True, body=body, body_crc32=0)
     (queue,) = (await peer.ask(GetRoute(topic="orders"))).body.queue_datas
     assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 2, 6)
+
+
+async def test_mappings_of_a_compressed_body_are_read(broker: BrokerMaker, peer: Peer) -> None:
+    a = await broker()
+    mapping = '{"bname":"broker-a","currIdMap":{0:1},"epoch":7,"topic":"orders","totalQueues":4}'
+    lines = ("orders 4 4 6 SINGLE_TAG {}", "payments 1 1 6 SINGLE_TAG {}")
+    await a.register(compressed=True, body=compressed(*lines, mappings=[mapping]), body_crc32=0)
+    found = (await peer.ask(GetRoute(topic="orders"))).body.topic_queue_mapping_by_broker
+    expected = {"bname": "broker-a", "currIdMap": {"0": 1}, "epoch": 7, "topic": "orders", "totalQueues": 4}
+    assert found == {"broker-a": expected}
 
 
 @pytest.mark.parametrize("size", [(128 << 10) - 1, 128 << 10, (128 << 10) + 1, 1_000_000])

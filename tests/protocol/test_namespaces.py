@@ -33,6 +33,7 @@ SHOP = Namespace("shop")
 _OTHERWISE = {
     # A group of controllers.
     ("ControllerMetadata", "group"),
+    ("GroupCall", "group"),
     ("GetConsumeStats", "topic_list"),
     ("PushReplyMessage", "default_topic"),
     ("QueryCorrectionOffset", "filter_groups"),
@@ -43,6 +44,7 @@ _OTHERWISE = {
     ("SendReplyMessageV2", "topic"),
     ("SendReplyMessageV2", "default_topic"),
     ("UpdateAndCreateTopic", "default_topic"),
+    ("UpdateAndCreateStaticTopic", "default_topic"),
 }
 _NAMES = re.compile(r"(.*_)?(topic|group)s?(_name|_list)?")
 

@@ -195,7 +195,7 @@ FAILURES = [
     Failure(
         "two unrelated masters of one name",
         findings.duplicate("broker-a", ("127.0.0.1:10911", OLD)),
-        frozenset({"doctor", "strip"}),
+        frozenset({"info", "replicas", "doctor", "strip"}),
         duplicates=("127.0.0.1:10911", OLD),
     ),
     Failure(
@@ -203,6 +203,24 @@ FAILURES = [
         findings.gone("127.0.0.7:10911", SINCE, is_stopped=False),
         frozenset({"info", "doctor", "strip"}),
         gone_since=SINCE,
+    ),
+    Failure(
+        "the controllers are down",
+        findings.without_role("broker-a", "no controller knows a leader"),
+        READY_STILL - {"replicas"},
+        own=Trouble(
+            "role of broker-a", "bad", findings.without_role("broker-a", "no controller knows a leader")
+        ),
+    ),
+    Failure(
+        "the controllers are down, and the lease of the master has ended",
+        findings.without_role("broker-a", "no controller knows a leader"),
+        own=Trouble(
+            "role of broker-a",
+            "bad",
+            findings.without_role("broker-a", "no controller knows a leader"),
+            refuses=True,
+        ),
     ),
     Failure("a flush failed", findings.read_only("the flush failed"), OF_STORE, failure="the flush failed"),
     Failure(
@@ -258,7 +276,8 @@ class PaperCluster(AdminConnection):
         )
 
     async def ask(self, address: str, ask: Any) -> Any:
-        broker_id = int(address.rpartition(".")[2].partition(":")[0]) - 1
+        is_other = address in self._failure.duplicates
+        broker_id = 0 if is_other else int(address.rpartition(".")[2].partition(":")[0]) - 1
         match ask:
             case GetClusterInfo():
                 return await self.cluster_info()
@@ -414,7 +433,7 @@ def progress(lag: int, behind_ms: int, queue_id: int = 0) -> Progress:
     return Progress("broker-a", "orders", queue_id, 10, 10 + lag, behind_ms)
 
 
-MEMBER = Member("c-1", "127.0.0.1:1", "PYTHON", 1, ("broker-a",), {"orders": "*"})
+MEMBER = Member("c-1", "127.0.0.1:1", "PYTHON", 1, "", ("broker-a",), {"orders": "*"})
 OTHER = MEMBER._replace(client_id="c-2", subscriptions={"orders": "paid"})
 SLOW = 120_000
 

@@ -247,3 +247,27 @@ def test_command(rmqpy_: Run, server: Standalone, topic: str, tmp_path: Path) ->
     code, _, err = rmqpy_("archive", topic, "s3://bucket/orders")
     assert code == 2
     assert "use Delta there" in err
+
+
+def test_group_has_the_position_of_the_last_commit(server: Standalone, topic: str, tmp_path: Path) -> None:
+    group = f"archive-{topic}"
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_group(group)
+        for end in (15, 30):
+            send(server, topic, end - 15, 15)
+            run(server, topic, tmp_path / "archive", "parquet", group=group)
+            progress = admin.progress(group, topic)
+            assert (sum(each.offset for each in progress), sum(each.lag for each in progress)) == (end, 0)
+
+
+def test_archive_is_complete_if_its_group_does_not_exist(
+    server: Standalone, topic: str, tmp_path: Path
+) -> None:
+    send(server, topic, 0, 5)
+    archive = open_archive(topic, str(tmp_path / "archive"), server.namesrv, group="nowhere")
+    try:
+        assert archive.run().messages == 5
+    finally:
+        archive.close()
+    assert "nowhere" in (archive.group_fault or "")
+    assert Counter(archived(tmp_path / "archive", "parquet")) == expected(5)

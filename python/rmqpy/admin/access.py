@@ -140,7 +140,7 @@ class Access(Part):
             rule
             for name, _, reply in await self._cluster.ask_each(await self._of(broker), ListAcls())
             for acl in reply.body or ()
-            for rule in _rules(name, acl)
+            for rule in rules_of(name, acl)
         ]
 
     async def set_rule(
@@ -211,11 +211,15 @@ class Access(Part):
                     await self._cluster.ask(address, CreateUser(username=key, body=user))
                     if acl is not None:
                         await self._cluster.ask(address, CreateAcl(subject=f"User:{key}", body=acl))
-                entries = len(_rules(name, acl)) if acl is not None else 0
+                entries = len(rules_of(name, acl)) if acl is not None else 0
                 found.append(
                     MigratedAccount(name, account.access_key, account.may_everything, entries, is_made)
                 )
         return found
+
+    async def servers(self) -> list[tuple[str, str]]:
+        """Return name and address of every server that has users."""
+        return await self._of(None, is_change=True)
 
     async def _brokers(self, broker: str | None, *, is_change: bool = False) -> list[tuple[str, str]]:
         if broker is not None:
@@ -265,7 +269,7 @@ def _asked(action: str, resource: str, source: str) -> tuple[str, str]:
     return kind, name
 
 
-def _rules(broker: str, acl: AclInfo) -> list[AccessRule]:
+def rules_of(broker: str, acl: AclInfo) -> list[AccessRule]:
     return [
         AccessRule(
             broker,
@@ -282,5 +286,5 @@ def _rules(broker: str, acl: AclInfo) -> list[AccessRule]:
 
 
 def _rows(acl: AclInfo | None, kind: str) -> list[tuple[str, list[str], list[str], str]]:
-    rules = _rules("", acl) if acl is not None else []
+    rules = rules_of("", acl) if acl is not None else []
     return [(rule.resource, rule.actions, rule.sources, rule.decision) for rule in rules if rule.kind == kind]

@@ -109,6 +109,7 @@ class _Work(NamedTuple):
 if TYPE_CHECKING:
     from rmqpy.admin.access import Access
     from rmqpy.admin.backlogs import Backlogs
+    from rmqpy.admin.backups import Backups
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
     from rmqpy.admin.elections import Elections
@@ -127,14 +128,17 @@ if TYPE_CHECKING:
     from rmqpy.admin.schedules import Schedules
     from rmqpy.admin.search import Search
     from rmqpy.admin.settings import ServerSettings
+    from rmqpy.admin.static_topics import StaticTopics
     from rmqpy.admin.timers import Timers
     from rmqpy.admin.topics import Topics
     from rmqpy.admin.traces import Traces
     from rmqpy.admin.traffic import Traffic
+    from rmqpy.admin.transfer import Transfer
     from rmqpy.admin.upkeep import Upkeep
 else:
     Access = _Part("access", "Access")
     Backlogs = _Part("backlogs", "Backlogs")
+    Backups = _Part("backups", "Backups")
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
     Elections = _Part("elections", "Elections")
@@ -153,10 +157,12 @@ else:
     Schedules = _Part("schedules", "Schedules")
     Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
+    StaticTopics = _Part("static_topics", "StaticTopics")
     Timers = _Part("timers", "Timers")
     Topics = _Part("topics", "Topics")
     Traces = _Part("traces", "Traces")
     Traffic = _Part("traffic", "Traffic")
+    Transfer = _Part("transfer", "Transfer")
     Upkeep = _Part("upkeep", "Upkeep")
 
 
@@ -195,6 +201,9 @@ class _Operations:
     create_topic = _Operation(Topics.create)
     update_topic = _Operation(Topics.alter)
     delete_topic = _Operation(Topics.delete)
+    static_topic = _Operation(StaticTopics.describe)
+    create_static_topic = _Operation(StaticTopics.create)
+    remap_static_topic = _Operation(StaticTopics.remap)
     topic_groups = _Operation(Traffic.groups)
     earliest_store_time = _Operation(Queues.earliest_store_time)
     queue_offsets = _Operation(Queues.offsets)
@@ -227,6 +236,7 @@ class _Operations:
     messages_by_key = _Operation(Messages.by_key)
     messages_by_tag = _Operation(Messages.by_tag)
     messages_between = _Search(Messages.between)
+    messages_of_queue = _Search(Messages.of_queue)
     tail = _Search(Messages.tail)
     search = _Operation(Search.run)
     resend_message = _Operation(Messages.resend)
@@ -246,11 +256,13 @@ class _Operations:
     dead_letter = _Operation(DeadLetters.get)
     resend = _Operation(DeadLetters.resend)
     resent = _Operation(DeadLetters.resent)
+    is_newest_dead_letter_resent = _Operation(DeadLetters.is_newest_resent)
     purge_dead_letters = _Operation(DeadLetters.purge)
 
     brokers = _Operation(Cluster.brokers)
     clients = _Operation(Cluster.clients)
     replicas = _Operation(Replicas.states)
+    backups = _Operation(Backups.known)
     promote = _Operation(Promotion.promote)
     elections = _Operation(Elections.states)
     failover = _Operation(Failover.failover)
@@ -258,6 +270,7 @@ class _Operations:
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     group_health = _Operation(GroupHealth.of)
+    known_group_health = _Operation(GroupHealth.of_known)
     broker_health = _Operation(Health.broker)
 
     history = _Operation(Histories.history)
@@ -282,6 +295,10 @@ class _Operations:
     check_access = _Operation(Access.check)
     authentication = _Operation(Access.authentication)
     migrate_accounts = _Operation(Access.migrate)
+
+    export_cluster = _Operation(Transfer.export)
+    plan_import = _Operation(Transfer.plan)
+    apply_import = _Operation(Transfer.apply)
 
     delay_level = _Operation(ServerSettings.delay_level)
     broker_config = _Operation(ServerSettings.of_broker)

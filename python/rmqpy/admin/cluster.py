@@ -7,16 +7,15 @@ from typing import Final, NamedTuple
 
 from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.connection import Part
+from rmqpy.admin.duplicates import duplicates_of
 from rmqpy.admin.groups import Groups
 from rmqpy.errors import ConnectError, RequestTimeout
-from rmqpy.findings import Finding, Trouble, gone, no_room
+from rmqpy.findings import FREE_BYTES_MIN, Finding, OldestFile, Trouble, gone, no_room
 from rmqpy.protocol import troubles
+from rmqpy.protocol.releases import release
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo, StringTable
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
 from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, GoneBroker
-
-#: With less free space a broker of rmqpy refuses messages, regardless of its settings.
-FREE_BYTES_MIN: Final = 64 << 20
 
 _FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
@@ -60,6 +59,8 @@ class ClientState(NamedTuple):
     address: str
     language: str
     version: int
+    #: The release of RocketMQ with that number.
+    release: str
     brokers: tuple[str, ...]
 
 
@@ -76,9 +77,13 @@ class Cluster(Part):
             for name in sorted(names)
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
         ]
+        places += _duplicates(info, {address for _, _, _, address in places})
         servers = ((name, address) for _, name, _, address in places)
         outcomes = await self._cluster.outcomes(servers, GetBrokerRuntimeInfo())
         states = [_state(place, outcome) for place, (_, _, outcome) in zip(places, outcomes, strict=True)]
+        for name in info.duplicate_broker_addrs or {}:
+            for _, address, finding in duplicates_of(info, name):
+                states = [_with_duplicate(each, address, finding) for each in states]
         if with_gone:
             states += map(_gone_state, info.gone_brokers or ())
         return sorted(states, key=lambda each: (each.cluster, each.broker, each.broker_id))
@@ -95,7 +100,14 @@ class Cluster(Part):
             known = found.get((role, name, client.client_id))
             brokers = (*(known.brokers if known else ()), broker)
             found[role, name, client.client_id] = ClientState(
-                client.client_id, role, name, address, client.language, client.version, brokers
+                client.client_id,
+                role,
+                name,
+                address,
+                client.language,
+                client.version,
+                release(client.version),
+                brokers,
             )
 
         for broker, address, reply in await self._cluster.ask_masters(
@@ -135,12 +147,27 @@ def _state(
     return BrokerState(
         *place,
         table.get("brokerVersionDesc"),
-        _first(table.get("putTps")),
-        _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
-        _first(table.get("commitLogDiskRatio")),
+        first_number(table.get("putTps")),
+        first_number(table.get("getTransferredTps") or table.get("getTransferedTps")),
+        first_number(table.get("commitLogDiskRatio")),
         "; ".join(each.finding.found for each in found) or None,
         any(each.refuses for each in found),
     )
+
+
+def _duplicates(info: ClusterInfo, known: set[str]) -> list[tuple[str, str, int, str]]:
+    """The places of brokers whose name and id another broker has."""
+    return [
+        (info.broker_addr_table[name].cluster, name, broker_id, address)
+        for name in info.duplicate_broker_addrs or {}
+        if name in info.broker_addr_table
+        for broker_id, address, _ in duplicates_of(info, name)
+        if address not in known
+    ]
+
+
+def _with_duplicate(state: BrokerState, address: str, finding: Finding) -> BrokerState:
+    return state if state.address != address or state.fault else state._replace(fault=finding.found)
 
 
 def gone_checks(views: Iterable[ClusterInfo]) -> Iterator[CheckResult]:
@@ -194,7 +221,29 @@ def free_bytes(runtime: Mapping[str, str]) -> int | None:
     return int(float(found[1]) * 1_024 ** " KMGTP".index(found[2] or " "))
 
 
-def _first(numbers: str | None) -> float | None:
+def oldest_file(runtime: Mapping[str, str], settings: Mapping[str, str], now_s: float) -> OldestFile | None:
+    """The oldest file of a broker's log, from its runtime information and settings; `None` if they do not report it."""
+    try:
+        oldest_ms = int(runtime["earliestMessageTimeStamp"])
+        log_bytes = int(runtime["commitLogMaxOffset"]) - int(runtime["commitLogMinOffset"])
+        file_bytes = int(settings["mappedFileSizeCommitLog"])
+        oldest = OldestFile(
+            None,
+            int(settings["fileReservedTime"]),
+            int(settings["diskMaxUsedSpaceRatio"]),
+            int(settings["diskSpaceCleanForciblyRatio"]),
+            int(settings["diskSpaceWarningLevelRatio"]),
+            file_bytes,
+        )
+    except (KeyError, ValueError):
+        return None
+    if log_bytes <= file_bytes:
+        return oldest
+    # The age of its oldest message, which is close to that of its newest one.
+    return None if oldest_ms <= 0 else oldest._replace(age_s=max(0.0, now_s - oldest_ms / 1_000))
+
+
+def first_number(numbers: str | None) -> float | None:
     """The first of several numbers: brokers report rates over 10 s, a minute and ten minutes."""
     try:
         return float((numbers or "").split()[0])

@@ -163,6 +163,17 @@ class DeadLetters(Part):
             found += [each for each in same if each.properties.get(RESENT_FROM) == message.offset_message_id]
         return sorted(found, key=lambda each: each.stored_at)
 
+    async def is_newest_resent(self, group: str) -> bool:
+        """Whether `resend` has sent the newest dead letter of a group. Raises `GroupNotFound`."""
+        queues = [each for each in await self._queues(group) if each.end > each.begin]
+        newest = max(queues, key=lambda each: each.stored_at_ms, default=None)
+        if newest is None:
+            return False
+        topic, offset = names.dead_letter_topic(group), newest.end - 1
+        async for message in read(self._cluster, topic, newest, offset, newest.end):
+            return bool(await self.resent(group, newest, message))
+        return False
+
     async def purge(self, group: str) -> int:
         """Delete the dead-letter topic of a group and return its number of messages. The next dead letter recreates it.
 

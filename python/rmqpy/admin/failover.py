@@ -65,8 +65,13 @@ class Failover(Part):
             raise ConfigError(
                 f"no broker runs at {server!r}", hint="list the addresses of brokers with rmqpy cluster info"
             )
-        led = sorted(name for name, data in brokers.items() if _is_at(master(data) or "", server))
-        moves = [_move(elected, name, None, away_from=server) for name in led]
+        led = {each.broker for each in elected.replicas if each.is_master and _is_at(each.address, server)}
+        # A name server may not have the latest master of the others.
+        known = {each.broker for each in elected.replicas}
+        led |= {
+            name for name, data in brokers.items() if name not in known and _is_at(master(data) or "", server)
+        }
+        moves = [_move(elected, name, None, away_from=server) for name in sorted(led)]
         return [await self._move(each, wait) for each in moves]
 
     async def _move(self, move: _Move, wait: float) -> FailedOver:

@@ -5,7 +5,7 @@ A group exists on each master of its cluster.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.admin.topics import Topics
@@ -14,6 +14,7 @@ from rmqpy.config.keys import nearest
 from rmqpy.errors import ConfigError, GroupExists, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.releases import release
 from rmqpy.protocol.requests.clients import Connection, GetConsumerConnectionList
 from rmqpy.protocol.requests.groups import (
     DeleteSubscriptionGroup,
@@ -35,6 +36,8 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 #: Target of an offset reset: an end of the queues, or a time in ms since the epoch.
 Place = End | int
+_PRIORITY_FACTOR: Final = "priority.factor"
+_PRIORITY_FACTOR_USUAL: Final = 100
 
 
 class Progress(NamedTuple):
@@ -63,6 +66,8 @@ class Member(NamedTuple):
     address: str
     language: str
     version: int
+    #: The release of RocketMQ with that number.
+    release: str
     brokers: tuple[str, ...]
     subscriptions: Mapping[str, str] | None
 
@@ -118,6 +123,7 @@ class Groups(Part):
         consume: bool | None = None,
         broadcast: bool | None = None,
         order: bool | None = None,
+        priority_factor: int | None = None,
         cluster: str | None = None,
         exist_ok: bool = False,
     ) -> list[str]:
@@ -125,8 +131,10 @@ class Groups(Part):
 
         `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: queues of its retry
         topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. `order`: 5.x clients
-        consume each message group in order. Others default to RocketMQ's values. If the group exists on any master,
-        raises `GroupExists` and changes nothing; with `exist_ok` it stays unchanged there. `update_group` changes one.
+        consume each message group in order. `priority_factor`: the percentage of pops that read topics of the type
+        PRIORITY by priority; the others begin at a random queue. Others default to RocketMQ's values. If the group
+        exists on any master, raises `GroupExists` and changes nothing; with `exist_ok` it stays unchanged there.
+        `update_group` changes one.
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
@@ -140,7 +148,9 @@ class Groups(Part):
             )
         brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         body = SubscriptionGroup(
-            group_name=name, **_given(retry_max, retry_queues, consume, broadcast, order)
+            group_name=name,
+            attributes=_attributes(priority_factor),
+            **_given(retry_max, retry_queues, consume, broadcast, order),
         )
         ask = UpdateAndCreateSubscriptionGroup(body=body)
         await self._cluster.tell(brokers, ask, f"group {name!r} was created")
@@ -155,16 +165,18 @@ class Groups(Part):
         consume: bool | None = None,
         broadcast: bool | None = None,
         order: bool | None = None,
+        priority_factor: int | None = None,
     ) -> list[str]:
         """Change settings of a group on the brokers that have it. Raises `GroupNotFound`."""
         changes = _given(retry_max, retry_queues, consume, broadcast, order)
-        if not changes:
+        attributes = _attributes(priority_factor)
+        if not changes and not attributes:
             raise ConfigError("nothing to change: name a setting")
         brokers = await self._cluster.masters(is_change=True)
         known = await self.describe(name)
         for broker, group in known.items():
-            # Attributes in a request are changes, and there are none here.
-            body = dataclasses.replace(group, attributes={}, **changes)
+            # Attributes in a request are changes.
+            body = dataclasses.replace(group, attributes=attributes, **changes)
             await self._cluster.ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(known)
 
@@ -212,6 +224,10 @@ class Groups(Part):
     async def members(self, name: str) -> list[Member]:
         """Return the clients in the group with their subscriptions, by client id."""
         await self.describe(name)
+        return await self.known_members(name)
+
+    async def known_members(self, name: str) -> list[Member]:
+        """`members` of a group known to exist: brokers report none for unknown ones."""
         found: dict[str, Member] = {}
         for broker, address in (await self._cluster.masters()).items():
             online: Sequence[Connection] = ()
@@ -224,6 +240,7 @@ class Groups(Part):
                     client.client_addr,
                     client.language,
                     client.version,
+                    release(client.version),
                     (*(known.brokers if known else ()), broker),
                     known.subscriptions
                     if known
@@ -412,6 +429,16 @@ def _given(
         "consume_message_orderly": order,
     }
     return {field: value for field, value in settings.items() if value is not None}
+
+
+def _attributes(priority_factor: int | None) -> dict[str, str]:
+    """The given attributes, as changes."""
+    return {} if priority_factor is None else {f"+{_PRIORITY_FACTOR}": str(priority_factor)}
+
+
+def priority_factor(group: SubscriptionGroup) -> int:
+    """Return the percentage of a group's pops that read topics of the type PRIORITY by priority."""
+    return int(group.attributes.get(_PRIORITY_FACTOR, _PRIORITY_FACTOR_USUAL))
 
 
 def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]]]:

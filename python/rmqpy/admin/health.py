@@ -7,13 +7,12 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Final
 
 from rmqpy.admin import certificates, exposure, machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, REFUSES, CheckResult
-from rmqpy.admin.cluster import free_bytes, gone_checks
+from rmqpy.admin.cluster import first_number, free_bytes, gone_checks, oldest_file
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
@@ -30,8 +29,8 @@ from rmqpy.errors import (
     RocketMQError,
     TopicNotFound,
 )
-from rmqpy.findings import Trouble, duplicate, not_writable, replaced
-from rmqpy.protocol import troubles
+from rmqpy.findings import Trouble, duplicate, make_room, not_writable, replaced
+from rmqpy.protocol import plugin_report, tiered_report, troubles
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.kv import GetNameServerConfig
 from rmqpy.protocol.requests.leadership import GetBrokerEpochCache
@@ -52,7 +51,8 @@ class Health(Part):
         """Check name servers and brokers, and that they agree."""
         checks, views = await self._name_servers()
         if not views:
-            return checks
+            asked = () if self._cluster.tls is None else self._cluster.name_servers.addresses
+            return await certificates.explained(self._cluster, checks, asked)
         checks += _agreement(views)
         checks += await self._duplicates(views)
         checks += await self._acting(views)
@@ -69,9 +69,12 @@ class Health(Part):
             checks.append(CheckResult("brokers", "bad", "no broker is registered", advice))
         await self._cluster.notice_silent((name, address) for (name, _), address in brokers.items())
         clusters: dict[str, dict[int, str]] = {}
+        encrypted: set[str] = set()
         for (name, broker_id), address in sorted(brokers.items()):
             found, settings = await self._broker(name, address, disk_free_min)
             checks += found
+            if settings.get("tls.server.certPath"):
+                encrypted.add(address)
             if "brokerClusterName" in settings:
                 clusters.setdefault(name, {})[broker_id] = settings["brokerClusterName"]
         checks += _clusters(clusters)
@@ -82,22 +85,9 @@ class Health(Part):
         checks += [
             each for each in gone_checks(views.values()) if each.check.removeprefix("broker ") not in headless
         ]
-        return [*_once(checks), *await self._certificates({*views, *brokers.values()})]
-
-    async def _certificates(self, addresses: set[str]) -> list[CheckResult]:
-        """Check for certificates that expire soon."""
-        tls = self._cluster.tls
-        if tls is None:
-            return []
-        timeout, checks = self._cluster.timeout, []
-        with ThreadPoolExecutor(1, "rmqpy-certificates") as worker:
-            for address in sorted(map(self._cluster.reachable, addresses)):
-                shown = worker.submit(certificates.expiry, address, tls, timeout)
-                # Each of its steps has its own timeout.
-                while not await self._cluster.caller.until(shown, timeout):
-                    pass
-                checks += [found] if (found := shown.result()) is not None else []
-        return checks
+        if self._cluster.tls is not None:
+            encrypted = {*self._cluster.name_servers.addresses, *views, *brokers.values()}
+        return await certificates.explained(self._cluster, _once(checks), encrypted)
 
     async def topic(self, name: str) -> list[CheckResult]:
         """Check that messages of a topic can be sent and consumed."""
@@ -303,10 +293,15 @@ def _broker_checks(
         )
     own = [each for each in reported if each.check in (f"disk of {name}", f"store of {name}")]
     yield from map(_check, own)
-    reported_here = (f"waiting messages of {name}", f"permission of {name}")
+    tiered = f"tiered storage of {name}"
+    reported_here = (f"waiting messages of {name}", f"permission of {name}", f"role of {name}", tiered)
     yield from (_check(each) for each in reported if each.check in reported_here)
+    if (stored := tiered_report.read(runtime)) and all(each.check != tiered for each in reported):
+        yield CheckResult(tiered, "ok", stored)
+    yield from _plugin_checks(name, reported, runtime)
     if not own and (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
-        advice = "free space, or shorten retention: rmqpy config set … fileReservedTime=24"
+        used = 100 * (first_number(runtime.get("commitLogDiskRatio")) or 0.0)
+        advice = make_room(name, used, oldest_file(runtime, settings, asked_at))
         yield CheckResult(f"disk of {name}", "bad", fault, advice)
     for found, advice in exposure.of_broker(address, settings):
         yield CheckResult(f"exposure of {name}", "warn", found, advice)
@@ -315,6 +310,17 @@ def _broker_checks(
     if not is_reported and permission.isdigit() and ~int(permission) & (Permission.READ | Permission.WRITE):
         # From Apache's, or another release.
         yield CheckResult(f"permission of {name}", "warn", *not_writable(name, int(permission)))
+
+
+def _plugin_checks(name: str, reported: list[Trouble], runtime: dict[str, str]) -> Iterator[CheckResult]:
+    """The plug-ins of a broker, with their problems."""
+    found = {each.check: each for each in reported}
+    for state in plugin_report.read(runtime):
+        check = f"plug-in {state.name} of {name}"
+        if (trouble := found.get(check)) is not None:
+            yield _check(trouble)
+        else:
+            yield CheckResult(check, "ok", state.text)
 
 
 def _clusters(known: dict[str, dict[int, str]]) -> Iterator[CheckResult]:

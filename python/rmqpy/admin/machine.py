@@ -23,6 +23,7 @@ from rmqpy.config.network import VIP_BELOW
 from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
 from rmqpy.findings import cannot_listen
+from rmqpy.plugins.loading import load as load_plugins
 from rmqpy.remoting.certificates import ends_soon
 
 #: `struct flock`: type, whence, start, length, process.
@@ -65,7 +66,7 @@ def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[
     disks = [
         result for wire, folder in folders.items() for result in _disk(config, folder, wire, disk_free_min)
     ]
-    return [*own, *disks, *_advertised(config), *_certificates(config)]
+    return [*own, *disks, *_advertised(config), *_certificates(config), *_plugins(config)]
 
 
 def _folder(folder: Path, wire: str) -> Iterator[CheckResult]:
@@ -86,7 +87,8 @@ def _folder(folder: Path, wire: str) -> Iterator[CheckResult]:
 def _disk(config: BrokerConfig, folder: Path, wire: str, free_min: int) -> Iterator[CheckResult]:
     full = config.store.full_percent
     disk = shutil.disk_usage(_existing(folder))
-    check, advice = f"disk of {folder}", f"free space, move {wire}, or lower fileReservedTime"
+    check = f"disk of {folder}"
+    advice = f"delete other files there, or move {wire}; a lower fileReservedTime deletes only older files"
     if full < 100 and disk.used * 100 >= disk.total * full:
         found = f"{disk.used / disk.total:.0%} in use: messages are refused from {full} %"
         yield CheckResult(check, "bad", found, advice)
@@ -151,6 +153,16 @@ def _certificates(config: BrokerConfig) -> Iterator[CheckResult]:
         if found is not None:
             level: Literal["warn", "bad"] = "bad" if "has expired" in found else "warn"
             yield CheckResult(check, level, found, "replace the file; it is reloaded without a restart")
+
+
+def _plugins(config: BrokerConfig) -> Iterator[CheckResult]:
+    try:
+        loaded = load_plugins(config.plugins)
+    except ConfigError as error:
+        yield CheckResult("plug-ins", "bad", str(error), "the broker would not start; see plugins.md")
+        return
+    for each in loaded:
+        yield CheckResult(f"plug-in {each.name}", "ok", f"{each.kind} of {each.source}")
 
 
 def _bind(host: str, port: int) -> None:

@@ -98,6 +98,15 @@ class Messages(Part):
             async for message in read(self._cluster, topic, state, first, last):
                 yield message
 
+    async def of_queue(
+        self, topic: str, state: QueueState, begin: datetime | None = None, end: datetime | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Yield messages of one queue stored from `begin` until before `end`, in order. Messages stored after the call
+        of `topic` that returned `state` are left out."""
+        first, last = await self.range_between(topic, state, begin, end)
+        async for message in read(self._cluster, topic, state, first, min(last, state.end)):
+            yield message
+
     async def range_between(
         self, topic: str, state: QueueState, begin: datetime | None, end: datetime | None
     ) -> tuple[int, int]:

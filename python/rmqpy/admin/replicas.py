@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part
+from rmqpy.admin.duplicates import duplicates_of
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
-from rmqpy.findings import Trouble, diverged
+from rmqpy.findings import Finding, Trouble, diverged, silent_slave
 from rmqpy.protocol.replica_findings import is_in_sync, is_starting, of_master, of_slave, silence
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
@@ -43,6 +44,8 @@ class ReplicaState(NamedTuple):
     refuses: bool = False
     #: Elected master: seconds for which it may acknowledge without another heartbeat to the controller.
     lease_seconds: float | None = None
+    #: The newest epoch of its log: each election begins one. Not reported by Apache's, and None before the first.
+    epoch: int | None = None
 
     @property
     def is_master(self) -> bool:
@@ -70,12 +73,20 @@ class Replicas(Part):
         found: list[Found] = []
         for cluster, names in sorted(info.cluster_addr_table.items()):
             for name in sorted(names):
-                if broker in (None, name):
-                    found += await self._of(cluster, name, info.broker_addr_table[name].broker_addrs)
+                if broker not in (None, name):
+                    continue
+                known = info.broker_addr_table[name].broker_addrs
+                rows = await self._of(cluster, name, known)
+                for broker_id, address, finding in duplicates_of(info, name):
+                    if address not in known.values():
+                        rows += await self._of(cluster, name, {broker_id: address})
+                    rows = [_with_duplicate(each, address, finding) for each in rows]
+                found += rows
         return found
 
     async def _of(self, cluster: str, name: str, addresses: dict[int, str]) -> list[Found]:
         status: dict[int, HaStatus | str] = {}
+        away: set[int] = set()
         # The master last: its log is then at least as long as when a slave was asked.
         for broker_id, address in sorted(addresses.items(), reverse=True):
             try:
@@ -83,13 +94,20 @@ class Replicas(Part):
             except RocketMQError as error:
                 is_away = isinstance(error, ConnectError | RequestTimeout)
                 status[broker_id] = str(error) if is_away else f"it does not report its state: {error}"
-        master = status.get(MASTER_ID)
-        master_end = master.master_commit_log_max_offset if isinstance(master, HaStatus) else None
-        is_gone = master_end is None and not any(_follows(each) for each in status.values())
+                if is_away:
+                    away.add(broker_id)
+        known = status.get(MASTER_ID)
+        master = known if isinstance(known, HaStatus) else None
+        master_end = None if master is None else master.master_commit_log_max_offset
+        is_gone = master is None and not any(_follows(each) for each in status.values())
         found = [
             _found((cluster, name, broker_id, address), status[broker_id], master_end, is_gone=is_gone)
             for broker_id, address in sorted(addresses.items())
         ]
+        if master is not None:
+            found = [
+                _of_silent(each.state, master) if each.state.broker_id in away else each for each in found
+            ]
         return _with_strays(_with_successor([await self._with_refusal(each) for each in found]))
 
     async def _with_refusal(self, found: Found) -> Found:
@@ -132,7 +150,8 @@ def _found(
         state = ReplicaState(*place, end, None, None, in_sync, None, slaves, None, None, is_diverged)
         lease_ms = status.lease_left_millis
         lease = None if lease_ms is None else lease_ms / 1_000
-        return Found(state._replace(fault=_fault(troubles), lease_seconds=lease), troubles)
+        state = state._replace(fault=_fault(troubles), lease_seconds=lease, epoch=status.epoch)
+        return Found(state, troubles)
     own = status.ha_client_runtime_info
     behind = own.behind_bytes if master_end is None else max(0, master_end - own.max_offset)
     troubles = list(of_slave(name, broker_id, status, behind_bytes=behind, is_gone=is_gone))
@@ -148,8 +167,36 @@ def _found(
         _fault(troubles),
         bool(own.is_diverged),
         is_starting(own),
+        epoch=status.epoch,
     )
     return Found(state, troubles)
+
+
+def _of_silent(state: ReplicaState, master: HaStatus) -> Found:
+    """A slave that does not answer, with its silence and lag if its master reports them, also after the connection."""
+    host = state.address.rpartition(":")[0]
+    known = [*master.ha_connection_info, *(master.lost_slaves or ())]
+    # Of several on one machine, the longest silent.
+    last = max(
+        (each for each in known if each.addr.rpartition(":")[0] == host),
+        key=lambda each: each.silent_millis or 0,
+        default=None,
+    )
+    silent_s = None if last is None or last.silent_millis is None else last.silent_millis / 1_000
+    behind = None if last is None else last.diff
+    finding = silent_slave(state.broker, state.address, silent_s, behind)
+    return Found(
+        state._replace(behind_bytes=behind, silent_seconds=silent_s, in_sync=False, fault=finding.found),
+        [Trouble(f"slave {state.broker_id} of {state.broker}", "bad", finding)],
+    )
+
+
+def _with_duplicate(found: Found, address: str, finding: Finding) -> Found:
+    """Add the problem of several brokers of one name, which `doctor` reports once for all of them."""
+    state = found.state
+    if state.address != address or found.troubles:
+        return found
+    return found._replace(state=state._replace(fault=finding.found))
 
 
 def _fault(troubles: list[Trouble]) -> str | None:

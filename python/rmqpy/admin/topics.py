@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -30,8 +30,10 @@ from rmqpy.protocol.order_topics import ORDER_TOPICS, with_queues
 from rmqpy.protocol.requests.kv import DeleteKv, GetKv, KvFound, PutKv
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
+    BrokerData,
     DeleteTopic,
     GetAllTopics,
+    GetClusterInfo,
     GetRoute,
     GetSystemTopics,
     TopicRoute,
@@ -49,7 +51,7 @@ from rmqpy.remoting.backoff import Backoff
 #: Permissions of clients: read, write, both.
 Perm = Literal["RW", "R", "W"]
 #: Message types. RocketMQ's proxy enforces them, a broker of rmqpy does with `enableTopicMessageTypeCheck`.
-TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 
 #: Interval between checks whether name servers know a new topic.
 _LOOK_AGAIN: Final = Backoff(0.02, 0.5)
@@ -84,6 +86,20 @@ class TopicSummary(NamedTuple):
     brokers: list[str]
 
 
+def change_to(name: str, wanted: TopicConfig, attributes: str | None) -> UpdateAndCreateTopic:
+    """Return the request that gives a topic these settings, with a change of its attributes."""
+    return UpdateAndCreateTopic(
+        topic=name,
+        read_queue_nums=wanted.read_queue_nums,
+        write_queue_nums=wanted.write_queue_nums,
+        perm=wanted.perm,
+        topic_filter_type=wanted.topic_filter_type,
+        topic_sys_flag=wanted.topic_sys_flag,
+        order=wanted.order,
+        attributes=attributes,
+    )
+
+
 class Topics(Part):
     """The topics of one cluster, found through its name servers."""
 
@@ -92,8 +108,13 @@ class Topics(Part):
         found = (await self._cluster.look_up(GetAllTopics())).topic_list
         if with_system:
             return sorted(found)
+        # Each broker lists its own, and one is asked.
         system = await self._system_names()
-        return sorted(name for name in found if name not in system and not names.is_derived(name))
+        return sorted(
+            name
+            for name in found
+            if name not in system and not names.is_system_topic(name) and not names.is_derived(name)
+        )
 
     async def types(self, *, with_system: bool = False) -> dict[str, str]:
         """Return the message type of each topic, `NORMAL` by default; system topics only on request."""
@@ -154,7 +175,13 @@ class Topics(Part):
 
     async def _absent(self, name: str, code: int | None = None) -> RocketMQError:
         """The error for a topic without a route."""
-        if (await self._cluster.cluster_info()).broker_addr_table:
+        brokers = (await self._cluster.cluster_info()).broker_addr_table
+        if lost := [broker for broker, data in brokers.items() if master(data) is None]:
+            # Name servers forget the topics of a broker with its master.
+            finding = headless(lost)
+            sentence = f"no broker with a master has topic {name!r}, but it may exist: {finding.found}"
+            return TopicNotFound(sentence, code=code, topic=name, hint=finding.advice)
+        if brokers:
             return _missing(name, code)
         return NoBrokerRegistered(
             f"no broker is registered, so topic {name!r} may exist", code=code, topic=name
@@ -169,6 +196,7 @@ class Topics(Part):
         perm: Perm = "RW",
         message_type: TopicType = "NORMAL",
         order: bool = False,
+        compacted: bool = False,
         cluster: str | None = None,
         exist_ok: bool = False,
         partial: bool = False,
@@ -179,6 +207,9 @@ class Topics(Part):
         If the topic exists on any of them, raises `TopicExists` and changes nothing. With `exist_ok` it stays unchanged
         there and is created on the others. `update_topic` changes one. Returns once name servers know the topic
         there, or after the timeout: brokers register it themselves.
+
+        A `compacted` topic keeps the newest message of each key, and refuses messages without one; this cannot be
+        changed later.
 
         The queues of an order topic are listed on every name server, in `ORDER_TOPIC_CONFIG`. If one does not answer,
         its error is raised at the end; repeat the call with `exist_ok` to finish.
@@ -192,18 +223,21 @@ class Topics(Part):
             if not exist_ok:
                 raise _exists(name, known)
             brokers = {broker: address for broker, address in brokers.items() if broker not in known}
+        attributes = [] if message_type == "NORMAL" else [f"+{_TYPE}={message_type}"]
+        if compacted:
+            attributes.append("+cleanup.policy=COMPACTION")
         ask = UpdateAndCreateTopic(
             topic=name,
             read_queue_nums=read_queues,
             write_queue_nums=write_queues,
             perm=_bits(perm),
             order=order,
-            attributes=None if message_type == "NORMAL" else f"+{_TYPE}={message_type}",
+            attributes=",".join(attributes) or None,
         )
         await self._cluster.tell(brokers, ask, f"topic {name!r} was created")
         if order:
             listed = {broker: topic.write_queue_nums for broker, topic in known.items() if topic.order}
-            await self._list_queues(name, listed | dict.fromkeys(brokers, write_queues))
+            await self.list_queues(name, listed | dict.fromkeys(brokers, write_queues))
         if not brokers:
             return []
         deadline = time.monotonic() + self._cluster.timeout
@@ -249,24 +283,15 @@ class Topics(Part):
                 await self._cluster.ask(name_server, self._unlisting(name))
         for broker, topic in known.items():
             new = dataclasses.replace(topic, **changes)
-            ask = UpdateAndCreateTopic(
-                topic=name,
-                read_queue_nums=new.read_queue_nums,
-                write_queue_nums=new.write_queue_nums,
-                perm=new.perm,
-                topic_filter_type=new.topic_filter_type,
-                topic_sys_flag=new.topic_sys_flag,
-                order=new.order,
-                attributes=None if message_type is None else f"+{_TYPE}={message_type}",
-            )
-            await self._cluster.ask(addresses[broker], ask)
+            attributes = None if message_type is None else f"+{_TYPE}={message_type}"
+            await self._cluster.ask(addresses[broker], change_to(name, new, attributes))
         if order or (order is None and write_queues is not None):
             listed = {
                 broker: write_queues or topic.write_queue_nums
                 for broker, topic in known.items()
                 if order or topic.order
             }
-            await self._list_queues(name, listed)
+            await self.list_queues(name, listed)
         return sorted(known)
 
     async def delete(self, name: str) -> list[str]:
@@ -280,7 +305,7 @@ class Topics(Part):
         # Each name server has its own table: another may still have the topic.
         for name_server in self._cluster.name_servers.addresses:
             with suppress(TopicNotFound), _noting(failures):
-                for broker in (await self._cluster.ask(name_server, _route(name))).body.broker_datas:
+                for broker in await self._brokers(name_server, name):
                     # Slaves copy it from their master.
                     address = master(broker)
                     found.setdefault(broker.broker_name, set()).update([address] if address else ())
@@ -303,7 +328,7 @@ class Topics(Part):
             raise _unfinished(failures)
         return sorted(found)
 
-    async def _list_queues(self, name: str, queues: Mapping[str, int]) -> None:
+    async def list_queues(self, name: str, queues: Mapping[str, int]) -> None:
         """Set the number of queues of an order topic for these brokers on every name server."""
         if not queues:
             return
@@ -315,6 +340,12 @@ class Topics(Part):
         listed = with_queues((known and known.value) or "", queues)
         for name_server in self._cluster.name_servers.addresses:
             await self._cluster.ask(name_server, PutKv(namespace=ORDER_TOPICS, key=key, value=listed))
+
+    async def _brokers(self, name_server: str, name: str) -> Iterable[BrokerData]:
+        """Return the brokers of a topic by one name server; all that may have it if it is a light queue."""
+        if names.is_light(name):
+            return (await self._cluster.ask(name_server, GetClusterInfo())).broker_addr_table.values()
+        return (await self._cluster.ask(name_server, _route(name))).body.broker_datas
 
     def _unlisting(self, name: str) -> DeleteKv:
         return DeleteKv(namespace=ORDER_TOPICS, key=self._cluster.caller.wire_name(name))
@@ -340,7 +371,7 @@ class Topics(Part):
 
     async def _settings_of(self, name: str, address: str) -> TopicConfig:
         try:
-            return await self._cluster.ask(address, GetTopicConfig(topic=name))
+            return (await self._cluster.ask(address, GetTopicConfig(topic=name))).plain()
         except Unsupported:
             # A broker of 4.x, which returns all topics or none.
             table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table

@@ -163,7 +163,7 @@ def facts_of_groups(
         values, noun = (lags, "pending messages") if rule.when == "lag" else (dead_letters, "dead letters")
         advice = {
             "lag": "find the reason: rmqpy doctor --group {}",
-            "dead-letters": "read their causes, then send them again: rmqpy dlq list {}",
+            "dead-letters": "read their causes with rmqpy dlq list {}, and send them again once these are gone",
         }[rule.when]
         found += [
             Fact(

@@ -8,7 +8,7 @@ import click
 from rmqpy.cli import terminal
 from rmqpy.cli.bodies import body_arguments, body_options
 from rmqpy.cli.command import Rows, printed
-from rmqpy.cli.options import client_config, cluster_options, complete_topics, number
+from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, number
 from rmqpy.cli.output import note
 
 
@@ -24,6 +24,11 @@ from rmqpy.cli.output import note
     help="Parquet files in a folder, or a Delta table in a folder or an object store.",
 )
 @click.option("--since", metavar="TIME|AGE", help="Begin a new archive with messages stored since.")
+@click.option(
+    "--group",
+    shell_complete=complete_groups,
+    help="An existing group that gets the position after each commit: the console shows it with its lag.",
+)
 @body_options
 @number("--commit-mb", low=1, high=65_536, default=256, help="Messages in memory that make a commit.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print what would be archived, and stop.")
@@ -34,6 +39,7 @@ def command(
     destination: str,
     kind: str,
     since: str | None,
+    group: str | None,
     commit_mb: int,
     is_plan: bool,
     namesrv: str,
@@ -59,6 +65,7 @@ def command(
         format=kind,
         since=since,
         commit_bytes=commit_mb << 20,
+        group=group,
         **body_arguments(given),
     )
     try:
@@ -80,6 +87,8 @@ def command(
         archive.close()
     if (counts := archive.read.counts).corrupt:
         note(f"{counts.corrupt:,} bodies cannot be decoded, the first: {counts.first}")
+    if archive.group_fault is not None:
+        note(f"the messages are archived, but {group} did not get the position: {archive.group_fault}")
     return {"topic": topic, "destination": destination, **result._asdict()}
 
 

@@ -19,7 +19,7 @@ command = click.Group("client", help=COMMANDS["client"])
 @command.command("list")
 @click.option("-g", "--group", shell_complete=complete_groups, help="Only members of this group.")
 @cluster_command
-@columns("group", "role", "client", "address", "language", "version", "brokers")
+@columns("group", "role", "client", "address", "language", "version", "release", "brokers")
 def list_(admin: "Admin", group: str | None) -> Rows:
     """List the clients connected to the brokers, a row for each group of a client.
 
@@ -35,6 +35,7 @@ def list_(admin: "Admin", group: str | None) -> Rows:
             "address": client.address,
             "language": client.language,
             "version": client.version,
+            "release": client.release,
             "brokers": list(client.brokers),
         }
         for client in admin.clients(group)

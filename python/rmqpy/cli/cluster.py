@@ -1,4 +1,4 @@
-"""`rmqpy cluster`: info, replicas, promote, failover, drain, create, watch, health."""
+"""`rmqpy cluster`: info, replicas, promote, failover, drain, create, watch, health, export, import."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ from rmqpy.cli.command import (
     with_admin,
     yes_option,
 )
+from rmqpy.cli.options import EXISTING_FILE
 from rmqpy.cli.output import note
 from rmqpy.cli.watching import looks, show_again, watch_options
 from rmqpy.errors import ConfigError
@@ -49,11 +50,11 @@ def info(admin: "Admin") -> Rows:
 @cluster_command
 @columns(
     *("cluster", "broker", "id", "address", "log_end", "behind_bytes"),
-    *("behind_seconds", "in_sync", "silent_seconds", "slaves", "lease_seconds", "acting", "fault"),
+    *("behind_seconds", "in_sync", "silent_seconds", "slaves", "epoch", "lease_seconds", "acting", "fault"),
 )
 def replicas(admin: "Admin", broker: str | None) -> Rows:
-    """List masters and slaves: lag of each slave, whether it is in sync, its last contact with the master, and the rest
-    of the lease of an elected master.
+    """List masters and slaves: lag of each slave, whether it is in sync, its last contact with the master, the newest
+    epoch of each log, and the rest of the lease of an elected master.
 
     \b
     rmqpy cluster replicas
@@ -74,6 +75,7 @@ def replicas(admin: "Admin", broker: str | None) -> Rows:
             "in_sync": state.in_sync,
             "silent_seconds": state.silent_seconds,
             "slaves": state.slaves,
+            "epoch": state.epoch,
             "lease_seconds": state.lease_seconds,
             "acting": state.acting,
             "fault": state.fault,
@@ -168,7 +170,9 @@ def drain(admin: "Admin", server: str) -> Rows:
 @printed
 @columns("host", "server", "file", "command")
 def create(folder: Path, hosts: tuple[str, ...], cluster: str, broker: str, data: Path | None) -> Rows:
-    """Write configuration files of three brokers that elect their master, with name servers and a controller.
+    """Write configuration files of three brokers that elect their master, with name servers and controllers.
+
+    On several machines, three or five of the name servers have a controller; on this one there is one controller.
 
     \b
     rmqpy cluster create trial
@@ -209,6 +213,77 @@ def health(admin: "Admin", disk_free_min: int) -> Result:
     rmqpy cluster health
     """
     return report(admin.health(disk_free_min=disk_free_min << 20))
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@cluster_command
+def export(admin: "Admin", file: Path) -> Rows:
+    """Write topics, groups, users and rules of the cluster to FILE, as JSON.
+
+    \b
+    rmqpy cluster export cluster.json
+
+    Users are without secrets, which no server returns. Messages and offsets are not included: see rmqpy backup.
+    """
+    import json
+
+    from rmqpy.config import files
+
+    found = admin.export_cluster()
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    files.save_bytes(file, f"{text}\n".encode())
+    if (fault := found["access_fault"]) is not None:
+        note(f"users and rules are not in the file: {fault}")
+    kinds = ("topics", "groups", "users", "rules")
+    return {"file": str(file), **{kind: len(found[kind]) for kind in kinds}}
+
+
+@command.command("import")
+@click.argument("file", type=EXISTING_FILE)
+@click.option("--dry-run", is_flag=True, help="Only print the plan.")
+@yes_option
+@cluster_command
+@columns("kind", "name", "server", "action", "changes")
+def import_(admin: "Admin", file: Path, dry_run: bool, yes: bool) -> Result:
+    """Create and change topics, groups, users and rules as in FILE, written by cluster export. Deletes nothing.
+
+    \b
+    rmqpy cluster import cluster.json --dry-run
+    rmqpy cluster import cluster.json --yes
+
+    Prints the plan, and asks before the first change unless --yes is given. New users get a random secret: set one with
+    rmqpy acl user update NAME --new-secret. Rows with `brokers` go to these brokers only, others to all.
+    """
+    import json
+
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file} is not an export of a cluster")
+    steps = admin.plan_import(document)
+    count = sum(step.action != "unchanged" for step in steps)
+    rows = [
+        {
+            "kind": step.kind,
+            "name": step.name,
+            "server": step.server,
+            "action": step.action,
+            "changes": step.changes,
+        }
+        for step in steps
+    ]
+    if count and not dry_run:
+        if not yes:
+            for row in rows:
+                if row["action"] != "unchanged":
+                    note(f"{row['action']} {row['kind']} {row['name']} on {row['server']} {row['changes']}")
+            confirm(count=count)
+        admin.apply_import(steps)
+    note(f"{count} changes, {len(steps) - count} unchanged")
+    return Result(rows, 0, ("kind", "name", "server", "action", "changes"))
 
 
 def _moved(moved: "FailedOver") -> dict[str, object]:

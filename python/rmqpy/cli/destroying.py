@@ -14,6 +14,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "group reset": "Move the offsets of group {name!r} in {topic!r} by {by}?",
     "group skip": "Skip the backlog of group {name!r}, by {by}?",
     "group clone": "Replace the offsets of group {target!r} by those of {source!r}?",
+    "cluster import": "Import {count} changes into the cluster?",
     "cluster promote": "Promote slave {broker_id} of {broker!r} and lose the messages that it lacks?",
     "dlq resend": "Resend dead letters ({count})?",
     "dlq purge": "Delete the dead letters of {group!r}?",

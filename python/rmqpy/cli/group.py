@@ -52,12 +52,17 @@ _settings = options(
     click.option(
         "--order/--no-order", default=None, help="Deliver each message group in order to 5.x clients."
     ),
+    click.option(
+        "--priority-factor",
+        type=click.IntRange(0, 100),
+        help="Percentage of pops that read topics of the type PRIORITY by priority.",
+    ),
 )
 
 
 _LAG_COLUMNS: Final = ("group", "topics", "lag", "seconds")
 _PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "offset", "end", "lag", "in_flight", "seconds")
-_MEMBER_COLUMNS: Final = ("client", "address", "language", "version", "brokers", "subscriptions")
+_MEMBER_COLUMNS: Final = ("client", "address", "language", "version", "release", "brokers", "subscriptions")
 
 command = click.Group("group", help=COMMANDS["group"])
 
@@ -78,13 +83,15 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @command.command()
 @_GROUP
 @cluster_command
-@columns("broker", "consume", "broadcast", "order", "retry_max", "retry_queues")
+@columns("broker", "consume", "broadcast", "order", "retry_max", "retry_queues", "priority_factor")
 def describe(admin: "Admin", name: str) -> Rows:
     """Show the settings of group NAME on each broker.
 
     \b
     rmqpy group describe billing
     """
+    from rmqpy.admin.groups import priority_factor
+
     return [
         {
             "broker": broker,
@@ -93,6 +100,7 @@ def describe(admin: "Admin", name: str) -> Rows:
             "order": group.consume_message_orderly,
             "retry_max": group.retry_max_times,
             "retry_queues": group.retry_queue_nums,
+            "priority_factor": priority_factor(group),
         }
         for broker, group in sorted(admin.group(name).items())
     ]
@@ -224,6 +232,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
             "address": member.address,
             "language": member.language,
             "version": member.version,
+            "release": member.release,
             "brokers": list(member.brokers),
             "subscriptions": None
             if member.subscriptions is None

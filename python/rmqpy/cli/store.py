@@ -140,7 +140,10 @@ def verify(store: _Opened, output: Format) -> int:
 
     A note is information, or an effect of a crash that the next start repairs.
     """
-    report = _watched(store.native, "verify", lambda: store.native.verify(_topics(store.root)))
+    from rmqpy.control.topics.existing import existing_topics
+
+    topics = existing_topics(store.root)
+    report = watched(store.native, "verify", lambda: store.native.verify(topics))
     findings = report.pop("findings")
     if output == "json":
         show({**report, "findings": findings}, output)
@@ -215,7 +218,7 @@ def stats(store: _Opened) -> Rows:
     \b
     rmqpy store stats data
     """
-    topics = _watched(store.native, "stats", store.native.stats)
+    topics = watched(store.native, "stats", store.native.stats)
     return [
         {
             "topic": topic,
@@ -243,7 +246,7 @@ def compare(store: _Opened, other: _Opened) -> Result:
     Both logs are equal up to equal_until. If differs_at is given, it is the first byte that differs, and file names its
     place; otherwise one log ends there. Earlier parts that only one log has are not compared.
     """
-    found = _watched(store.native, "compare", lambda: store.native.compare(other.native))
+    found = watched(store.native, "compare", lambda: store.native.compare(other.native))
     difference = found.difference
     row: Record = {
         "begin": found.begin,
@@ -272,7 +275,7 @@ def index_rebuild(store: _Opened) -> Rows:
     \b
     rmqpy store index-rebuild data
     """
-    records = _watched(store.native, "index-rebuild", store.native.rebuild_index)
+    records = watched(store.native, "index-rebuild", store.native.rebuild_index)
     return {"path": str(store.native.index_folder), "records": records}
 
 
@@ -320,7 +323,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
     if is_data_folder and target.is_dir() and any(target.iterdir()):
         raise ConfigError(f"{target} is not empty", hint="name an empty folder, or a new one")
     root = target / STORE if is_data_folder else target
-    copied = _watched(store.native, "copy", lambda: store.native.copy(root.absolute(), topics=topics or None))
+    copied = watched(store.native, "copy", lambda: store.native.copy(root.absolute(), topics=topics or None))
     if is_data_folder and (tables := store.path / NAME_SERVER).is_dir():
         shutil.copytree(tables, target / NAME_SERVER)
     command = f"standalone --data-dir {target}" if is_data_folder else f"broker storePathRootDir={target}"
@@ -328,7 +331,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
     return Result({"path": str(target), **copied}, 1 if copied["gaps"] else 0)
 
 
-def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
+def watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
     """Return the result of `work`, and show its progress on a terminal."""
     if not sys.stderr.isatty():
         return work()
@@ -362,19 +365,6 @@ def _figures(done: int, total: int, seconds: float) -> str:
     """
     percent = done * 100 // total if total else 100
     return f"{percent} % of {total >> 20} MiB, {int(done / seconds) >> 20 if seconds else 0} MiB/s"
-
-
-def _topics(root: Path) -> list[str] | None:
-    """The existing topics; None without a file of them. Unlike a broker this leaves a damaged file in place."""
-    from rmqpy.protocol import fastjson
-
-    for name in ("topics.json", "topics.json.bak"):
-        try:
-            table = fastjson.loads((root / "config" / name).read_text(encoding="utf-8"))
-            return list(table["topicConfigTable"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
 
 
 def _row(message: "ReceivedMessage") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`rmqpy topic`: list, describe, status, tail, settings, route, create, alter, delete."""
+"""`rmqpy topic`: list, describe, status, tail, settings, route, create, alter, delete; static topics are elsewhere."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from rmqpy.cli.command import (
 )
 from rmqpy.cli.options import complete_topics
 from rmqpy.cli.output import Format, message_printer, messages_option, ms_text, note
+from rmqpy.cli.static_topics import mapping, remap, static
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 _TOPIC = click.argument("name", shell_complete=complete_topics)
 _PERM = click.Choice(["RW", "R", "W"])
 _QUEUES = click.IntRange(1, 1024)
-_TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
+_TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"])
 
 
 command = click.Group("topic", help=COMMANDS["topic"])
+for _static in (static, mapping, remap):
+    command.add_command(_static)
 
 
 @command.command("list")
@@ -188,6 +191,9 @@ def route(admin: "Admin", name: str) -> Rows:
     help="Message type; MIXED needs enableMixedMessageType on the broker.",
 )
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
+@click.option(
+    "--compacted", is_flag=True, help="Keep the newest message of each key; each message needs one."
+)
 @click.option("--cluster", help="Required if the name servers know several clusters.")
 @click.option("--if-not-exists", is_flag=True, help="Leave it unchanged on brokers that have it.")
 @click.option("--partial", is_flag=True, help="Create it on brokers with a master, even if others have none.")

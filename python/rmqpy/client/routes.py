@@ -18,8 +18,17 @@ from rmqpy import errors
 from rmqpy._native import Call
 from rmqpy.config.addresses import HostPort, parse
 from rmqpy.message import MessageQueue
-from rmqpy.protocol.names import AUTO_CREATE_TOPIC
-from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo, GetRoute, TopicRoute
+from rmqpy.protocol.declare import read_tree
+from rmqpy.protocol.names import AUTO_CREATE_TOPIC, is_light
+from rmqpy.protocol.requests.routes import (
+    MASTER_ID,
+    ClusterInfo,
+    GetClusterInfo,
+    GetRoute,
+    QueueData,
+    TopicRoute,
+)
+from rmqpy.protocol.static_topics import LEADERLESS, TopicMappingInfo, leaders, pseudo_broker
 from rmqpy.protocol.topics import Permission, check_queues, order_queues
 from rmqpy.remoting.client import Caller, check_transport
 from rmqpy.remoting.nameservers import NameServers
@@ -28,12 +37,16 @@ from rmqpy.remoting.nameservers import NameServers
 TEMPLATE_QUEUES: Final = 4
 #: A broker's VIP port is its advertised port minus this.
 VIP_BELOW: Final = 2
-#: The refresh interval while a broker of the route has no master: another one is elected within seconds.
-LEADERLESS_REFRESH_S: Final = 0.5
+#: The refresh interval while a broker of the route has no master: another one is elected within a second.
+LEADERLESS_REFRESH_S: Final = 0.3
+#: The shortest interval of looking up a route whose broker does not serve it.
+DOUBT_S: Final = 0.3
 #: The refresh interval of a borrowed route, short because the topic exists after the first stored message.
 TEMPLATE_REFRESH_S: Final = 1.0
 #: The most look-ups in flight.
 LOOK_UPS_MAX: Final = 256
+#: The most addresses of replaced masters.
+REPLACED_MAX: Final = 256
 #: A route unused for this many refresh times is looked up before it is used.
 IDLE_REFRESHES: Final = 4
 
@@ -53,6 +66,27 @@ class Route:
     is_borrowed: bool = False
     #: Broker name → VIP address of its master, if sends use it.
     vips: Mapping[str, str] = field(default_factory=dict)
+    #: For a static topic: logical queue → name of the broker that leads it.
+    leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
+
+    def home(self, queue: MessageQueue) -> str:
+        """Return the name of the broker that serves a queue."""
+        return self.leaders.get(queue, queue.broker)
+
+    @property
+    def lacks_master(self) -> bool:
+        """Whether a broker has replicas, and no master."""
+        return any(MASTER_ID not in replicas for replicas in self.brokers.values())
+
+    def has_master(self, broker: str) -> bool:
+        """Return whether the broker has a master."""
+        return MASTER_ID in self.brokers.get(broker, ())
+
+    @property
+    def masters(self) -> set[str]:
+        """The addresses that take messages and commits."""
+        found = {replicas[MASTER_ID] for replicas in self.brokers.values() if MASTER_ID in replicas}
+        return found | set(self.vips.values())
 
     def master(self, broker: str) -> str:
         """Return the address that takes commits. Raises `ConnectError` if the broker has no master."""
@@ -110,6 +144,8 @@ class Routes:
         self._is_vip = is_vip
         self._address_map = dict(address_map or {})
         self._entries: dict[str, _Entry] = {}
+        #: Addresses of masters that another broker has replaced, the latest last.
+        self._replaced: dict[str, None] = {}
 
     def cached(self, topic: str, caller: Caller) -> Route | None:
         """Return the known route without waiting, or `None` if it must be looked up first."""
@@ -130,14 +166,25 @@ class Routes:
         return 0.0 if entry is None else self._limit_s(entry) - (time.monotonic() - entry.checked_at)
 
     def doubt(self, topic: str, *, is_gone: bool = False) -> None:
-        """Mark a route as stale because a broker did not serve it: the next use looks it up, at most once a second.
+        """Mark a route as stale because a broker did not serve it: the next use looks it up, at most every `DOUBT_S`.
         With `is_gone` the broker reported an absent topic, and the route is removed if a name server agrees."""
         entry = self._entries.get(topic)
         if entry is None:
             return
         entry.is_denied |= is_gone
-        if time.monotonic() - entry.checked_at > TEMPLATE_REFRESH_S:
+        if time.monotonic() - entry.checked_at > DOUBT_S:
             entry.checked_at = time.monotonic() - self._refresh_s
+
+    def doubt_master(self, address: str, caller: Caller) -> None:
+        """Look up the routes on which `address` is a master, without waiting, because it does not answer."""
+        for topic, entry in list(self._entries.items()):
+            if address in entry.route.masters:
+                self.doubt(topic)
+                self.cached(topic, caller)
+
+    def is_replaced(self, address: str) -> bool:
+        """Return whether another broker is the master that `address` was."""
+        return address in self._replaced
 
     async def publish(self, topic: str, caller: Caller) -> Route:
         """Return the route for sending. An absent topic borrows the template's queues: its first message creates it, if
@@ -173,8 +220,7 @@ class Routes:
             await caller.wait(call)
             try:
                 check_transport(call, address)
-                route = self._route(topic, caller.read(self._ask(topic), call, address).body)
-                self._entries[topic] = _Entry(route, time.monotonic())
+                self._learned(topic, self._route(topic, self._read(topic, caller, call, address)))
             except (errors.ConnectError, errors.RequestTimeout):
                 self._servers.fail(address)
                 if entry := self._entries.get(topic):
@@ -186,7 +232,7 @@ class Routes:
         known = self._entries.get(topic)
         try:
             try:
-                route = self._route(topic, (await self._servers.ask(caller, self._ask(topic))).body)
+                route = self._route(topic, await self._found(topic, caller))
             except errors.TopicNotFound:
                 template = await self._template(caller) if may_borrow else None
                 if template is None:
@@ -204,8 +250,26 @@ class Routes:
             # A stale route is better than none; the next look-up is due after a refresh interval.
             known.checked_at = time.monotonic()
             return known.route
-        self._entries[topic] = _Entry(route, time.monotonic())
+        self._learned(topic, route)
         return route
+
+    def _learned(self, topic: str, route: Route) -> None:
+        known = self._entries.get(topic)
+        self._note_replaced(None if known is None else known.route, route)
+        self._entries[topic] = _Entry(route, time.monotonic())
+
+    def _note_replaced(self, before: Route | None, route: Route) -> None:
+        """Note the masters whose place another address has taken."""
+        for broker, replicas in route.brokers.items():
+            master = replicas.get(MASTER_ID)
+            if master is None:
+                continue
+            self._replaced.pop(master, None)
+            former = None if before is None else before.brokers.get(broker, {}).get(MASTER_ID)
+            if former is not None and former != master:
+                self._replaced[former] = None
+        while len(self._replaced) > REPLACED_MAX:
+            self._replaced.pop(next(iter(self._replaced)), None)
 
     async def _template(self, caller: Caller) -> TopicRoute | None:
         """Return the template's route, or `None` if first sends create no topics."""
@@ -244,11 +308,26 @@ class Routes:
             zone_name=self._zone,
         )
 
+    def _question(self, topic: str) -> GetRoute | GetClusterInfo:
+        """Return the request for the route of a topic. Brokers register no light queues, and each may have any."""
+        return GetClusterInfo() if is_light(topic) else self._ask(topic)
+
+    async def _found(self, topic: str, caller: Caller) -> TopicRoute:
+        """Ask for the route of a topic."""
+        if is_light(topic):
+            return _light_route(topic, await self._servers.ask(caller, GetClusterInfo()))
+        return (await self._servers.ask(caller, self._ask(topic))).body
+
+    def _read(self, topic: str, caller: Caller, call: Call, address: str) -> TopicRoute:
+        """Return the route in the reply of a look-up. Raises like `Caller.read`."""
+        if is_light(topic):
+            return _light_route(topic, caller.read(GetClusterInfo(), call, address))
+        return caller.read(self._ask(topic), call, address).body
+
     def _limit_s(self, entry: _Entry) -> float:
         if entry.route.is_borrowed:
             return TEMPLATE_REFRESH_S
-        lacks_master = any(MASTER_ID not in replicas for replicas in entry.route.brokers.values())
-        return min(LEADERLESS_REFRESH_S, self._refresh_s) if lacks_master else self._refresh_s
+        return min(LEADERLESS_REFRESH_S, self._refresh_s) if entry.route.lacks_master else self._refresh_s
 
     def _renew(self, topic: str, entry: _Entry, caller: Caller) -> None:
         """Take the reply of the look-up, or start another one."""
@@ -260,8 +339,9 @@ class Routes:
             entry.checked_at = time.monotonic()
             try:
                 check_transport(refresh.call, refresh.address)
-                reply = caller.read(self._ask(topic), refresh.call, refresh.address)
-                entry.route = self._route(topic, reply.body)
+                route = self._route(topic, self._read(topic, caller, refresh.call, refresh.address))
+                self._note_replaced(entry.route, route)
+                entry.route = route
                 entry.is_denied = False
                 return
             except errors.TopicNotFound:
@@ -274,15 +354,16 @@ class Routes:
                 # The name server has no route at the moment: keep the known one.
                 return
         address = self._servers.current
-        sent = caller.encode(self._ask(topic))
+        ask = self._question(topic)
+        sent = caller.encode(ask)
         call = caller.client.call(
-            address, GetRoute.code, sent.ext, sent.body, timeout_ms=round(self._servers.timeout * 1000)
+            address, ask.code, sent.ext, sent.body, timeout_ms=round(self._servers.timeout * 1000)
         )
         entry.refresh = _Refresh(call, address)
 
     def _start(self, topic: str, caller: Caller) -> _Refresh:
         address = self._servers.current
-        return _Refresh(caller.begin(address, self._ask(topic), timeout=self._servers.timeout), address)
+        return _Refresh(caller.begin(address, self._question(topic), timeout=self._servers.timeout), address)
 
     def _route(self, topic: str, data: TopicRoute, *, is_borrowed: bool = False) -> Route:
         brokers = {
@@ -315,7 +396,44 @@ class Routes:
             for broker in data.broker_datas
             if self._is_vip and (vip := _vip(broker.broker_addrs.get(MASTER_ID))) is not None
         }
-        return Route(topic, brokers, tuple(writable), tuple(readable), is_borrowed, vips)
+        led: dict[MessageQueue, str] = {}
+        if data.topic_queue_mapping_by_broker:
+            permissions = {queues.broker_name: queues.perm for queues in data.queue_datas}
+            led = _logical_queues(topic, data.topic_queue_mapping_by_broker)
+            writable = [
+                queue
+                for queue, leader in led.items()
+                if permissions.get(leader, 0) & Permission.WRITE and MASTER_ID in brokers.get(leader, {})
+            ]
+            # All of them, so that every member of a group allocates the same queues.
+            readable = list(led)
+        return Route(topic, brokers, tuple(writable), tuple(readable), is_borrowed, vips, led)
+
+
+def _light_route(topic: str, cluster: ClusterInfo) -> TopicRoute:
+    """Return the route of a light queue: one queue at each broker."""
+    brokers = list(cluster.broker_addr_table.values())
+    if not brokers:
+        raise errors.NoBrokerRegistered(f"no broker is registered that could have {topic!r}", topic=topic)
+    queues = [
+        QueueData(
+            broker_name=broker.broker_name, read_queue_nums=1, write_queue_nums=1, perm=Permission.READ_WRITE
+        )
+        for broker in brokers
+    ]
+    return TopicRoute(queue_datas=queues, broker_datas=brokers)
+
+
+def _logical_queues(topic: str, mappings: Mapping[str, object]) -> dict[MessageQueue, str]:
+    """Return the queues of a static topic in the order of clients, with their leaders."""
+    found: dict[MessageQueue, str] = {}
+    infos = [read_tree(TopicMappingInfo, mapping) for mapping in mappings.values()]
+    for scope, queues in leaders(infos).items():
+        check_queues(topic, len(queues))
+        for number, leader in enumerate(queues):
+            name = pseudo_broker(scope) if leader else LEADERLESS
+            found[MessageQueue(topic, name, number)] = leader or name
+    return dict(sorted(found.items()))
 
 
 def _vip(advertised: str | None) -> str | None:

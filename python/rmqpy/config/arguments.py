@@ -82,6 +82,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "disk_free_min": _OFFSET,
     "retry_max": Range(-1, (1 << 31) - 1),
     "retry_queues": _NUMBER,
+    "priority_factor": Range(0, 100),
+    "queues": Range(1, 16_384),
     "read_queues": _NUMBER,
     "write_queues": _NUMBER,
     "queue_id": _NUMBER,

@@ -1,8 +1,8 @@
 """Configuration of the broker: all parts of `broker.conf`, the keys of topics and messages, and the reading of it.
 
-One file holds the settings of broker, access control, TLS, replication, telemetry and store. Each key is supported;
-known and harmless to ignore (reported); known and dangerous to ignore (refused); or unknown (reported with the nearest
-name).
+One file holds the settings of broker, access control, TLS, replication, telemetry, plug-ins and store. Each key is
+supported; known and harmless to ignore (reported); known and dangerous to ignore (refused); or unknown (reported with
+the nearest name).
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from rmqpy.config.access import AccessConfig
 from rmqpy.config.consumption import ConsumptionConfig
 from rmqpy.config.keys import NO_HTTP, LoadedConfig, ProtectedKey, Settings, key, protects, read_file
 from rmqpy.config.network import NetworkConfig
+from rmqpy.config.plugins import PluginsConfig
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.server_tls import TlsConfig, with_file
-from rmqpy.config.store import RENAMED, StoreConfig, with_new_names
+from rmqpy.config.store import RENAMED, WRITE_PATH, StoreConfig, with_new_names
 from rmqpy.config.telemetry import TelemetryConfig
+from rmqpy.config.tiered import TieredConfig
 from rmqpy.errors import ConfigError
 
 #: The parts of a `BrokerConfig`, by its field.
@@ -29,7 +31,9 @@ _PARTS: Final[Mapping[str, type[Settings]]] = {
     "tls": TlsConfig,
     "replication": ReplicationConfig,
     "telemetry": TelemetryConfig,
+    "plugins": PluginsConfig,
     "store": StoreConfig,
+    "tiered": TieredConfig,
 }
 
 
@@ -168,7 +172,9 @@ class BrokerConfig(ConsumptionConfig, NetworkConfig):
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     replication: ReplicationConfig = dataclasses.field(default_factory=ReplicationConfig)
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
+    plugins: PluginsConfig = dataclasses.field(default_factory=PluginsConfig)
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
+    tiered: TieredConfig = dataclasses.field(default_factory=TieredConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,8 +223,23 @@ def refuse_unknown(overrides: Mapping[str, str]) -> None:
 
 def served() -> set[str]:
     """Every supported key."""
-    kinds: list[type[Settings]] = [BrokerConfig, *_PARTS.values()]
-    return {wire for kind in kinds for wire in kind.declared()}
+    return {wire for kind in _kinds() for wire in kind.declared()}
+
+
+def _kinds() -> tuple[type[Settings], ...]:
+    return (BrokerConfig, *_PARTS.values())
+
+
+def needs_restart(settings: Mapping[str, str]) -> list[str]:
+    """Return the settings of a running broker that only its file may change, for its next start. Empty for Apache's
+    brokers, which accept a change of any setting, with or without an effect."""
+    if WRITE_PATH not in settings:
+        return []
+    fixed = {
+        wire for kind in _kinds() for wire, (_, each) in kind.declared().items() if not each.is_changeable
+    }
+    protected, changeable = settings.get("configBlackList", ""), served() - fixed
+    return [wire for wire in settings if wire not in changeable or protects(protected, wire)]
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:

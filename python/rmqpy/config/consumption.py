@@ -34,6 +34,22 @@ class ConsumptionConfig(Settings):
         low=0,
         high=100,
     )
+    pop_retry_first_percent_by_priority: int = key(
+        "popFromRetryProbabilityForPriority",
+        0,
+        "The same of pops that read a topic of the type PRIORITY by priority.",
+        unit="%",
+        low=0,
+        high=100,
+    )
+    is_larger_priority_more_urgent: bool = key(
+        "priorityOrderAsc", True, "Deliver larger priorities first; otherwise smaller ones."
+    )
+    pop_keeps_retry_queues: bool = key(
+        "useSeparateRetryQueue",
+        False,
+        "Give POP retry topics as many queues as their topics, so that redelivered messages keep their priority.",
+    )
     pop_retry_v2: bool = key(
         "enableRetryTopicV2",
         False,

@@ -11,7 +11,7 @@ from typing import Final
 
 from rmqpy.config import servers
 from rmqpy.config.access import AccessConfig
-from rmqpy.config.addresses import HostPort, parse
+from rmqpy.config.addresses import HostPort, is_loopback, parse
 from rmqpy.config.keys import LoadedConfig, key
 from rmqpy.config.server_tls import TlsConfig
 from rmqpy.config.servers import ChangeableConfig
@@ -34,6 +34,10 @@ HARMLESS: Final = frozenset(
         "scanNotActiveBrokerInterval",
     }
 )
+#: The most controllers of a group: each must have every change.
+PEERS_MAX: Final = 9
+#: The fewest characters of a secret.
+SECRET_MIN: Final = 16
 _PEER: Final = re.compile(r"([A-Za-z0-9_]{1,32})-(.+)")
 #: Keys of the process, which a name server has for itself and for its controller.
 _PROCESS: Final = frozenset(
@@ -76,13 +80,21 @@ class ControllerConfig(ChangeableConfig):
     peers_given: str = key(
         "controllerDLegerPeers",
         "",
-        "Every controller of the group, ID-HOST:PORT separated by semicolons: n0-10.0.0.5:9878. This controller "
-        "listens on the port of its entry. Only groups of one are supported.",
+        "Every controller of the group, ID-HOST:PORT separated by semicolons: n0-10.0.0.5:9878;n1-…;n2-…, the same at "
+        "each. This controller listens on the port of its entry. A group of three survives the loss of one, a group of "
+        "five of two.",
     )
     self_id_given: str = key(
         "controllerDLegerSelfId",
         "",
         "This controller's ID in controllerDLegerPeers; empty if there is one only.",
+    )
+    group_secret: str = key(
+        "controllerGroupSecret",
+        "",
+        "Secret of the controllers of a group, the same at each, which seals their calls to each other. Required if "
+        "controllerDLegerPeers names other machines. Apache's controller has no such key.",
+        secret=True,
     )
 
     # Files.
@@ -135,6 +147,7 @@ class ControllerConfig(ChangeableConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.address, self.self_id
+        self._check_group()
         self.access.check_certificates(is_encrypted=self.tls.is_served, asks_clients=self.tls.asks_clients)
 
     @cached_property
@@ -151,12 +164,31 @@ class ControllerConfig(ChangeableConfig):
             if name in peers:
                 raise ConfigError(f"controllerDLegerPeers has {name} twice")
             peers[name] = str(parse(address))
-        if len(peers) > 1:
+        if len(peers) > PEERS_MAX:
             raise ConfigError(
-                f"controllerDLegerPeers has {len(peers)} controllers: groups of several are not supported yet; name "
-                "this controller alone"
+                f"controllerDLegerPeers has {len(peers)} controllers, more than {PEERS_MAX}: name three or five"
             )
         return peers
+
+    def _check_group(self) -> None:
+        """Raise `ConfigError` if the controllers of the group could not trust each other."""
+        if len(self.peers) < 2:
+            return
+        if not self.self_id_given:
+            raise ConfigError(
+                "controllerDLegerPeers has several controllers: set controllerDLegerSelfId to this one's ID"
+            )
+        far = [name for name, peer in self.peers.items() if not is_loopback(parse(peer).host)]
+        if far and len(self.group_secret) < SECRET_MIN:
+            raise ConfigError(
+                f"controllers {', '.join(far)} are on other machines: set controllerGroupSecret to the same "
+                f"{SECRET_MIN} characters or more at each, as from: openssl rand -hex 32"
+            )
+        if self.access.is_on and self.access.configured_inner_user is None:
+            raise ConfigError(
+                "with access control the controllers of a group sign their calls: set "
+                "innerClientAuthenticationCredentials, the same at each"
+            )
 
     @cached_property
     def self_id(self) -> str:

@@ -21,10 +21,11 @@ _RETENTION = "files are deleted one by one, except while they are read"
 _POP = "popped messages are revived by the timers, and their checkpoints are always records"
 _TIMER = "one thread delivers timed messages from the file wheel"
 _TRANSACTION = "the end of a transaction is stored with its message, and open transactions are kept in memory"
-_SLAVES = "slaves set the pace of replication, and roles do not change automatically yet"
+_SLAVES = "slaves set the pace of replication"
+_ELECTION = "controllers are those of controllerAddr, and the store has the epochs and the id"
 _FILTER = "SQL92 filters are evaluated when messages are read, without precomputed bits"
 _METRICS = "metrics are at httpPort, for Prometheus"
-_LITE = "lite and multi-dispatch topics are not supported"
+_LITE = "lite topics are not supported"
 
 _HARMLESS: Final = (
     (
@@ -86,8 +87,11 @@ _HARMLESS: Final = (
     ("name servers are those of namesrvAddr", "updateNameServerAddrPeriod fetchNamesrvAddrInterval"),
     (
         _SLAVES,
-        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond fetchControllerAddrByDnsLookup
-        dLegerGroup dLegerPeers dLegerSelfId
+        "haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond",
+    ),
+    (
+        _ELECTION,
+        """fetchControllerAddrByDnsLookup dLegerGroup dLegerPeers dLegerSelfId
         storePathEpochFile storePathBrokerIdentity""",
     ),
     (
@@ -115,8 +119,8 @@ _HARMLESS: Final = (
         """reviveInterval reviveMaxSlow reviveScanTime enablePopBufferMerge popCkStayBufferTime
         popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize popPollingMapSize
         popConsumerKVServiceInit popConsumerKVServiceEnable
-        enablePopBatchAck enablePopLog useSeparateRetryQueue appendAckAsync
-        appendCkAsync popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent popFromRetryProbabilityForPriority""",
+        enablePopBatchAck enablePopLog appendAckAsync
+        appendCkAsync popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent""",
     ),
     (
         _TIMER,
@@ -146,12 +150,8 @@ _HARMLESS: Final = (
     ),
     (
         _LITE,
-        """maxLmqConsumeQueueNum enableLmqQuota enableLiteEventMode maxLiteSubscriptionCount liteTtlCheckInterval
-        minLiteTTl liteSubscriptionCheckTimeoutMills combineCQUseRocksdbForLmq priorityOrderAsc""",
-    ),
-    (
-        "compacted topics are not supported yet",
-        """enableCompaction compactionThreadNum compactionScheduleInternal maxOffsetMapSize""",
+        """enableLiteEventMode maxLiteSubscriptionCount liteTtlCheckInterval
+        minLiteTTl liteSubscriptionCheckTimeoutMills combineCQUseRocksdbForLmq""",
     ),
     (
         "the index is kept in its files",
@@ -187,16 +187,16 @@ GUARDED: Final = (
     (_OFF, "a controller changes roles, see enableControllerMode", "enableDLegerCommitLog"),
     (_OFF, "one broker grants queue locks, not a majority of its group", "lockInStrictMode"),
     (_OFF, "only slaves copy a log", "duplicationEnable"),
+    (_OFF, "every replica of an elected set may become its master", "asyncLearner"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
     (("default",), "only Apache's default file layout is supported", "storeType"),
     (("v1",), "metadata is kept in JSON files", "configManagerVersion"),
     (_OFF, "metadata is kept in JSON files", "useSingleRocksDBForAllConfigs persistConsumerOffsetIncrementally"),
     (_OFF, "the format of queue files would change", "enableConsumeQueueExt"),
-    (_OFF, "multi-dispatch is not supported", "enableLmq enableMultiDispatch"),
     (_OFF, "pull consumers cannot be refused", "rejectPullConsumerEnable"),
     (("0",), "a start time for sends is not supported", "startAcceptSendRequestTimeStamp"),
     (_NONE, "the commit log is in one folder", "readOnlyCommitLogStorePaths"),
-    (_NONE, "plug-ins are Java classes", "messageStorePlugIn"),
+    (_NONE, "plug-ins are Java classes; tieredStorage keeps old messages elsewhere", "messageStorePlugIn"),
 )  # fmt: skip
 
 _GUARDS: Final[Mapping[str, _Guard]] = {

@@ -213,6 +213,49 @@ class StoreConfig(Settings):
         low=100,
     )
 
+    has_compaction: bool = key(
+        "enableCompaction",
+        True,
+        "Serve topics with cleanup.policy=COMPACTION, which keep the newest message of each key. Without it they are "
+        "ordinary topics.",
+    )
+    compaction_threads: int = _number(
+        "compactionThreadNum",
+        "Threads that compact queues; at most one for each processor. They begin with the first compacted topic.",
+    )
+    compaction_interval_ms: int = _number(
+        "compactionScheduleInternal",
+        "Time between two compactions of a queue; up to the same time is added, different for each queue. A queue is "
+        "skipped unless at least a third of it is new.",
+    )
+    compaction_map_bytes: int = _number(
+        "maxOffsetMapSize",
+        "Memory for the keys of all compactions. More keys take more passes over the queue, not more memory.",
+    )
+    compaction_bytes_per_second: int = _number(
+        "compactionBytesPerSecond", "Bytes that all compactions read and write in a second; 0 for no limit."
+    )
+    has_lights: bool = key(
+        "enableLmq",
+        False,
+        "Serve light queues: every topic `%LMQ%…` exists, with one queue that holds messages of other topics, and so "
+        "does every group `%LMQ%…`. Offsets are in `lmqConsumerOffset.json` then.",
+    )
+    dispatches_to_lights: bool = key(
+        "enableMultiDispatch",
+        False,
+        "Store a message in the light queues that its property `INNER_MULTI_DISPATCH` lists, too; needs enableLmq.",
+    )
+    has_light_quota: bool = key(
+        "enableLmqQuota",
+        False,
+        "Refuse messages that would create more than maxLmqConsumeQueueNum light queues, with code 2017.",
+    )
+    light_queues_max: int = _number(
+        "maxLmqConsumeQueueNum",
+        "Maximum light queues with enableLmqQuota. Without it there are at most 1,048,576.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (DELAY_LEVELS_MIN <= len(self.delays_ms) <= DELAY_LEVELS_MAX):

@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rmqpy.control.identity import Identity
+from rmqpy.control.topics.static_topics import StaticTopics
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import AuthError, ConnectError, RocketMQError, StoreError, Unsupported
+from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.registration import (
     PackedBody,
     RegisterBroker,
@@ -84,9 +86,9 @@ class Registration:
             for address, peer in peers.items()
         ]
 
-    def start(self, topics: Topics) -> None:
+    def start(self, topics: Topics, static: StaticTopics) -> None:
         """Start on the running loop, with the broker's current identity."""
-        self._identity, self._topics = self._current_identity(), topics
+        self._identity, self._topics, self._static = self._current_identity(), topics, static
         self._is_started = True
         for name_server in self._name_servers:
             name_server.start()
@@ -162,14 +164,20 @@ class Registration:
     async def full(self) -> RegisterBroker:
         """Return the complete registration; one encoding serves all name servers."""
         version, permission = self._topics.version, self._permission()
-        if self._packed is None or self._packed[0] != (version, permission):
+        state = (version, self._static.version, permission)
+        if self._packed is None or self._packed[0] != state:
             table = list(self._topics.table.values())
             body = await asyncio.to_thread(self._pack, version, table, permission)
-            self._packed = ((version, permission), body)
+            self._packed = (state, body)
         return self._ask(self._packed[1])
 
+    def is_static(self, topic: TopicConfig) -> bool:
+        """Return whether the registration of a topic has a mapping, which `single` cannot carry."""
+        return topic.topic_name in self._static.table
+
     def partial(self, topic: TopicConfig) -> RegisterBroker:
-        """Return a registration of one changed topic, for name servers that do not know `single`."""
+        """Return a registration of one changed topic: for a static one, and for name servers that do not know
+        `single`."""
         return self._ask(self._pack(self._topics.version, [topic], self._permission()))
 
     def single(self, topic: TopicConfig) -> RegisterTopic:
@@ -205,13 +213,18 @@ class Registration:
         # Clients see the broker's permission only as a mask over the topics' permissions.
         if permission != Permission.READ_WRITE:
             topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]
+        mappings = self._static.table
         return pack(
             TopicTable(
                 data_version=version,
                 topic_config_table={topic.topic_name: topic for topic in topics},
-                mapping_data_version=version,
+                mapping_data_version=self._static.version if mappings else version,
                 topic_queue_mapping_detail_map={},
-                topic_queue_mapping_info_map={},
+                topic_queue_mapping_info_map={
+                    topic.topic_name: json_tree(mappings[topic.topic_name].info())
+                    for topic in topics
+                    if topic.topic_name in mappings
+                },
             )
         )
 
@@ -351,7 +364,7 @@ class _NameServer:
             await self._registration.take_order(answer.body.table)
 
     async def _register_topic(self, topic: TopicConfig) -> None:
-        if self._takes_single:
+        if self._takes_single and not self._registration.is_static(topic):
             try:
                 await self._peer.call(self._registration.single(topic), timeout=self._timeout)
                 return

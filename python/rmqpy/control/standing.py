@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rmqpy import findings
 from rmqpy._native import Store
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.findings import Trouble
+from rmqpy.findings import OldestFile, Trouble
 from rmqpy.protocol.topics import Permission
 
 log = logging.getLogger(__name__)
@@ -37,17 +37,24 @@ class Standing:
     """The current problems by source."""
 
     def __init__(
-        self, config: Callable[[], BrokerConfig], store: Store, replicas: Callable[[], Iterable[Trouble]]
+        self,
+        config: Callable[[], BrokerConfig],
+        store: Store,
+        others: Callable[[], Iterable[Trouble]],
+        oldest_file: Callable[[], OldestFile | None] = lambda: None,
     ) -> None:
+        """`others` returns the problems of replicas and plug-ins, `oldest_file` the oldest file of the log, if its age
+        is known."""
+        self._oldest_file = oldest_file
         self._config = config
         self._store = store
-        self._replicas = replicas
+        self._others = others
         #: By check.
         self._seen: dict[str, _Seen] = {}
 
     def now(self) -> list[Trouble]:
         """Return all problems, the worst first."""
-        found = [*self._of_store(), *self._replicas()]
+        found = [*self._of_store(), *self._others()]
         return sorted(found, key=lambda each: (not each.refuses, each.level))
 
     @property
@@ -57,7 +64,7 @@ class Standing:
 
     def look(self, looks_min: int = LOOKS_MIN) -> None:
         """Log problems that have lasted for `looks_min` checks, and those that ended. The store logs its own events."""
-        now = {each.check: each for each in self._replicas()}
+        now = {each.check: each for each in self._others()}
         for check in self._seen.keys() - now.keys():
             before = self._seen.pop(check)
             if before.is_logged:
@@ -82,9 +89,8 @@ class Standing:
             usage = [(shutil.disk_usage(folder), folder) for folder in folders if os.path.isdir(folder)]
             disk, folder = min(usage, key=lambda each: each[0].free / each[0].total)
             used = 100 * (disk.total - disk.free) / disk.total
-            yield Trouble(
-                f"disk of {name}", "bad", findings.no_room(name, folder, used, disk.free), refuses=True
-            )
+            finding = findings.no_room(name, folder, used, disk.free, self._oldest_file())
+            yield Trouble(f"disk of {name}", "bad", finding, refuses=True)
         if ~config.permission & _READ_WRITE:
             yield Trouble(
                 f"permission of {name}",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqpy._native import BrokerSet, Controller, ControllerOutcome
+from rmqpy.election.group import Group
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +19,17 @@ TICK_SECONDS: Final = 0.1
 
 
 class Driver:
-    """Runs a native controller. `notify` receives the address of each broker to notify, with its set."""
+    """Runs a native controller. `notify` receives the address of each broker to notify, with its set; calls to other
+    controllers go through `group`."""
 
-    def __init__(self, controller: Controller, notify: Callable[[str, BrokerSet], None]) -> None:
+    def __init__(
+        self, controller: Controller, notify: Callable[[str, BrokerSet], None], group: Group
+    ) -> None:
         self.controller = controller
         self._notify = notify
+        self._group = group
         self._waiting: dict[int, asyncio.Future[ControllerOutcome]] = {}
+        self._served: dict[int, asyncio.Future[bytes]] = {}
         self._token = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -46,6 +52,9 @@ class Driver:
             self._tick.cancel()
         for waiting in self._waiting.values():
             waiting.cancel()
+        for served in self._served.values():
+            served.cancel()
+        await self._group.close()
         await asyncio.to_thread(self.controller.stop)
 
     async def outcome(self, ask: Callable[[int], None]) -> ControllerOutcome:
@@ -61,6 +70,19 @@ class Driver:
             return await waiting
         finally:
             del self._waiting[token]
+
+    async def serve(self, body: bytes) -> bytes:
+        """Serve a call of another controller, and return the reply."""
+        assert self._loop is not None, "calls are taken between start and stop only"
+        self._token += 1
+        token = self._token
+        served: asyncio.Future[bytes] = self._loop.create_future()
+        self._served[token] = served
+        try:
+            self.controller.serve(token, body)
+            return await served
+        finally:
+            del self._served[token]
 
     def wake(self) -> None:
         """Let the controller work, once for all requests of this turn of the loop."""
@@ -84,6 +106,11 @@ class Driver:
             waiting = self._waiting.get(token)
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)
+        for token, body in work.replies:
+            served = self._served.get(token)
+            if served is not None and not served.done():
+                served.set_result(body)
+        self._group.call(work.calls, self.controller.replied)
         for address, broker_set in work.notices:
             self._notify(address, broker_set)
         if work.fault is not None:

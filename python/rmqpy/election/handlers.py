@@ -6,6 +6,7 @@ from typing import Final, NoReturn, TypeVar
 from rmqpy._native import BrokerSet, ControllerOutcome
 from rmqpy.config.controller import ControllerConfig
 from rmqpy.election.driver import Driver
+from rmqpy.election.group import Group
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.controller import (
     AlterSyncStateSet,
@@ -20,6 +21,8 @@ from rmqpy.protocol.requests.controller import (
     GetNextBrokerId,
     GetReplicaInfo,
     GetSyncStateData,
+    GroupCall,
+    GroupReply,
     MasterElected,
     MasterElectedBody,
     MemberGroup,
@@ -120,6 +123,7 @@ class BrokerHandlers:
                 ask.master_epoch,
                 wanted.sync_state_set,
                 wanted.sync_state_set_epoch,
+                waits_for_all=bool(ask.all_ack_in_sync_state_set),
             )
         )
         found = outcome.set
@@ -213,6 +217,24 @@ class ElectionHandlers:
         return cleaned
 
 
+class CallHandlers:
+    """Calls of other controllers of the group."""
+
+    def __init__(self, driver: Driver, group: Group) -> None:
+        self._driver = driver
+        self._group = group
+
+    @handles(GroupCall)
+    async def call(self, ask: GroupCall) -> GroupReply:
+        if not self._group.is_from_member(ask):
+            remark = (
+                f"{ask.caller} of group {ask.group} is not another controller of this group: compare "
+                "controllerDLegerGroup, controllerDLegerPeers, controllerDLegerSelfId and controllerGroupSecret"
+            )
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
+        return self._group.reply(ask, await self._driver.serve(ask.body))
+
+
 class GroupHandlers:
     """The group of controllers, its broker sets, and settings."""
 
@@ -228,10 +250,14 @@ class GroupHandlers:
         config, address = self._configuration.current, self._address()
         peers: Mapping[str, str] = config.peers or {config.self_id: address}
         is_leader = self._native.is_leader()
+        leader = config.self_id if is_leader else self._native.leader() or ""
+        if leader == config.self_id and not is_leader:
+            # It does not know yet what earlier leaders decided.
+            leader = ""
         return ControllerMetadata(
             group=config.group,
-            controller_leader_id=config.self_id if is_leader else "",
-            controller_leader_address=peers[config.self_id] if is_leader else "",
+            controller_leader_id=leader,
+            controller_leader_address=peers.get(leader, ""),
             is_leader=is_leader,
             peers="".join(f"{name}:{peer};" for name, peer in peers.items()),
         )

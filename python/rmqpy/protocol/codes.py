@@ -215,11 +215,12 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200_078
     TRIGGER_LITE_DISPATCH = 200_079
     BATCH_ACK_MESSAGE = 200_151
-    # rmqpy only: schedules, and sends that are stored once.
+    # rmqpy only: schedules, sends that are stored once, and calls between the controllers of a group.
     RMQPY_GET_SCHEDULES = 209_001
     RMQPY_PUT_SCHEDULE = 209_002
     RMQPY_DELETE_SCHEDULE = 209_003
     RMQPY_SEND_ONCE = 209_004
+    RMQPY_CONTROLLER_CALL = 209_005
 
 
 class ResponseCode(IntEnum):

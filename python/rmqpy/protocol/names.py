@@ -12,6 +12,8 @@ from rmqpy import _native
 
 RETRY_PREFIX: Final = _native.RETRY_PREFIX
 DEAD_LETTER_PREFIX: Final = _native.DEAD_LETTER_PREFIX
+#: Light queues, which hold messages of other topics, and groups that only read such queues.
+LIGHT_PREFIX: Final = _native.LIGHT_PREFIX
 SYSTEM_TOPIC_PREFIX: Final = _native.SYSTEM_TOPIC_PREFIX
 #: Topics of brokers that synchronise the members of their group.
 BROKER_MEMBER_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
@@ -76,6 +78,11 @@ def dead_letter_topic(group: str) -> str:
 def is_derived(topic: str) -> bool:
     """Whether the topic is a group's retry or DLQ topic."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+def is_light(name: str) -> bool:
+    """Whether the name is that of a light queue, or of a group that only reads such queues."""
+    return name.startswith(LIGHT_PREFIX)
 
 
 def group_of(topic: str) -> str:

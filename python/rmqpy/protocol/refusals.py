@@ -47,6 +47,8 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = {
     ResponseCode.BROKER_DISPATCH_NOT_COMPLETE: _Meaning(errors.BrokerError, retriable=True),
     ResponseCode.FLOW_CONTROL: _Meaning(errors.FlowControl, retriable=True),
     ResponseCode.GO_AWAY: _Meaning(errors.ConnectError, retriable=True),
+    # Another broker leads the logical queue now: the route is outdated.
+    ResponseCode.NOT_LEADER_FOR_QUEUE: _Meaning(errors.ConnectError, retriable=True),
 }
 
 #: The text of brokers of all versions with property filters turned off. The code alone is ambiguous.

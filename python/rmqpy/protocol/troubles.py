@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from rmqpy.findings import Finding, Trouble
-from rmqpy.protocol import fastjson
+from rmqpy.protocol import report_rows
 
 #: The key, specific to rmqpy; present while there are problems.
 KEY: Final = "troubles"
@@ -13,7 +13,7 @@ KEY: Final = "troubles"
 def write(troubles: Iterable[Trouble]) -> dict[str, str]:
     """The entry of the table; empty without problems."""
     rows = [[each.check, each.level, *each.finding, each.refuses] for each in troubles]
-    return {KEY: fastjson.dumps(rows)} if rows else {}
+    return report_rows.write(KEY, rows)
 
 
 def read(table: Mapping[str, str]) -> list[Trouble]:
@@ -23,12 +23,8 @@ def read(table: Mapping[str, str]) -> list[Trouble]:
     >>> read(write([one])) == [one], read({KEY: "[[1]]"}), read({})
     (True, [], [])
     """
-    try:
-        rows = fastjson.loads(table.get(KEY, "[]"))
-    except ValueError:
-        return []
     found = []
-    for each in rows if isinstance(rows, list) else ():
+    for each in report_rows.read(KEY, table):
         match each:
             case [str(check), "warn" | "bad" as level, str(text), str(advice), bool(refuses)]:
                 found.append(Trouble(check, cast("str", level), Finding(text, advice), refuses))  # type: ignore[arg-type]

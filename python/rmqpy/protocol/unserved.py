@@ -13,6 +13,7 @@ _CONTROLLER: Final = """
     UPDATE_CONTROLLER_CONFIG GET_CONTROLLER_CONFIG CLEAN_BROKER_DATA CONTROLLER_GET_NEXT_BROKER_ID
     CONTROLLER_APPLY_BROKER_ID BROKER_CLOSE_CHANNEL_REQUEST CHECK_NOT_ACTIVE_BROKER_REQUEST
     GET_BROKER_LIVE_INFO_REQUEST GET_SYNC_STATE_DATA_REQUEST RAFT_BROKER_HEART_BEAT_EVENT_REQUEST
+    RMQPY_CONTROLLER_CALL
 """
 
 #: Reason → names of codes; the last reason of a code applies.
@@ -24,9 +25,6 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     """,
     "only the master itself reports the end of its log to a slave": """
         RESET_MASTER_FLUSH_OFFSET
-    """,
-    "static topics are not served yet": """
-        UPDATE_AND_CREATE_STATIC_TOPIC
     """,
     "accounts contain secrets, which are never returned": """
         GET_BROKER_CLUSTER_ACL_CONFIG

@@ -164,6 +164,13 @@ class Peer:
         """
         return await self._caller.ask(self.address, ask, timeout=timeout or self._timeout)
 
+    async def forward(self, ask: declare.Request[Any], *, timeout: float | None = None) -> Call:
+        """Send `ask` and return the reply in wire form, whatever its code. Raises without a reply."""
+        sent = self._caller.encode(ask)
+        return await self._caller.call(
+            self.address, ask.code, sent.ext, sent.body, timeout=timeout or self._timeout
+        )
+
 
 class Inbox(ABC):
     """Requests that may complete in any order. For one thread."""

@@ -107,9 +107,9 @@ class Endpoint:
     def table(self) -> dict[RequestCode, str]:
         """Every request code with its handler's name, "native" or "not served"."""
         return {
-            code: self._requests[code].call.__qualname__
-            if code in self._requests
-            else ("native" if code in self._hot else "not served")
+            code: "native"
+            if code in self._hot
+            else (self._requests[code].call.__qualname__ if code in self._requests else "not served")
             for code in RequestCode
         }
 

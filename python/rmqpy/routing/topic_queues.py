@@ -134,7 +134,12 @@ class TopicQueues:
                 known[broker] = queue
 
     def put_mappings(self, broker: str, topics: BrokerTopics) -> None:
-        """Set the mappings of static topics at one broker."""
+        """Set the mappings of static topics at one broker, and remove those of topics that are ordinary now."""
+        for topic in topics.queues.keys() & self._mappings.keys() - topics.mappings.keys():
+            self._bytes -= self._mapping_bytes[topic].pop(broker, 0)
+            self._mappings[topic].pop(broker, None)
+            if not self._mappings[topic]:
+                del self._mappings[topic], self._mapping_bytes[topic]
         for topic, mapping in topics.mappings.items():
             self._mappings.setdefault(topic, {})[broker] = mapping
             sizes = self._mapping_bytes.setdefault(topic, {})

@@ -205,6 +205,12 @@ pub(super) fn record_topic(record: &[u8]) -> String {
     RecordView::parse(record).map_or_else(|_| String::new(), |record| text(record.topic()))
 }
 
+/// Return the store time of a record of the log in ms since the epoch; 0 for invalid records.
+#[pyfunction]
+pub(super) fn record_stored_at_ms(record: &[u8]) -> i64 {
+    RecordView::parse(record).map_or(0, |record| record.store_timestamp_ms())
+}
+
 /// Return the topic that a record of the log will be delivered to. For an open or abandoned half message that is its
 /// original topic. Empty for invalid records.
 #[pyfunction]

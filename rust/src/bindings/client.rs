@@ -14,6 +14,7 @@ use super::ext;
 use super::namespace::Namespace;
 use super::owner_process::OwnerProcess;
 use super::tls::PyClientTls;
+use super::waiting::duration;
 use crate::client::completions::CompletionTarget;
 use crate::client::connections::{Connections, RawRequest};
 use crate::columns::Origin;
@@ -172,6 +173,19 @@ impl Client {
     fn listen(&self, completions: &Completions, token: u64, codes: Vec<i32>) -> PyResult<()> {
         let reader = CompletionTarget { to: Arc::clone(&completions.core), token };
         self.core.get()?.listen(&reader, &codes);
+        Ok(())
+    }
+
+    /// Return the addresses of servers that have left a request without a reply for `seconds`.
+    fn silent(&self, seconds: f64) -> PyResult<Vec<String>> {
+        let found = self.core.get()?.silent(duration(seconds));
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    /// End the connection to a server that does not answer: its requests fail as `lost`, and the next request
+    /// connects again.
+    fn abandon(&self, address: &str) -> PyResult<()> {
+        self.core.get()?.abandon(address);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::dataplane::state::filter::SqlSupport;
 use crate::dataplane::state::metadata::{Identity, RecallOptions};
 use crate::dataplane::state::pop_options::PopOptions;
 use crate::dataplane::state::role::{CopyRules, SlaveReads};
-use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
+use crate::store::{CompactionOptions, Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
 /// A number that a store checks.
 #[pyclass(frozen, get_all, module = "rmqpy._native")]
@@ -67,6 +67,17 @@ pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
             log_file_bytes: field(config, "timer_log_file_bytes")?,
             ..TimerOptions::default()
         },
+        compaction: CompactionOptions {
+            is_enabled: field(config, "has_compaction")?,
+            threads: field(config, "compaction_threads")?,
+            interval_ms: field(config, "compaction_interval_ms")?,
+            map_bytes: field(config, "compaction_map_bytes")?,
+            bytes_per_second: field(config, "compaction_bytes_per_second")?,
+            ..CompactionOptions::default()
+        },
+        multi_dispatch: field::<bool>(config, "has_lights")? && field(config, "dispatches_to_lights")?,
+        has_light_quota: field(config, "has_light_quota")?,
+        light_queues_max: field(config, "light_queues_max")?,
         paths: store_paths(config, StorePaths::below(field::<PathBuf>(config, "folder")?))?,
         ..Options::new(PathBuf::new())
     };
@@ -117,7 +128,9 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
         pull_bytes_max: field(config, "pull_bytes_max")?,
         is_long_polling: field(config, "long_polling")?,
         short_polling_ms: field(config, "short_polling_ms")?,
+        is_tiered: field(&config.getattr("tiered")?, "is_on")?,
         is_auto_create_topics: field(config, "auto_create_topics")?,
+        has_lights: field(&config.getattr("store")?, "has_lights")?,
         creations_per_minute: field(config, "creations_per_minute")?,
         sql: match (field(config, "serves_sql")?, field(config, "is_sql_strict")?) {
             (false, _) => SqlSupport::Off,
@@ -150,6 +163,9 @@ fn pop_options(config: &Bound<'_, PyAny>) -> PyResult<PopOptions> {
         parked_per_group_max: field(config, "pop_polls_per_group_max")?,
         parked_max: field(config, "pop_polls_max")?,
         retry_first_percent: field(config, "pop_retry_first_percent")?,
+        retry_first_percent_by_priority: field(config, "pop_retry_first_percent_by_priority")?,
+        is_larger_more_urgent: field(config, "is_larger_priority_more_urgent")?,
+        keeps_retry_queues: field(config, "pop_keeps_retry_queues")?,
         is_retry_v2: field(config, "pop_retry_v2")?,
         reads_retry_v1: field(config, "pop_reads_retry_v1")?,
         shows_retry_topic: field(config, "pop_shows_retry_topic")?,

@@ -13,6 +13,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let tuple = |names: &[&str]| PyTuple::new(module.py(), names);
     module.add("RETRY_PREFIX", topic::RETRY_PREFIX)?;
     module.add("DEAD_LETTER_PREFIX", topic::DEAD_LETTER_PREFIX)?;
+    module.add("LIGHT_PREFIX", topic::LIGHT_PREFIX)?;
     module.add("AUTO_CREATE_TOPIC", topic::AUTO_CREATE_TOPIC)?;
     module.add("SCHEDULE_TOPIC", topic::SCHEDULE_TOPIC)?;
     module.add("HALF_TOPIC", topic::HALF_TOPIC)?;

@@ -1,18 +1,22 @@
 //! `Controller`: one controller's decisions over its log.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::owner_process::OwnerProcess;
 use crate::clock::{SharedClock, SystemClock};
 use crate::controller::core::{Heartbeat, Settings};
 use crate::controller::liveness::{Beat, PRIORITY_LAST};
-use crate::controller::log::Log;
-use crate::controller::node::Node;
+use crate::controller::log::{Log, Report};
+use crate::controller::node::{Node, OutgoingCall};
+use crate::controller::raft::{ControllerId, Group, RaftLog};
 use crate::controller::requests::{self, Asked, Request};
 use crate::controller::single::SingleLog;
 
@@ -78,13 +82,33 @@ pub(super) struct ControllerWork {
     notes: Vec<(bool, String)>,
     /// The reason that the controller cannot go on.
     fault: Option<String>,
+    /// Calls to send to other controllers of the group.
+    calls: Vec<Py<ControllerCall>>,
+    /// Replies to calls of other controllers, by the token of the call.
+    replies: Vec<(u64, Py<PyBytes>)>,
 }
 
-/// One controller: state, heartbeats, leases and elections of broker sets, over a durable log.
+/// A call to another controller of the group.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct ControllerCall {
+    /// Its number.
+    number: u64,
+    /// The name of the other controller.
+    target: String,
+    /// The call.
+    body: Py<PyBytes>,
+    /// Milliseconds for the reply.
+    limit_ms: u64,
+}
+
+/// One controller: state, heartbeats, leases and elections of broker sets, over a durable log. `own_name` and
+/// `members` are the names of this controller and of all in its group.
 #[pyclass(name = "Controller", module = "rmqpy._native", frozen)]
 pub struct PyController {
     node: Mutex<Node>,
     log: Arc<dyn Log>,
+    /// The log, if the group has several controllers.
+    group: Option<Arc<RaftLog>>,
     clock: SharedClock,
     owner: OwnerProcess,
 }
@@ -92,21 +116,38 @@ pub struct PyController {
 #[pymethods]
 impl PyController {
     #[new]
-    #[pyo3(signature = (folder, *, lease_ms, first_election_wait_ms, elects_unclean))]
+    #[pyo3(signature = (folder, *, own_name, members, lease_ms, first_election_wait_ms, elects_unclean))]
     fn new(
         py: Python<'_>,
         folder: &str,
+        own_name: String,
+        members: BTreeSet<String>,
         lease_ms: u64,
         first_election_wait_ms: u64,
         elects_unclean: bool,
     ) -> PyResult<Self> {
-        let log: Arc<dyn Log> = Arc::new(py.detach(|| SingleLog::open(Path::new(folder)))?);
+        if !members.contains(&own_name) {
+            return Err(PyValueError::new_err(format!("{own_name} is not in its group")));
+        }
+        let folder = Path::new(folder);
+        let (log, group): (Arc<dyn Log>, _) = if members.len() == 1 {
+            (Arc::new(py.detach(|| SingleLog::open(folder))?), None)
+        } else {
+            let id = |name: &String| {
+                ControllerId::from(name)
+                    .map_err(|_| PyValueError::new_err(format!("{name} is too long a name")))
+            };
+            let group =
+                Group { own: id(&own_name)?, members: members.iter().map(id).collect::<PyResult<_>>()? };
+            let log = Arc::new(py.detach(|| RaftLog::open(folder, group))?);
+            (Arc::clone(&log) as Arc<dyn Log>, Some(log))
+        };
         let settings = settings(lease_ms, first_election_wait_ms, elects_unclean);
         // Two runs begin at different nanoseconds, or at least in different processes.
         let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let run = began ^ u64::from(std::process::id()).rotate_left(48);
         let node = Mutex::new(Node::new(settings, run, Arc::clone(&log)));
-        Ok(Self { node, log, clock: SystemClock::shared(), owner: OwnerProcess::here() })
+        Ok(Self { node, log, group, clock: SystemClock::shared(), owner: OwnerProcess::here() })
     }
 
     /// A descriptor that is readable while `pump` has work.
@@ -123,6 +164,27 @@ impl PyController {
     /// Whether this controller leads its group.
     fn is_leader(&self) -> bool {
         self.node.lock().core().is_leader()
+    }
+
+    /// The name of the leading controller; `None` if it is this one, the only one, or unknown.
+    fn leader(&self) -> Option<String> {
+        self.group.as_ref().and_then(|group| group.leader()).map(|leader| leader.to_string())
+    }
+
+    /// Serve a call of another controller. The reply comes with the work, under this token.
+    fn serve(&self, token: u64, body: Vec<u8>) {
+        match &self.group {
+            Some(group) => group.serve(token, body),
+            None => self.log.mailbox().push(Report::Replied { token, body: Vec::new() }),
+        }
+    }
+
+    /// Hand in the reply to a call; `None` without one.
+    #[pyo3(signature = (number, body))]
+    fn replied(&self, number: u64, body: Option<&[u8]>) {
+        if let Some(group) = &self.group {
+            group.replied(number, body);
+        }
     }
 
     /// The names of all broker sets.
@@ -180,7 +242,8 @@ impl PyController {
         self.ask(token, cluster, name, Request::Elect { id: broker_id, is_designated });
     }
 
-    /// Change the in-sync set.
+    /// Change the in-sync set. With `waits_for_all` the master acknowledges only messages that the whole set has.
+    #[pyo3(signature = (token, name, master, master_epoch, in_sync, in_sync_epoch, *, waits_for_all=false))]
     fn alter_sync_state_set(
         &self,
         token: u64,
@@ -189,9 +252,11 @@ impl PyController {
         master_epoch: i32,
         in_sync: Vec<i64>,
         in_sync_epoch: i32,
+        waits_for_all: bool,
     ) {
         let in_sync = in_sync.into_iter().collect();
-        let request = Request::AlterSyncStateSet { master, master_epoch, in_sync, in_sync_epoch };
+        let request =
+            Request::AlterSyncStateSet { master, master_epoch, in_sync, in_sync_epoch, waits_for_all };
         self.ask(token, String::new(), name, request);
     }
 
@@ -226,6 +291,7 @@ impl PyController {
             max_offset,
             confirm_offset,
             priority: priority.unwrap_or(PRIORITY_LAST),
+            takes_leases: token.is_some(),
         };
         self.node.lock().heartbeat(token, Heartbeat { name, id: broker_id, beat, releases }, now);
     }
@@ -245,7 +311,16 @@ impl PyController {
             notices: Vec::with_capacity(outbox.notices.len()),
             notes: outbox.notes,
             fault: outbox.fault,
+            calls: Vec::with_capacity(outbox.calls.len()),
+            replies: Vec::with_capacity(outbox.replies.len()),
         };
+        for OutgoingCall { number, target, body, limit } in outbox.calls {
+            let (body, limit_ms) = (PyBytes::new(py, &body).unbind(), limit.as_millis() as u64);
+            work.calls.push(Py::new(py, ControllerCall { number, target, body, limit_ms })?);
+        }
+        for (token, body) in outbox.replies {
+            work.replies.push((token, PyBytes::new(py, &body).unbind()));
+        }
         for (token, outcome) in outbox.answers {
             let set = outcome.set.map(|view| set_of(py, view)).transpose()?;
             let (code, remark, lease_ms) = (outcome.code as i32, outcome.remark, outcome.lease_ms);

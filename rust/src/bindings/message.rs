@@ -17,14 +17,15 @@ const REPR_BYTES: usize = 64;
 const FIELDS: &[&str] =
     &["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority", "flag"];
 
-pub(super) const EMPTY_BODY: &str = "the body is empty, and brokers refuse empty messages";
+pub(super) const EMPTY_BODY: &str =
+    "the body is empty: brokers accept that only with a key, which the message deletes in a compacted topic";
 
 /// A message to send. Immutable, comparable by value, picklable.
 ///
 /// `body` may be text, which is sent as UTF-8; `keys` is one word or several. At most one of the delays may be given:
 /// `deliver_at` (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or
 /// `delay_level`. Each argument is also an attribute. Raises `ValueError` for what brokers refuse: a bad topic name,
-/// a reserved property, an empty body.
+/// a reserved property, an empty body without keys.
 ///
 /// >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
 /// >>> message.body, message.keys, dict(message.properties)
@@ -71,7 +72,7 @@ impl Message {
         };
         fields.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
         let body = bytes_of(body)?;
-        if body.as_bytes().is_empty() {
+        if body.as_bytes().is_empty() && fields.keys.is_empty() {
             return Err(PyValueError::new_err(EMPTY_BODY));
         }
         Ok(Self { fields, body: body.unbind() })
@@ -146,7 +147,7 @@ impl Message {
         }
     }
 
-    /// A priority number stored with the message.
+    /// The priority: the number of the queue, or of the last one if it is larger.
     #[getter]
     fn priority(&self) -> Option<i32> {
         self.fields.priority

@@ -8,7 +8,10 @@ use hashbrown::HashMap;
 use pyo3::prelude::*;
 
 use super::config::{field, identity};
-use crate::dataplane::state::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
+use crate::dataplane::state::mapping::{Mapping, Segment};
+use crate::dataplane::state::metadata::{
+    Group, Metadata, PRIORITY_PERCENT_USUAL, Subscription, Subscriptions, Topic,
+};
 use crate::dataplane::state::role::Role;
 use crate::message::MessageType;
 
@@ -37,9 +40,8 @@ impl PyMetadata {
         topic.sys_flag = field(entry, "topic_sys_flag")?;
         topic.is_ordered = field(entry, "order")?;
         topic.is_multi_tag = field::<String>(&entry.getattr("topic_filter_type")?, "name")? == "MULTI_TAG";
-        let attributes = entry.getattr("attributes")?;
-        let message_type: Option<String> = attributes.call_method1("get", ("message.type",))?.extract()?;
-        topic.message_type = message_type.as_deref().and_then(MessageType::named);
+        topic.is_compacted = attribute(entry, "cleanup.policy")?.as_deref() == Some("COMPACTION");
+        topic.message_type = attribute(entry, "message.type")?.as_deref().and_then(MessageType::named);
         self.metadata.set_topic(&name, Some(topic));
         Ok(())
     }
@@ -49,8 +51,23 @@ impl PyMetadata {
         self.metadata.set_topic(name, None);
     }
 
+    /// Publish the logical queues of a static topic, which exists: each with its segments, oldest first, as (local
+    /// queue, is it of this broker, first logical offset, first and last local offset).
+    fn put_mapping(&self, topic: &str, queues: Vec<(u32, Vec<SegmentFields>)>) {
+        let queues =
+            queues.into_iter().map(|(queue_id, segments)| (queue_id, segments.into_iter().map(segment)));
+        let queues = queues.map(|(queue_id, segments)| (queue_id, segments.collect())).collect();
+        self.metadata.set_mapping(topic, Some(Mapping::new(queues)));
+    }
+
+    /// Make a static topic an ordinary one.
+    fn remove_mapping(&self, topic: &str) {
+        self.metadata.set_mapping(topic, None);
+    }
+
     /// Publish a new group, or its new settings.
     fn put_group(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
+        let percent = attribute(entry, "priority.factor")?.and_then(|text| text.parse().ok());
         let group = Group {
             is_consume_enabled: field(entry, "consume_enable")?,
             is_broadcast_enabled: field(entry, "consume_broadcast_enable")?,
@@ -60,6 +77,7 @@ impl PyMetadata {
             broker_id: field(entry, "broker_id")?,
             slow_broker_id: field(entry, "which_broker_when_consume_slowly")?,
             is_ordered: field(entry, "consume_message_orderly")?,
+            priority_percent: percent.unwrap_or(PRIORITY_PERCENT_USUAL),
         };
         self.metadata.groups.set(&field::<String>(entry, "group_name")?, Some(group));
         Ok(())
@@ -136,4 +154,16 @@ impl PyMetadata {
     fn set_permission(&self, permission: u8) {
         self.metadata.set_permission(permission);
     }
+}
+
+/// The fields of a segment, in the order of `put_mapping`.
+type SegmentFields = (u32, bool, i64, i64, i64);
+
+fn segment((queue_id, is_own, logical_start, start, end): SegmentFields) -> Segment {
+    Segment { queue_id, is_own, logical_start, start, end }
+}
+
+/// Returns an attribute of a topic or group.
+fn attribute(entry: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<String>> {
+    entry.getattr("attributes")?.call_method1("get", (name,))?.extract()
 }

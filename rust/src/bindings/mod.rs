@@ -28,6 +28,7 @@ mod namespace;
 mod offsets;
 mod owner_process;
 mod received;
+mod record_filter;
 mod replication;
 mod replies;
 mod request;
@@ -61,6 +62,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(access::check_entry, module)?)?;
     module.add_function(wrap_pyfunction!(access::decide, module)?)?;
     module.add_function(wrap_pyfunction!(access::is_listed, module)?)?;
+    module.add_function(wrap_pyfunction!(access::record_stored_at_ms, module)?)?;
     module.add_function(wrap_pyfunction!(access::record_topic, module)?)?;
     module.add_function(wrap_pyfunction!(access::record_destination, module)?)?;
     module.add_function(wrap_pyfunction!(access::signature, module)?)?;
@@ -74,6 +76,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<store::ArrivalCounts>()?;
+    module.add_class::<store::FollowedPage>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;
     module.add_class::<stopped_store::RecordPage>()?;
     module.add_class::<stopped_store::InvalidRange>()?;
@@ -82,6 +85,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<config::StoreSetting>()?;
     module.add_class::<offsets::GroupStepBack>()?;
     module.add_class::<access::AccessRefusal>()?;
+    module.add_class::<record_filter::RecordFilter>()?;
     module.add_class::<replication::PyReplication>()?;
     module.add_class::<replication::ConnectedSlave>()?;
     module.add_class::<replication::RefusedSlave>()?;
@@ -91,6 +95,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<controller::BrokerSet>()?;
     module.add_class::<controller::ControlledReplica>()?;
     module.add_class::<controller::ControllerOutcome>()?;
+    module.add_class::<controller::ControllerCall>()?;
     module.add_class::<controller::ControllerWork>()?;
     module.add_class::<metadata::PyMetadata>()?;
     module.add_class::<offsets::PyOffsets>()?;

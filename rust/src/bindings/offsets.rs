@@ -23,7 +23,7 @@ pub struct PyOffsets {
 
 impl PyOffsets {
     fn topic(&self, name: &str) -> PyResult<Arc<Topic>> {
-        self.metadata.topics.get(name).ok_or_else(|| refusal(&unknown_topic(name)))
+        self.metadata.topic(name).ok_or_else(|| refusal(&unknown_topic(name)))
     }
 }
 
@@ -148,9 +148,8 @@ impl PyOffsets {
     /// batch. Unknown queues, and batches that were not used for a day, are dropped.
     fn orders(&self, py: Python<'_>, now_ms: i64) -> (u64, BTreeMap<String, BTreeMap<u32, OrderedBatch>>) {
         let has_queue = |group: &str, topic: &str, queue_id: u32| {
-            let topic = self.metadata.topics.get(topic);
-            self.metadata.groups.get(group).is_some()
-                && topic.is_some_and(|topic| topic.has_read_queue(queue_id))
+            let topic = self.metadata.topic(topic);
+            self.metadata.group(group).is_some() && topic.is_some_and(|topic| topic.has_read_queue(queue_id))
         };
         let (changes, table) = py.detach(|| self.offsets.orders.snapshot(now_ms, has_queue));
         let row = |(queue_id, batch)| (queue_id, OrderedBatch { batch });

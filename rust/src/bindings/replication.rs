@@ -20,8 +20,8 @@ use crate::ha::{
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
 use crate::replication::epochs::{EpochStart, Epochs};
-use crate::replication::master::{CopyFrom, InSyncSet};
-use crate::replication::stream::TICKET_BYTES;
+use crate::replication::master::{CopyFrom, InSyncSet, Standing};
+use crate::replication::stream::{Protocol, TICKET_BYTES};
 use crate::store::{ReplicaError, Store};
 use crate::tls::{ClientTls, ServerTls};
 
@@ -35,6 +35,7 @@ struct ReplicationConfig {
     copies: usize,
     copies_last_file: bool,
     trusted_addresses: Vec<String>,
+    is_controlled: bool,
 }
 
 /// A slave that is connected to a master.
@@ -50,6 +51,8 @@ pub(super) struct ConnectedSlave {
     silent_ms: u64,
     /// Its broker id, if it is known.
     broker_id: Option<u64>,
+    /// Whether it is Apache's, of a set with a controller.
+    is_apache: bool,
 }
 
 /// A slave that a master refused.
@@ -146,7 +149,7 @@ impl PyReplication {
                 slaves_max,
             },
             connector: ConnectorOptions { silence_max, heartbeat_interval, asks: true },
-            admission: AdmissionRules { needs_ticket, trusted },
+            admission: AdmissionRules { needs_ticket, trusted, is_elected: config.is_controlled },
             server_tls: server_tls.map(|tls| Arc::clone(&tls.tls)),
             client_tls: client_tls.map(|tls| Arc::clone(&tls.tls)),
         })
@@ -214,11 +217,13 @@ impl PyReplication {
         }
     }
 
-    /// Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id.
-    #[pyo3(signature = (ticket, broker_id=None))]
-    fn expect(&self, ticket: [u8; TICKET_BYTES], broker_id: Option<u64>) {
+    /// Admit one connection of a slave that presents this ticket of 16 bytes soon, as the broker with this id. An
+    /// observer reads the log and counts as no copy.
+    #[pyo3(signature = (ticket, broker_id=None, *, is_observer=false))]
+    fn expect(&self, ticket: [u8; TICKET_BYTES], broker_id: Option<u64>, is_observer: bool) {
         if let Side::Master(listener) = &*self.side.lock() {
-            listener.expect(ticket, broker_id);
+            let standing = if is_observer { Standing::Observer } else { Standing::Slave };
+            listener.expect(ticket, broker_id, standing);
         }
     }
 
@@ -240,7 +245,7 @@ impl PyReplication {
         self.store.confirmed().0
     }
 
-    /// Return the connected slaves of a master.
+    /// Return the connected slaves of a master, without observers.
     fn slaves(&self) -> Vec<ConnectedSlave> {
         let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
         let slaves = listener.slaves().into_iter();
@@ -251,6 +256,7 @@ impl PyReplication {
                 is_in_sync: slave.is_in_sync,
                 silent_ms: slave.silent_for.as_millis() as u64,
                 broker_id: slave.broker_id,
+                is_apache: slave.protocol == Protocol::Elected,
             })
             .collect()
     }
@@ -325,17 +331,19 @@ impl PyReplication {
     }
 
     /// Answer a question: follow a master with these epochs, `None` if unknown, which admits this `ticket`.
-    /// Without a ticket the question is asked again once there is a connection.
-    #[pyo3(signature = (question, epochs, ticket=None))]
+    /// Without a ticket the question is asked again once there is a connection. `elected_as` is the id of this slave,
+    /// to follow a master of Apache's that a controller elected.
+    #[pyo3(signature = (question, epochs, ticket=None, *, elected_as=None))]
     fn accept(
         &self,
         question: u64,
         epochs: Vec<(u32, u64)>,
         ticket: Option<[u8; TICKET_BYTES]>,
+        elected_as: Option<u64>,
     ) -> PyResult<()> {
         let epochs = epochs_of(epochs)?;
         if let Side::Slave(connector) = &*self.side.lock() {
-            connector.answer(question, Ok(Agreement { epochs, ticket }));
+            connector.answer(question, Ok(Agreement { epochs, ticket, elected_as }));
         }
         Ok(())
     }

@@ -223,11 +223,12 @@ impl SendFuture {
         PyList::new(py, self.send.encoded.unique_ids().collect::<Vec<_>>())
     }
 
+    /// Wait for the outcome of the attempt in flight; return whether the send is over, `None` after `timeout` seconds.
     #[pyo3(name = "_settle")]
-    fn settle(&self, py: Python<'_>) -> PyResult<bool> {
+    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<bool>> {
         self.owner.check("send")?;
-        wait(py, None, |slice| self.send.wait_attempt(slice))?;
-        Ok(self.done())
+        let has_outcome = wait(py, Some(timeout), |slice| self.send.wait_attempt(slice))?;
+        Ok(has_outcome.then(|| self.done()))
     }
 
     #[pyo3(name = "_give_up")]

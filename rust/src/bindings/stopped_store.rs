@@ -239,6 +239,13 @@ impl PyStoppedStore {
         })
     }
 
+    /// Return the position before the first record that was stored at `stored_ms` or later, and the end of the log;
+    /// the same twice if there is none.
+    fn end_before(&self, py: Python<'_>, stored_ms: i64) -> PyResult<(u64, u64)> {
+        let store = self.held()?;
+        Ok(py.detach(|| store.end_before(stored_ms))?)
+    }
+
     /// Cut the log at a position, which must be the end of a record. Needs the store exclusively.
     fn cut(&self, py: Python<'_>, at: u64) -> PyResult<()> {
         let store = self.held()?;

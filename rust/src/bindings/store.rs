@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use super::config;
 use super::errors::raise;
 use super::hand_clock::{self, PyHandClock};
 use super::owner_process::OwnerProcess;
+use super::received::ReceivedMessage;
 use crate::clock::SharedClock;
+use crate::message::record::RecordView;
+use crate::message::topic::is_internal;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
 use crate::store::{
@@ -32,6 +38,35 @@ pub(super) struct ArrivalCounts {
     messages: u64,
     /// The size of the messages in bytes.
     bytes: u64,
+}
+
+/// A page of the log in its order.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct FollowedPage {
+    /// The messages of the selected topics.
+    messages: Vec<Py<ReceivedMessage>>,
+    /// The position of the page: later than requested if the log begins later.
+    begin: u64,
+    /// The position to continue at; equal to `begin` at the end of the visible log.
+    next: u64,
+    /// The bytes without readable records.
+    damaged: u64,
+}
+
+/// The topics that a follower of the log selects.
+struct Selection(Option<HashSet<Vec<u8>>>);
+
+impl Selection {
+    fn new(topics: Option<Vec<String>>) -> Self {
+        Self(topics.map(|topics| topics.into_iter().map(String::into_bytes).collect()))
+    }
+
+    fn contains(&self, record: &RecordView<'_>) -> bool {
+        match &self.0 {
+            Some(topics) => topics.contains(record.topic()),
+            None => str::from_utf8(record.topic()).is_ok_and(|topic| !is_internal(topic)),
+        }
+    }
 }
 
 /// A message store directory, opened by one process.
@@ -212,6 +247,75 @@ impl PyStore {
         Ok(record.map(|record| PyBytes::new(py, &record)))
     }
 
+    /// Return the visible messages from a position of the log on, in its order: at most `count`, from at most
+    /// `bytes_max` of the log, and at least one if there is one. Without `topics`, those of all topics but the broker's
+    /// own.
+    ///
+    /// May wait for the disk.
+    #[pyo3(signature = (physical, *, broker, count, bytes_max, topics=None))]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        physical: u64,
+        broker: &str,
+        count: usize,
+        bytes_max: u64,
+        topics: Option<Vec<String>>,
+    ) -> PyResult<FollowedPage> {
+        let store = self.opened()?;
+        let (selection, mut records) = (Selection::new(topics), Vec::new());
+        let followed = py.detach(|| {
+            store.follow(PhysicalOffset(physical), bytes_max, |record| {
+                if !selection.contains(record) {
+                    return true;
+                }
+                if records.len() >= count {
+                    return false;
+                }
+                let topic = String::from_utf8_lossy(record.topic()).into_owned();
+                records.push((topic, record.queue_id(), Bytes::copy_from_slice(record.bytes())));
+                true
+            })
+        });
+        static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let queue_of = QUEUE.import(py, "rmqpy.message", "MessageQueue")?;
+        let mut messages = Vec::with_capacity(records.len());
+        // Records of a queue often follow each other.
+        let mut last: Option<(String, u32, Py<PyAny>)> = None;
+        for (topic, id, record) in records {
+            let known =
+                last.as_ref().filter(|(last_topic, last_id, _)| *last_topic == topic && *last_id == id);
+            let queue = match known {
+                Some((_, _, queue)) => queue.clone_ref(py),
+                None => queue_of.call1((topic.as_str(), broker, id))?.unbind(),
+            };
+            last = Some((topic, id, queue.clone_ref(py)));
+            messages.push(Py::new(py, ReceivedMessage::new(record, None, queue, None))?);
+        }
+        Ok(FollowedPage { messages, begin: followed.begin, next: followed.next, damaged: followed.damaged })
+    }
+
+    /// Count the messages that `follow` would return from at most `bytes_max` of the log, and return the position
+    /// after them.
+    #[pyo3(signature = (physical, *, bytes_max, topics=None))]
+    fn pass_over(
+        &self,
+        py: Python<'_>,
+        physical: u64,
+        bytes_max: u64,
+        topics: Option<Vec<String>>,
+    ) -> PyResult<(u64, u64)> {
+        let store = self.opened()?;
+        let (selection, mut count) = (Selection::new(topics), 0);
+        let followed = py.detach(|| {
+            store.follow(PhysicalOffset(physical), bytes_max, |record| {
+                count += u64::from(selection.contains(record));
+                true
+            })
+        });
+        Ok((count, followed.next))
+    }
+
     /// Return the records with this key hash, newest first, and the index's last update time and physical offset.
     fn query<'py>(
         &self,
@@ -234,9 +338,27 @@ impl PyStore {
         Ok(py.detach(|| store.delete_topic(topic))?)
     }
 
+    /// Begin or end to keep the newest message of each key of a topic, and to serve consumers from there. No-op if
+    /// compaction is off.
+    fn set_compacted(&self, topic: &str, is_compacted: bool) -> PyResult<()> {
+        Ok(self.opened()?.set_compacted(topic, is_compacted)?)
+    }
+
+    /// Let expired files of the log go that wait for copies of topics not named so far.
+    fn compacted_topics_are_known(&self) -> PyResult<()> {
+        self.opened()?.compacted_topics_are_known();
+        Ok(())
+    }
+
     /// Set the retention of messages and the limits of a full disk. Before the first call hours are UTC.
     fn retain(&self, config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<()> {
         self.opened()?.retain(config::retention(config, utc_offset_ms)?);
+        Ok(())
+    }
+
+    /// Keep files of the log that end after this position, except from the deletion by force on a full disk.
+    fn keep_from(&self, position: u64) -> PyResult<()> {
+        self.opened()?.keep_from(PhysicalOffset(position));
         Ok(())
     }
 
@@ -258,6 +380,34 @@ impl PyStore {
     fn events(&self) -> PyResult<Vec<(bool, String)>> {
         let events = self.opened()?.events();
         Ok(events.into_iter().map(|event| (event.is_warning(), event.to_string())).collect())
+    }
+
+    /// Return the offset of the first message of a queue whose record is at this position of the log or later; the
+    /// end of the queue without one, and 0 if the queue does not exist.
+    fn first_from(&self, py: Python<'_>, topic: &str, queue_id: u32, physical: u64) -> PyResult<u64> {
+        py.detach(|| {
+            self.with_queue(topic, queue_id, 0, |store, queue| {
+                store.first_from(queue, PhysicalOffset(physical)).map(|offset| offset.0)
+            })
+        })
+    }
+
+    /// Return entries of a queue as in its files, 20 bytes each: those of the offsets [begin, end), at most 65,536,
+    /// fewer at its end.
+    fn encoded_units<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        queue_id: u32,
+        begin: u64,
+        end: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let units = py.detach(|| {
+            self.with_queue(topic, queue_id, Vec::new(), |store, queue| {
+                store.encoded_units(queue, QueueOffset(begin), QueueOffset(end))
+            })
+        })?;
+        Ok(PyBytes::new(py, &units))
     }
 
     /// Return at most 1,024 entries of a queue: position and size of the record, hash of its tag.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::columns::RowError;
+use crate::message::record::{in_light_queue, shifted};
 use crate::remoting::codes::response;
 use crate::remoting::{CallError, Reply};
 
@@ -27,8 +28,9 @@ pub(crate) struct KeptReply {
 }
 
 impl KeptReply {
-    fn whole(reply: &Reply<'_>) -> Self {
-        Self { body: Bytes::copy_from_slice(reply.body), ..Self::head(reply) }
+    fn whole(reply: &Reply<'_>, light: Option<&str>) -> Self {
+        let body = corrected(reply, light).map_or_else(|| Bytes::copy_from_slice(reply.body), Bytes::from);
+        Self { body, ..Self::head(reply) }
     }
 
     fn head(reply: &Reply<'_>) -> Self {
@@ -43,18 +45,41 @@ impl KeptReply {
     }
 }
 
+/// Returns the body with the offsets of the queue that was read, if its records have others.
+fn corrected(reply: &Reply<'_>, light: Option<&str>) -> Option<Vec<u8>> {
+    match (light.filter(|_| reply.header.code == response::SUCCESS), offset_delta(reply)) {
+        (Some(light), _) => Some(in_light_queue(reply.body, light)),
+        (None, Some(delta)) => Some(shifted(reply.body, delta)),
+        (None, None) => None,
+    }
+}
+
+/// Returns the number to add to the queue offsets of pulled records, if it is not 0: those of static topics differ from
+/// the stored ones.
+fn offset_delta(reply: &Reply<'_>) -> Option<i64> {
+    let text = reply.header.get("offsetDelta").filter(|_| !reply.body.is_empty())?;
+    text.parse().ok().filter(|delta| *delta != 0)
+}
+
 /// A request in flight, or its outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     outcome: OnceLock<Result<KeptReply, CallError>>,
+    /// The light queue that it reads.
+    light: Option<Box<str>>,
     gate: Mutex<()>,
     settled: Condvar,
 }
 
 impl Call {
+    /// Creates the call of a request for messages of this light queue, if it is for one.
+    pub(super) fn reading(light: Option<&str>) -> Self {
+        Self { light: light.map(Into::into), ..Self::default() }
+    }
+
     /// Sets the outcome; a second one is ignored.
     pub(super) fn settle(&self, outcome: Result<Reply<'_>, CallError>) {
-        self.set(outcome.map(|reply| KeptReply::whole(&reply)));
+        self.set(outcome.map(|reply| KeptReply::whole(&reply, self.light.as_deref())));
     }
 
     /// Sets the outcome of a pull; `read` decodes the messages in the receive buffer.
@@ -64,7 +89,12 @@ impl Call {
         read: impl FnOnce(&[u8]) -> Result<usize, RowError>,
     ) {
         self.set(outcome.map(|reply| KeptReply {
-            rows: (reply.header.code == response::SUCCESS).then(|| read(reply.body)),
+            rows: (reply.header.code == response::SUCCESS).then(|| {
+                match corrected(&reply, self.light.as_deref()) {
+                    None => read(reply.body),
+                    Some(corrected) => read(&corrected),
+                }
+            }),
             ..KeptReply::head(&reply)
         }));
     }

@@ -14,7 +14,8 @@ use super::listener::Listener;
 use super::pending_send::PendingSend;
 use super::route_cache::Target;
 use crate::columns::RowError;
-use crate::remoting::codes::{flag, language};
+use crate::message::topic::is_light;
+use crate::remoting::codes::{flag, language, request as codes};
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Linger};
 use crate::requests::credentials::Credentials;
@@ -90,7 +91,7 @@ impl Connections {
         timeout: Duration,
         reader: Option<CompletionTarget>,
     ) -> Arc<Call> {
-        let call = Arc::new(Call::default());
+        let call = Arc::new(Call::reading(light_queue(request)));
         let settled = Arc::clone(&call);
         self.net.peer(address).call(
             timeout,
@@ -114,7 +115,7 @@ impl Connections {
         reader: CompletionTarget,
         read: impl FnOnce(&[u8]) -> Result<usize, RowError> + Send + 'static,
     ) -> Arc<Call> {
-        let call = Arc::new(Call::default());
+        let call = Arc::new(Call::reading(light_queue(request)));
         let settled = Arc::clone(&call);
         self.net.peer(address).call(
             timeout,
@@ -160,6 +161,17 @@ impl Connections {
         self.net.peer(&target.address).send(|opaque, out| self.frame(encoded, out, opaque, true, target))
     }
 
+    /// Returns the addresses of servers that have left a request without a reply for this time.
+    pub(crate) fn silent(&self, time: Duration) -> Vec<Arc<str>> {
+        let peers = self.net.peers().into_iter().filter(|peer| peer.is_silent(time));
+        peers.map(|peer| Arc::clone(peer.address())).collect()
+    }
+
+    /// Ends the connection to a server that does not answer; its requests fail as lost.
+    pub(crate) fn abandon(&self, address: &str) {
+        self.net.peers().iter().filter(|peer| &**peer.address() == address).for_each(|peer| peer.abandon());
+    }
+
     /// Lets queued bytes leave within `grace`, then closes every connection. Idempotent.
     pub(crate) fn stop(&self, grace: Duration) {
         self.net.stop(grace);
@@ -177,4 +189,14 @@ impl Connections {
         out.extend_from_slice(&encoded.body);
         Ok(())
     }
+}
+
+/// Returns the light queue that a request reads.
+fn light_queue<'r>(request: &'r RawRequest<'_>) -> Option<&'r str> {
+    let is_read = matches!(
+        request.code,
+        codes::PULL_MESSAGE | codes::LITE_PULL_MESSAGE | codes::POP_MESSAGE | codes::PEEK_MESSAGE
+    );
+    let topic = request.ext.iter().filter(|_| is_read).find(|(name, _)| name == "topic");
+    topic.map(|(_, topic)| topic.as_str()).filter(|topic| is_light(topic))
 }

@@ -7,14 +7,13 @@ use crate::message::properties::{self, ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PR
 use crate::message::topic::{self, BROKER_TOPICS, GROUP_BYTES_MAX};
 
 /// Property names that RocketMQ's list lacks, though brokers or clients give them a meaning.
-const UNLISTED: [&str; 10] = [
+const UNLISTED: [&str; 9] = [
     "CHECK_IMMUNITY_TIME_IN_SECONDS",
     "INNER_BASE",
     "ORIGIN_GROUP",
     "TIMER_DEL_MS",
     "TIMER_ROLL_LABEL",
     "TRANS_OFFSET",
-    "_SYS_MSG_PRIORITY_",
     "__LITE_TOPIC",
     "__SHARDINGKEY",
     "__transactionId__",
@@ -55,7 +54,7 @@ pub(crate) struct MessageFields {
     /// Messages with equal sharding keys go to one queue.
     pub(crate) sharding_key: Option<String>,
     pub(crate) delivery: Option<Delivery>,
-    /// Priority, for topics of that type.
+    /// The priority, from 0; it chooses the queue.
     pub(crate) priority: Option<i32>,
     /// The application's flag, passed through.
     pub(crate) flag: i32,

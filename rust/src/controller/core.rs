@@ -11,7 +11,8 @@
 //! A master may acknowledge messages while it has a *lease*, which replies to its heartbeats extend. The leader grants
 //! one only after a round that began when the heartbeat had arrived confirmed that it still leads, and elects no other
 //! broker before the lease has ended on its own clock, with a margin for clocks of different speed. A new leader
-//! assumes that every master has a full lease.
+//! assumes that every master has a full lease. A master that waits for the copies of all replicas in sync is replaced
+//! by one of them within its lease, since it acknowledges nothing without that one.
 //!
 //! From the bottom up: `actions` are instructions to the caller, `changes` and `claims` hold requests and heartbeats that
 //! wait; this file is the state and the surface for the caller; `leases` answers heartbeats, `deciding` decides requests
@@ -41,6 +42,9 @@ pub const QUEUE_MAX: usize = 1_024;
 /// The longest time from a request to its answer, besides the wait for a lease.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The time without a tick from which on this controller was paused, and does not know which brokers were silent.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// The settings of a controller that its decisions depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -60,6 +64,7 @@ pub struct Core {
     liveness: Liveness,
     run: u64,
     leads_since: Option<Duration>,
+    ticked_at: Option<Duration>,
     changes: Changes,
     claims: Claims,
     actions: Vec<Action>,
@@ -76,6 +81,7 @@ impl Core {
             liveness: Liveness::default(),
             run,
             leads_since: None,
+            ticked_at: None,
             changes: Changes::default(),
             claims: Claims::default(),
             actions: Vec::new(),
@@ -225,6 +231,11 @@ impl Core {
 
     /// Notes the passing of time; to be called every 100 ms or more often.
     pub fn tick(&mut self, now: Duration) {
+        let paused = now.saturating_sub(self.ticked_at.replace(now).unwrap_or(now));
+        if paused > PAUSE {
+            // Heartbeats that arrived meanwhile are behind this call.
+            self.liveness.excuse(paused);
+        }
         let expired = self.liveness.expired(now);
         self.note_lost(&expired, "its heartbeats stopped", now);
         self.liveness.expire(now);

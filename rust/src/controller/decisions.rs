@@ -32,7 +32,15 @@ pub struct Situation<'a> {
     pub now: Duration,
     /// The moment at which a first election no longer waits for silent replicas.
     pub first_election_end: Duration,
+    /// The moment at which this controller began to lead.
+    pub leads_since: Duration,
 }
+
+/// The time for a master whose connection closed to send a heartbeat on another one: its interval, a quarter of the
+/// default lease, and some more.
+const RECONNECTION: Duration = Duration::from_millis(450);
+/// The additional time for a master from which this controller never received a heartbeat.
+const UNKNOWN_MASTER: Duration = Duration::from_millis(550);
 
 const DONE: Decision = Decision::Answer(Code::Success, String::new());
 
@@ -68,8 +76,9 @@ pub fn decide(asked: &Asked, situation: &Situation<'_>) -> Decision {
             None => refuse(Code::BrokerMetadataNotExist, format!("Broker {name} is not existed")),
         },
         Request::Elect { id, is_designated } => elect(name, set, Some(*id), *is_designated, situation),
-        Request::AlterSyncStateSet { master, master_epoch, in_sync, in_sync_epoch } => {
-            alter(name, set, (*master, *master_epoch), (in_sync, *in_sync_epoch), situation)
+        Request::AlterSyncStateSet { master, master_epoch, in_sync, in_sync_epoch, waits_for_all } => {
+            let known = (*master, *master_epoch, *in_sync_epoch);
+            alter(name, set, known, in_sync, *waits_for_all, situation)
         }
         Request::Clean { ids, may_live } => clean(name, set, ids.as_ref(), *may_live, situation),
     }
@@ -182,11 +191,17 @@ fn elect(
             Code::MasterStillExist,
             format!("The old master {id} is still alive, not need to elect new master for broker {name}"),
         ),
-        Some(id) if liveness.lease(name, now).is_some_and(|lease| lease.holder != Some(id)) => Decision::Wait,
-        Some(id) => Decision::Propose(vec![Event::MasterElected { name: name.to_owned(), master: Some(id) }]),
-        None if requester.is_none() && set.master.is_some() => {
-            Decision::Propose(vec![Event::MasterElected { name: name.to_owned(), master: None }])
+        Some(id)
+            if liveness.lease(name, now).is_some_and(|lease| lease.holder != Some(id))
+                && !blocks_the_master(name, set, id, situation) =>
+        {
+            Decision::Wait
         }
+        Some(id) => {
+            let reports_first = liveness.alive(name, id, now).is_some_and(|beat| beat.takes_leases);
+            elected(name, Some(id), reports_first)
+        }
+        None if requester.is_none() && set.master.is_some() => elected(name, None, false),
         None => {
             let code = if requester.is_none() { Code::MasterNotAvailable } else { Code::ElectMasterFailed };
             refuse(
@@ -197,18 +212,44 @@ fn elect(
     }
 }
 
+fn elected(name: &str, master: Option<BrokerId>, reports_first: bool) -> Decision {
+    Decision::Propose(vec![Event::MasterElected { name: name.to_owned(), master, reports_first }])
+}
+
+/// Whether the lost master acknowledges nothing once `winner` leads, even within its lease: it waits for the copies of
+/// all replicas in sync, and `winner`, one of them, no longer gives it any; or it has not reported a set yet. A heartbeat
+/// after the loss shows that `winner` is alive.
+fn blocks_the_master(name: &str, set: &BrokerSet, winner: BrokerId, situation: &Situation<'_>) -> bool {
+    let Situation { liveness, now, leads_since, .. } = *situation;
+    let Some(master) = set.master.filter(|master| *master != winner) else { return false };
+    let waits_for_winner = set.waits_for_all && set.in_sync.contains(&winner);
+    if !waits_for_winner && !set.before.contains(&winner) {
+        return false;
+    }
+    if set.restarted.contains(&master) {
+        return true;
+    }
+    if liveness.alive(name, master, now).is_some() {
+        return false;
+    }
+    let lost = liveness.lost_at(name, master).unwrap_or(leads_since + UNKNOWN_MASTER);
+    let has_shown_life = liveness.alive(name, winner, now).is_some_and(|beat| beat.at > lost);
+    has_shown_life && now >= lost + RECONNECTION
+}
+
 fn alter(
     name: &str,
     set: Option<&BrokerSet>,
-    (master, master_epoch): (BrokerId, i32),
-    (in_sync, in_sync_epoch): (&BTreeSet<BrokerId>, i32),
+    (master, master_epoch, in_sync_epoch): (BrokerId, i32, i32),
+    in_sync: &BTreeSet<BrokerId>,
+    waits_for_all: bool,
     situation: &Situation<'_>,
 ) -> Decision {
     let failed = Code::AlterSyncStateSetFailed;
     let Some(set) = set else {
         return refuse(failed, format!("Broker {name} is not existed, alter syncStateSet failure"));
     };
-    if *in_sync == set.in_sync {
+    if *in_sync == set.in_sync && set.before.is_empty() {
         return refuse(failed, format!("The newSyncStateSet of {name} is equal with the present one"));
     }
     if set.master != Some(master) {
@@ -247,7 +288,8 @@ fn alter(
             format!("Rejecting alter syncStateSet of {name}: the set must contain the master {master}");
         return refuse(failed, remark);
     }
-    Decision::Propose(vec![Event::SyncStateSetAltered { name: name.to_owned(), in_sync: in_sync.clone() }])
+    let (name, in_sync) = (name.to_owned(), in_sync.clone());
+    Decision::Propose(vec![Event::SyncStateSetAltered { name, in_sync, waits_for_all }])
 }
 
 fn clean(

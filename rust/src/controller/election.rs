@@ -23,8 +23,7 @@ pub fn choose(
     rules: Rules,
     now: Duration,
 ) -> Option<BrokerId> {
-    let in_sync = set.in_sync.iter().copied().filter(|id| set.replicas.contains_key(id)).collect();
-    best(name, set, liveness, designated, in_sync, now).or_else(|| {
+    best(name, set, liveness, designated, set.electable().collect(), now).or_else(|| {
         // Whatever is alive.
         let all =
             set.replicas.keys().copied().filter(|id| liveness.alive(name, *id, now).is_some()).collect();

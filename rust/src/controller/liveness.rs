@@ -31,6 +31,8 @@ pub struct Beat {
     pub confirm_offset: i64,
     /// Smaller numbers are elected first.
     pub priority: i32,
+    /// It takes leases, and as a master acknowledges nothing before it has reported an in-sync set.
+    pub takes_leases: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -90,6 +92,12 @@ impl Liveness {
         self.lose(now, |beat| beat.connection == connection)
     }
 
+    /// Gives every replica more time for its next heartbeat.
+    pub fn excuse(&mut self, time: Duration) {
+        let beats = self.known.values_mut().flat_map(BTreeMap::values_mut);
+        beats.filter_map(|known| known.beat.as_mut()).for_each(|beat| beat.timeout += time);
+    }
+
     /// Returns the replicas whose last heartbeat has just become too old.
     pub fn expired(&mut self, now: Duration) -> Vec<(String, BrokerId)> {
         self.lose(now, |beat| beat.at + beat.timeout < now)
@@ -113,6 +121,13 @@ impl Liveness {
     #[must_use]
     pub fn lost_at(&self, name: &str, id: BrokerId) -> Option<Duration> {
         self.known.get(name)?.get(&id)?.lost_at
+    }
+
+    /// Returns the longest timeout of the replicas of a set that are alive.
+    #[must_use]
+    pub fn timeout_max(&self, name: &str, now: Duration) -> Option<Duration> {
+        let beats = self.known.get(name)?.values().filter_map(|known| known.beat.as_ref());
+        beats.filter(|beat| beat.at + beat.timeout >= now).map(|beat| beat.timeout).max()
     }
 
     /// Returns the last heartbeat of a replica that is alive.

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -39,6 +40,24 @@ pub enum Report {
     },
     /// The log is broken: this controller cannot go on.
     Broken(String),
+    /// Send this call to another controller of the group, and hand in the reply.
+    Call {
+        /// Its number.
+        call: u64,
+        /// The name of the other controller.
+        target: String,
+        /// The call.
+        body: Vec<u8>,
+        /// The time for the reply.
+        limit: Duration,
+    },
+    /// The reply to a call of another controller.
+    Replied {
+        /// As the owner gave it.
+        token: u64,
+        /// The reply.
+        body: Vec<u8>,
+    },
 }
 
 /// A log.

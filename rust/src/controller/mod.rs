@@ -10,6 +10,8 @@ pub mod election;
 pub mod liveness;
 pub mod log;
 pub mod node;
+pub mod raft;
+mod records;
 pub mod requests;
 pub mod single;
 pub mod state;

@@ -21,6 +21,23 @@ pub struct Outbox {
     pub notes: Vec<(bool, String)>,
     /// The reason that the node cannot go on.
     pub fault: Option<String>,
+    /// Calls to other controllers.
+    pub calls: Vec<OutgoingCall>,
+    /// Replies to calls of other controllers, by their token.
+    pub replies: Vec<(u64, Vec<u8>)>,
+}
+
+/// A call to another controller.
+#[derive(Debug)]
+pub struct OutgoingCall {
+    /// Its number, which the reply is handed in with.
+    pub number: u64,
+    /// The name of the other controller.
+    pub target: String,
+    /// The call.
+    pub body: Vec<u8>,
+    /// The time for the reply.
+    pub limit: Duration,
 }
 
 /// One controller.
@@ -101,6 +118,10 @@ impl Node {
                     self.core.follows(now);
                     outbox.fault = Some(reason);
                 }
+                Report::Call { call, target, body, limit } => {
+                    outbox.calls.push(OutgoingCall { number: call, target, body, limit });
+                }
+                Report::Replied { token, body } => outbox.replies.push((token, body)),
             }
         }
     }

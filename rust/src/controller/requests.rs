@@ -46,6 +46,8 @@ pub enum Request {
         in_sync: BTreeSet<BrokerId>,
         /// The version of the present set.
         in_sync_epoch: i32,
+        /// In this epoch it acknowledges only messages that the whole set has.
+        waits_for_all: bool,
     },
     /// Remove replicas; without ids the whole set.
     Clean {

@@ -1,7 +1,7 @@
 //! Single log: the log of a group of one controller, in a separate folder.
 //!
-//! `log` has a record for each entry: length, CRC-32, index and bytes. `snapshot` has the state up to an index; it
-//! replaces the entries before it when the log has grown to `COMPACTION_BYTES`. Numbers are big-endian.
+//! `log` has a record for each entry. `snapshot` has the state up to an index; it replaces the entries before it when the
+//! log has grown to `COMPACTION_BYTES`.
 //!
 //! Invariant: an entry is reported as committed after it is durable. A torn record at the end of the log was never
 //! reported, and is cut off; damage before the end is an error, because entries behind it were reported.
@@ -17,15 +17,13 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::log::{Log, Mailbox, Report};
+use super::records::{record, record_at, valid_records};
 use super::state::{Entry, State};
 
 /// The size of the log from which it is compacted.
 const COMPACTION_BYTES: u64 = 1 << 20;
 /// The largest entry.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
-/// Length, CRC-32 and index of a record.
-const HEAD_BYTES: usize = 16;
-
 /// The number of a proposal, and its entry.
 type Proposed = (u64, Vec<u8>);
 
@@ -142,24 +140,20 @@ impl Files {
     fn recover(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut content = Vec::new();
         self.log.read_to_end(&mut content)?;
-        let (mut entries, mut at) = (Vec::new(), 0);
-        while let Some((index, bytes, end)) = record_at(&content, at) {
-            at = end;
+        let (records, end) = valid_records(&content).map_err(|at| self.damaged("log", at))?;
+        let mut entries = Vec::new();
+        for (index, bytes) in records {
             if index <= self.index {
                 continue;
             }
             let entry = Entry::decode(bytes).filter(|_| index == self.index + 1);
-            let entry = entry.ok_or_else(|| self.damaged("log", at))?;
+            let entry = entry.ok_or_else(|| self.damaged("log", end))?;
             entry.events.iter().for_each(|event| self.state.apply(event));
             self.index = index;
             entries.push(bytes.to_vec());
         }
-        // A record is written by one call, so only the last one can be torn: nothing valid follows it.
-        if (at + 1..content.len()).any(|later| record_at(&content, later).is_some()) {
-            return Err(self.damaged("log", at));
-        }
-        self.bytes = at as u64;
-        if at < content.len() {
+        self.bytes = end as u64;
+        if end < content.len() {
             self.log.set_len(self.bytes)?;
             self.log.sync_all()?;
         }
@@ -208,32 +202,6 @@ impl Files {
     }
 }
 
-fn record(index: u64, bytes: &[u8]) -> Vec<u8> {
-    let mut record = Vec::with_capacity(HEAD_BYTES + bytes.len());
-    record.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-    record.extend_from_slice(&digest(index, bytes).to_be_bytes());
-    record.extend_from_slice(&index.to_be_bytes());
-    record.extend_from_slice(bytes);
-    record
-}
-
-/// Returns index, bytes and end of a valid record.
-fn record_at(content: &[u8], at: usize) -> Option<(u64, &[u8], usize)> {
-    let (size, rest) = content.get(at..)?.split_first_chunk::<4>()?;
-    let (crc, rest) = rest.split_first_chunk::<4>()?;
-    let (index, rest) = rest.split_first_chunk::<8>()?;
-    let (size, index) = (u32::from_be_bytes(*size) as usize, u64::from_be_bytes(*index));
-    let bytes = rest.get(..size).filter(|_| size > 0)?;
-    (u32::from_be_bytes(*crc) == digest(index, bytes)).then_some((index, bytes, at + HEAD_BYTES + size))
-}
-
-fn digest(index: u64, bytes: &[u8]) -> u32 {
-    let mut digest = crc32fast::Hasher::new();
-    digest.update(&index.to_be_bytes());
-    digest.update(bytes);
-    digest.finalize()
-}
-
 fn read_snapshot(path: &Path) -> io::Result<(u64, State)> {
     let content = match std::fs::read(path) {
         Ok(content) => content,
@@ -250,6 +218,7 @@ fn read_snapshot(path: &Path) -> io::Result<(u64, State)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::records::HEAD_BYTES;
     use crate::controller::state::{Event, Replica};
 
     fn entry(number: i64) -> Vec<u8> {

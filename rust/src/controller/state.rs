@@ -43,8 +43,13 @@ pub struct BrokerSet {
     pub in_sync: BTreeSet<BrokerId>,
     /// The version of `in_sync`.
     pub in_sync_epoch: i32,
-    /// Members of `in_sync` whose process has started since they were elected or joined: a power loss may have taken
-    /// the end of their log.
+    /// Until the next election, the master acknowledges only messages that all of `in_sync` have.
+    pub waits_for_all: bool,
+    /// The replicas that were in sync before the last election, until the new master reports a set: until then it
+    /// acknowledges nothing, so that each of them has every acknowledged message.
+    pub before: BTreeSet<BrokerId>,
+    /// Members of `in_sync` and `before` whose process has started since they were elected or joined: a power loss may
+    /// have taken the end of their log.
     pub restarted: BTreeSet<BrokerId>,
 }
 
@@ -57,6 +62,8 @@ pub enum Event {
         name: String,
         /// The new set.
         in_sync: BTreeSet<BrokerId>,
+        /// The master acknowledges only messages that the whole set has.
+        waits_for_all: bool,
     },
     /// A replica received an id.
     BrokerIdApplied {
@@ -75,6 +82,8 @@ pub enum Event {
         name: String,
         /// The winner.
         master: Option<BrokerId>,
+        /// It acknowledges nothing before it has reported a set.
+        reports_first: bool,
     },
     /// Replicas were removed; without ids the whole set.
     Cleaned {
@@ -141,23 +150,28 @@ impl State {
                     set.next_id = set.next_id.max(*id).saturating_add(1);
                 }
             }
-            Event::SyncStateSetAltered { name, in_sync } => {
+            Event::SyncStateSetAltered { name, in_sync, waits_for_all } => {
                 if let Some(set) = self.sets.get_mut(name) {
                     // A restarted replica that stays in the set has not caught up again.
                     let BrokerSet { restarted, in_sync: before, .. } = set;
                     restarted.retain(|id| before.contains(id) && in_sync.contains(id));
+                    set.before.clear();
                     set.in_sync.clone_from(in_sync);
                     set.in_sync_epoch += 1;
+                    set.waits_for_all = *waits_for_all;
                 }
             }
-            Event::MasterElected { name, master } => {
+            Event::MasterElected { name, master, reports_first } => {
                 if let Some(set) = self.sets.get_mut(name) {
                     set.master = *master;
                     set.master_epoch += 1;
                     if let Some(id) = master {
+                        set.before = if *reports_first { set.others_before(*id) } else { BTreeSet::new() };
                         set.in_sync = BTreeSet::from([*id]);
                         set.in_sync_epoch += 1;
-                        set.restarted.clear();
+                        set.waits_for_all = false;
+                        let BrokerSet { restarted, before, .. } = set;
+                        restarted.retain(|id| before.contains(id));
                     }
                 }
             }
@@ -172,13 +186,14 @@ impl State {
                     set.in_sync.retain(|id| !ids.contains(id));
                     set.in_sync_epoch += i32::from(set.in_sync.len() != count);
                     set.restarted.retain(|id| !ids.contains(id));
+                    set.before.retain(|id| !ids.contains(id));
                     if set.replicas.is_empty() {
                         self.sets.remove(name);
                     }
                 }
             }
             Event::Restarted { name, id } => {
-                if let Some(set) = self.sets.get_mut(name).filter(|set| set.in_sync.contains(id)) {
+                if let Some(set) = self.sets.get_mut(name).filter(|set| set.is_electable(*id)) {
                     set.restarted.insert(*id);
                 }
             }
@@ -198,7 +213,8 @@ impl State {
             json!({
                 "name": name, "cluster": set.cluster, "nextId": set.next_id,
                 "replicas": replicas.collect::<Vec<_>>(), "masterEpoch": set.master_epoch, "master": set.master,
-                "inSync": set.in_sync, "inSyncEpoch": set.in_sync_epoch, "restarted": set.restarted,
+                "inSync": set.in_sync, "inSyncEpoch": set.in_sync_epoch, "waitsForAll": set.waits_for_all,
+                "before": set.before, "restarted": set.restarted,
             })
         });
         json!({ "format": 1, "sets": sets.collect::<Vec<_>>() }).to_string().into_bytes()
@@ -226,6 +242,9 @@ impl State {
                 master: each["master"].as_i64(),
                 in_sync: ids(&each["inSync"])?,
                 in_sync_epoch: number(&each["inSyncEpoch"])?,
+                // Snapshots of older releases do not have it.
+                waits_for_all: each["waitsForAll"] == true,
+                before: ids(&each["before"]).unwrap_or_default(),
                 restarted: ids(&each["restarted"])?,
             };
             sets.insert(text(&each["name"])?, set);
@@ -244,8 +263,30 @@ impl BrokerSet {
             master: None,
             in_sync: BTreeSet::new(),
             in_sync_epoch: 0,
+            waits_for_all: false,
+            before: BTreeSet::new(),
             restarted: BTreeSet::new(),
         }
+    }
+
+    /// Returns the replicas that may have every acknowledged message.
+    pub fn electable(&self) -> impl Iterator<Item = BrokerId> + '_ {
+        self.in_sync.union(&self.before).copied().filter(|id| self.replicas.contains_key(id))
+    }
+
+    /// Whether a replica may have every acknowledged message.
+    #[must_use]
+    pub fn is_electable(&self, id: BrokerId) -> bool {
+        self.in_sync.contains(&id) || self.before.contains(&id)
+    }
+
+    /// Returns the replicas besides the winner of an election that may have every acknowledged message. There are none
+    /// if the winner has restarted: then its log, the longest, counts.
+    fn others_before(&self, winner: BrokerId) -> BTreeSet<BrokerId> {
+        if !self.is_electable(winner) || self.restarted.contains(&winner) {
+            return BTreeSet::new();
+        }
+        self.electable().filter(|id| *id != winner).collect()
     }
 
     /// Returns the `host:port` of a replica.
@@ -271,11 +312,15 @@ impl Event {
 
     fn to_json(&self) -> Value {
         match self {
-            Self::SyncStateSetAltered { name, in_sync } => json!(["alter", name, in_sync]),
+            Self::SyncStateSetAltered { name, in_sync, waits_for_all } => {
+                json!(["alter", name, in_sync, waits_for_all])
+            }
             Self::BrokerIdApplied { name, cluster, id, replica } => {
                 json!(["apply", name, cluster, id, replica.address, replica.check_code])
             }
-            Self::MasterElected { name, master } => json!(["elect", name, master]),
+            Self::MasterElected { name, master, reports_first } => {
+                json!(["elect", name, master, reports_first])
+            }
             Self::Cleaned { name, ids } => json!(["clean", name, ids]),
             Self::Restarted { name, id } => json!(["restart", name, id]),
             Self::AddressUpdated { name, id, address } => json!(["address", name, id, address]),
@@ -285,14 +330,21 @@ impl Event {
     fn from_json(value: &Value) -> Option<Self> {
         let name = text(&value[1])?;
         Some(match value[0].as_str()? {
-            "alter" => Self::SyncStateSetAltered { name, in_sync: ids(&value[2])? },
+            "alter" => Self::SyncStateSetAltered {
+                name,
+                in_sync: ids(&value[2])?,
+                // Entries of older releases do not have it.
+                waits_for_all: value[3] == true,
+            },
             "apply" => Self::BrokerIdApplied {
                 name,
                 cluster: text(&value[2])?,
                 id: value[3].as_i64()?,
                 replica: Replica { address: text(&value[4])?, check_code: text(&value[5])? },
             },
-            "elect" => Self::MasterElected { name, master: value[2].as_i64() },
+            "elect" => {
+                Self::MasterElected { name, master: value[2].as_i64(), reports_first: value[3] == true }
+            }
             "clean" if value[2].is_null() => Self::Cleaned { name, ids: None },
             "clean" => Self::Cleaned { name, ids: Some(ids(&value[2])?) },
             "restart" => Self::Restarted { name, id: value[2].as_i64()? },

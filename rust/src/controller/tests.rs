@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::core::{Action, Core, Heartbeat, Settings};
 use super::liveness::Beat;
 use super::requests::{Asked, Code, Outcome, Request, SetView};
-use super::state::{Entry, State};
+use super::state::{BrokerSet, Entry, State};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -99,8 +99,19 @@ impl World {
     }
 
     fn alter(&mut self, master: i64, epoch: i32, in_sync: &[i64], in_sync_epoch: i32) -> Code {
+        self.alter_as(master, epoch, in_sync, in_sync_epoch, false)
+    }
+
+    fn alter_as(
+        &mut self,
+        master: i64,
+        master_epoch: i32,
+        in_sync: &[i64],
+        in_sync_epoch: i32,
+        waits_for_all: bool,
+    ) -> Code {
         let in_sync = in_sync.iter().copied().collect();
-        self.code(Request::AlterSyncStateSet { master, master_epoch: epoch, in_sync, in_sync_epoch })
+        self.code(Request::AlterSyncStateSet { master, master_epoch, in_sync, in_sync_epoch, waits_for_all })
     }
 
     /// A heartbeat on the connection of the replica; a master gets a lease if it `asks` for one.
@@ -125,6 +136,7 @@ impl World {
             max_offset,
             confirm_offset: 0,
             priority: i32::MAX,
+            takes_leases: asks,
         };
         self.token += 1;
         let heartbeat = Heartbeat { name: "b".to_owned(), id, beat, releases };
@@ -152,13 +164,18 @@ impl World {
 
     /// Two replicas in sync, the first leads.
     fn pair() -> Self {
+        Self::pair_as(false)
+    }
+
+    /// Likewise; the master may acknowledge only what both have.
+    fn pair_as(waits_for_all: bool) -> Self {
         let mut world = Self::new();
         assert_eq!(world.apply(1), Code::Success);
         world.beat(1, 0, false);
         assert_eq!(world.elect(1, false).unwrap().code, Code::Success);
         assert_eq!(world.apply(2), Code::Success);
         world.beat(2, 0, false);
-        assert_eq!(world.alter(1, 1, &[1, 2], 1), Code::Success);
+        assert_eq!(world.alter_as(1, 1, &[1, 2], 1, waits_for_all), Code::Success);
         world
     }
 }
@@ -272,6 +289,125 @@ fn a_lost_master_is_replaced_only_after_its_lease_and_the_margin() {
     }
     assert_eq!(world.master(), Some(2));
     assert!(world.now >= granted + Duration::from_millis(2_200), "elected within the lease");
+}
+
+#[test]
+fn a_lost_master_that_waits_for_all_is_replaced_within_its_lease() {
+    let mut world = World::pair_as(true);
+    world.beat(1, 0, true);
+    world.pass(Duration::from_millis(100));
+    world.core.closed(11, world.now);
+    world.settle();
+    world.pass(Duration::from_millis(400));
+    world.beat(2, 0, false);
+    assert_eq!(world.master(), Some(1), "it may reconnect");
+    world.pass(Duration::from_millis(100));
+    assert_eq!((world.master(), world.set().master_epoch), (Some(2), 2));
+    // The next set has not promised it yet.
+    assert!(!world.core.state().get("b").unwrap().waits_for_all);
+}
+
+#[test]
+fn within_the_lease_only_a_replica_that_has_shown_life_since_the_loss_is_elected() {
+    let mut world = World::pair_as(true);
+    world.beat(2, 0, false);
+    world.beat(1, 0, true);
+    world.pass(Duration::from_millis(100));
+    world.core.closed(11, world.now);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.master(), Some(1), "the other may have lost power with the master");
+    world.beat(2, 0, false);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.master(), Some(2));
+}
+
+#[test]
+fn a_living_master_that_waits_for_all_keeps_its_lease() {
+    let mut world = World::pair_as(true);
+    world.beat(1, 0, true);
+    assert_eq!(world.elect(2, true), None, "it waits for the lease");
+    world.core.closed(11, world.now);
+    world.pass(Duration::from_millis(300));
+    world.beat_on(1, 31, 0, true, false);
+    world.beat(2, 0, false);
+    world.pass(Duration::from_millis(700));
+    assert_eq!(world.master(), Some(1), "it has reconnected");
+}
+
+#[test]
+fn a_master_that_takes_leases_is_lost_soon_after_its_lease() {
+    let mut world = World::pair();
+    world.beat(1, 0, true);
+    for _ in 0..27 {
+        world.pass(Duration::from_millis(100));
+        world.beat(2, 0, false);
+    }
+    assert_eq!(world.master(), Some(2), "without waiting for 10 s");
+}
+
+#[test]
+fn a_controller_that_was_paused_waits_for_the_next_heartbeats() {
+    let mut world = World::pair();
+    world.beat(1, 0, true);
+    world.pass(Duration::from_millis(100));
+    world.now += Duration::from_secs(20);
+    world.core.tick(world.now);
+    world.settle();
+    world.beat(2, 0, false);
+    assert_eq!(world.master(), Some(1), "it may have sent heartbeats meanwhile");
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.master(), Some(2));
+}
+
+#[test]
+fn a_new_leader_does_not_wait_long_for_a_master_that_it_never_received_a_heartbeat_from() {
+    for (waits_for_all, limit) in [(true, 1_200), (false, 10_200)] {
+        let mut world = World::pair_as(waits_for_all);
+        let entries = world.entries.clone();
+        // A controller that has just started.
+        world.core = Core::new(
+            Settings { is_unclean_allowed: false, lease: LEASE, first_election_wait: Duration::ZERO },
+            8,
+        );
+        entries.iter().for_each(|entry| world.core.committed(entry, world.now));
+        world.core.leads(world.now);
+        let began = world.now;
+        while world.master() == Some(1) && world.now < began + Duration::from_secs(20) {
+            world.beat(2, 0, false);
+            world.pass(Duration::from_millis(100));
+        }
+        let taken = (world.now - began).as_millis();
+        assert_eq!(world.master(), Some(2));
+        assert!(taken > limit - 300 && taken <= limit, "{waits_for_all}: {taken} ms");
+    }
+}
+
+#[test]
+fn until_a_new_master_reports_a_set_another_of_the_set_before_may_replace_it() {
+    let mut world = World::new();
+    for id in 1..=3 {
+        world.apply(id);
+        world.beat(id, 0, true);
+    }
+    assert_eq!(world.elect(1, false).unwrap().code, Code::Success);
+    assert_eq!(world.alter_as(1, 1, &[1, 2, 3], 1, true), Code::Success);
+    world.core.closed(11, world.now);
+    world.settle();
+    assert_eq!((world.master(), world.set().in_sync), (Some(2), vec![2]));
+    // It has lost its power before it leads.
+    world.core.closed(12, world.now);
+    world.settle();
+    world.beat(3, 0, true);
+    world.pass(Duration::from_millis(500));
+    assert_eq!((world.master(), world.set().in_sync), (Some(3), vec![3]));
+    let before = world.set().in_sync_epoch;
+    assert_eq!(world.alter_as(3, 3, &[3], before, true), Code::Success, "the first report");
+    let after = world.set().in_sync_epoch;
+    assert_eq!(world.alter_as(3, 3, &[3], after, true), Code::AlterSyncStateSetFailed, "the same set");
+    world.core.closed(13, world.now);
+    world.beat_on(2, 40, 0, true, false);
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.master(), None, "it may have acknowledged alone since");
 }
 
 #[test]
@@ -469,14 +605,16 @@ fn step() -> impl Strategy<Value = Step> {
         })),
         (id.clone(), any::<bool>())
             .prop_map(|(id, is_designated)| Step::Ask(Request::Elect { id, is_designated })),
-        (id.clone(), 0..6_i32, proptest::collection::btree_set(1..5_i64, 0..4), 0..8_i32).prop_map(
-            |(master, master_epoch, in_sync, in_sync_epoch)| Step::Ask(Request::AlterSyncStateSet {
-                master,
-                master_epoch,
-                in_sync,
-                in_sync_epoch
-            })
-        ),
+        (id.clone(), 0..6_i32, proptest::collection::btree_set(1..5_i64, 0..4), 0..8_i32, any::<bool>())
+            .prop_map(|(master, master_epoch, in_sync, in_sync_epoch, waits_for_all)| {
+                Step::Ask(Request::AlterSyncStateSet {
+                    master,
+                    master_epoch,
+                    in_sync,
+                    in_sync_epoch,
+                    waits_for_all,
+                })
+            }),
         (proptest::option::of(proptest::collection::btree_set(1..5_i64, 1..3)), any::<bool>())
             .prop_map(|(ids, may_live)| Step::Ask(Request::Clean { ids, may_live })),
         (id, 10..20_u64, 0..50_i64, any::<bool>(), proptest::bool::weighted(0.1)).prop_map(
@@ -508,6 +646,8 @@ proptest! {
         let mut is_leader = true;
         for step in steps {
             let before = world.core.view("b", world.now);
+            let known = world.core.state().get("b").cloned();
+            let promises = matches!(&step, Step::Ask(Request::AlterSyncStateSet { waits_for_all: true, .. }));
             match step {
                 Step::Ask(request) => {
                     if matches!(request, Request::Clean { may_live: true, .. }) {
@@ -550,7 +690,18 @@ proptest! {
             if let Some(id) = after.as_ref().and_then(|set| set.master.as_ref()).map(|master| master.0) {
                 let holds = |lease: &(i64, Duration)| lease.0 != id;
                 let is_new = before.as_ref().and_then(|set| set.master.as_ref()).is_none_or(|m| m.0 != id);
-                prop_assert!(!is_new || !leases.iter().any(holds), "{id} was elected within {leases:?}");
+                // Otherwise the holder of the lease acknowledges nothing without the new master.
+                let blocks = |set: BrokerSet| {
+                    set.waits_for_all && set.in_sync.contains(&id) || set.before.contains(&id)
+                };
+                let must_wait = !promises && !known.is_some_and(blocks);
+                prop_assert!(
+                    !is_new || !must_wait || !leases.iter().any(holds),
+                    "{id} was elected within {leases:?}"
+                );
+                if is_new {
+                    leases.retain(|(holder, _)| *holder == id);
+                }
             }
             for entry in world.entries.drain(..) {
                 let decoded = Entry::decode(&entry).unwrap();

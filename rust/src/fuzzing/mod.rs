@@ -5,9 +5,11 @@
 
 #![allow(clippy::expect_used, reason = "assertions of fuzz targets")]
 
+mod grpc;
 mod store_files;
 mod tls;
 
+pub use grpc::{grpc_deliveries, grpc_handle, grpc_metadata, grpc_requests, grpc_sends};
 pub use store_files::store_files;
 pub use tls::{tls_hello, tls_session};
 

@@ -2,7 +2,8 @@
 //!
 //! With access control a slave first shows a ticket, which it got at the ordinary port (`expect`). Without access
 //! control every connection is trusted, as in Apache's broker. Apache's slaves have no tickets and report the
-//! end of their log only after `haSendHeartbeatInterval`; `haTrustedAddresses` lists their addresses.
+//! end of their log only after `haSendHeartbeatInterval`; `haTrustedAddresses` lists their addresses. In a set with a
+//! controller they begin with a handshake, which has their id.
 //!
 //! *Invariant*: a pending connection occupies no slave's place, and its bytes change nothing before it is admitted.
 //! There are at most `WAITING_MAX` pending connections; beyond that, the address with most of them loses its oldest.
@@ -21,9 +22,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::positions::PhysicalOffset;
-use crate::replication::master::ConnectionId;
+use crate::replication::elected::Hello;
+use crate::replication::master::{ConnectionId, Standing};
 use crate::replication::stream::{
-    MARK_BYTES, TICKET_BYTES, TICKET_TAKEN, Ticket, announces_ticket, read_report,
+    MARK_BYTES, Protocol, REPORT_BYTES_MAX, ReportReader, TICKET_BYTES, TICKET_TAKEN, Ticket,
+    announces_ticket, read_report,
 };
 use crate::tls::{ServerTls, Stream};
 
@@ -51,6 +54,8 @@ pub struct AdmissionRules {
     pub needs_ticket: bool,
     /// Addresses of slaves without tickets (`haTrustedAddresses`).
     pub trusted: Vec<IpAddr>,
+    /// Whether a controller elected this master, so that Apache's slaves of its set begin with a handshake.
+    pub is_elected: bool,
 }
 
 /// Decides which connections are slaves.
@@ -69,6 +74,7 @@ struct GivenTicket {
     given: Instant,
     /// The broker id of the slave it was given to, if it named one.
     broker_id: Option<u64>,
+    standing: Standing,
 }
 
 /// A connection that is a slave's.
@@ -78,6 +84,10 @@ pub(super) struct Introduced {
     pub(super) end: PhysicalOffset,
     /// Its broker id, if its ticket shows it.
     pub(super) broker_id: Option<u64>,
+    /// Whether its copy counts: only a ticket can make it an observer.
+    pub(super) standing: Standing,
+    /// The form of its reports.
+    pub(super) protocol: Protocol,
 }
 
 #[derive(Debug)]
@@ -102,13 +112,13 @@ impl Admission {
     }
 
     /// Admits the first connection that shows this ticket in time.
-    pub(super) fn expect(&self, ticket: Ticket, broker_id: Option<u64>) {
+    pub(super) fn expect(&self, ticket: Ticket, broker_id: Option<u64>, standing: Standing) {
         let mut tickets = self.tickets.lock();
         tickets.retain(|known| known.given.elapsed() < TICKET_LIFE);
         if tickets.len() == TICKETS_MAX {
             tickets.pop_front();
         }
-        tickets.push_back(GivenTicket { ticket, given: Instant::now(), broker_id });
+        tickets.push_back(GivenTicket { ticket, given: Instant::now(), broker_id, standing });
     }
 
     /// Removes a ticket and returns it if it was valid.
@@ -165,7 +175,7 @@ fn oldest_of_most(waiting: &[Waiting]) -> Option<usize> {
 }
 
 /// Returns an admitted slave. A slave without a ticket has `silence_max` to
-/// report it, because Apache's slaves send nothing at first.
+/// report it, because Apache's slaves send nothing at first. `state` returns the answer to a handshake.
 pub(super) async fn introduced(
     admission: &Admission,
     silence_max: Duration,
@@ -173,6 +183,7 @@ pub(super) async fn introduced(
     socket: TcpStream,
     id: ConnectionId,
     address: SocketAddr,
+    state: impl Fn() -> Vec<u8>,
 ) -> Result<Introduced, Ended> {
     let place = admission.enter(id, address.ip());
     let needs_ticket = admission.needs_ticket(address.ip());
@@ -185,9 +196,10 @@ pub(super) async fn introduced(
             }
             None => Stream::Plain(socket),
         };
-        let said = timeout(introduction_max, introduce(admission, &mut stream, needs_ticket)).await;
-        let (end, broker_id) = said.map_err(|_| Ended::Mute)??;
-        Ok(Introduced { stream, end, broker_id })
+        let saying = introduce(admission, &mut stream, needs_ticket, state);
+        let (end, broker_id, standing, protocol) =
+            timeout(introduction_max, saying).await.map_err(|_| Ended::Mute)??;
+        Ok(Introduced { stream, end, broker_id, standing, protocol })
     };
     tokio::select! {
         introduced = introducing => introduced,
@@ -199,7 +211,8 @@ async fn introduce(
     admission: &Admission,
     stream: &mut Stream,
     needs_ticket: bool,
-) -> Result<(PhysicalOffset, Option<u64>), Ended> {
+    state: impl Fn() -> Vec<u8>,
+) -> Result<(PhysicalOffset, Option<u64>, Standing, Protocol), Ended> {
     let first = read(stream).await?;
     if announces_ticket(first) {
         let shown = read::<TICKET_BYTES>(stream).await?;
@@ -207,10 +220,21 @@ async fn introduce(
         stream.write_all(&TICKET_TAKEN).await.map_err(Ended::Io)?;
         stream.flush().await.map_err(Ended::Io)?;
         let end = read_report(read(stream).await?).map_err(Ended::Stream)?;
-        return Ok((end, ticket.broker_id));
+        return Ok((end, ticket.broker_id, ticket.standing, Protocol::Plain));
+    }
+    if admission.rules.is_elected && Hello::is_announced(first) && !needs_ticket {
+        let hello = Hello::read(first, read(stream).await?);
+        stream.write_all(&state()).await.map_err(Ended::Io)?;
+        stream.flush().await.map_err(Ended::Io)?;
+        let report = read::<REPORT_BYTES_MAX>(stream).await?;
+        let said = ReportReader::new(Protocol::Elected).next(&report).map_err(Ended::Stream)?;
+        let end = said.map_or(PhysicalOffset(0), |(end, _)| end);
+        // A learner copies the log, but is not a replica of the set.
+        let broker_id = (!hello.is_learner).then_some(hello.broker_id);
+        return Ok((end, broker_id, Standing::Slave, Protocol::Elected));
     }
     let end = read_report(first).map_err(Ended::Stream)?;
-    if needs_ticket { Err(Ended::NoTicket) } else { Ok((end, None)) }
+    if needs_ticket { Err(Ended::NoTicket) } else { Ok((end, None, Standing::Slave, Protocol::Plain)) }
 }
 
 async fn read<const BYTES: usize>(stream: &mut Stream) -> Result<[u8; BYTES], Ended> {
@@ -235,7 +259,7 @@ mod tests {
     #[test]
     fn a_ticket_admits_one_connection() {
         let admission = Admission::default();
-        admission.expect([1; TICKET_BYTES], Some(7));
+        admission.expect([1; TICKET_BYTES], Some(7), Standing::Slave);
         assert!(admission.takes(&[2; TICKET_BYTES]).is_none());
         assert_eq!(admission.takes(&[1; TICKET_BYTES]).unwrap().broker_id, Some(7));
         assert!(admission.takes(&[1; TICKET_BYTES]).is_none());
@@ -256,7 +280,7 @@ mod tests {
 
     #[test]
     fn trusted_addresses_need_no_ticket() {
-        let rules = AdmissionRules { needs_ticket: true, trusted: vec![address(1)] };
+        let rules = AdmissionRules { needs_ticket: true, trusted: vec![address(1)], is_elected: false };
         let admission = Admission::new(rules);
         assert!(!admission.needs_ticket(address(1)) && admission.needs_ticket(address(2)));
         let mapped = IpAddr::from(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());

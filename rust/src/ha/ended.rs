@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::positions::PhysicalOffset;
-use crate::replication::master::Distrust;
+use crate::replication::master::{Distrust, Standing};
 use crate::replication::stream::StreamError;
 
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(super) enum Ended {
     Io(io::Error),
     Stream(StreamError),
     Distrust(Distrust),
-    /// The maximum number of slaves is connected.
-    Full(usize),
+    /// The maximum number of connections of this kind is connected.
+    Full(usize, Standing),
     /// Access control is on, and the connection showed no ticket.
     NoTicket,
     /// The ticket is unknown here, or has expired.
@@ -39,7 +39,10 @@ impl fmt::Display for Ended {
             Self::Stream(error) => error.fmt(out),
             Self::Distrust(distrust) => distrust.fmt(out),
             Self::Stopped => write!(out, "this broker is stopping"),
-            Self::Full(most) => write!(out, "the maximum of {most} slaves is connected"),
+            Self::Full(most, Standing::Slave) => write!(out, "the maximum of {most} slaves is connected"),
+            Self::Full(most, Standing::Observer) => {
+                write!(out, "the maximum of {most} backups are running; wait for the end of one")
+            }
             Self::NoTicket => write!(
                 out,
                 "access control is on, and the connection showed no ticket: upgrade a slave of an older release first, \

@@ -11,17 +11,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
+use crate::replication::elected::{self, Hello};
 use crate::replication::epochs::Epochs;
 use crate::replication::slave::{Misplaced, Slave, SlaveRules};
 use crate::replication::stream::{
-    MARK_BYTES, Piece, StreamError, TICKET_TAKEN, Ticket, TransferReader, introduction, report,
+    MARK_BYTES, Piece, Protocol, StreamError, TICKET_TAKEN, Ticket, TransferReader, introduction,
 };
 use crate::store::{Replica, ReplicaError, Store};
 use crate::tls::{ClientTls, Stream};
@@ -86,6 +87,8 @@ enum Ended {
     Refused(Refusal),
     /// The peer rejects the ticket, so it is not the master that issued it.
     OtherMaster,
+    /// The peer has other epochs than the master whose log was compared.
+    OtherEpochs,
 }
 
 impl Shared {
@@ -167,8 +170,9 @@ pub(super) async fn follow(shared: &Shared, mut replica: Replica) {
 
 async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> Ended {
     let reached = reach(shared, address).await;
-    let taken = reached.and_then(|(stream, epochs)| Ok((stream, take_over(shared, replica, epochs)?)));
-    let (stream, epochs) = match taken {
+    let taken = reached
+        .and_then(|(stream, protocol, epochs)| Ok((stream, protocol, take_over(shared, replica, epochs)?)));
+    let (stream, protocol, epochs) = match taken {
         Ok(taken) => taken,
         Err(ended) => return ended,
     };
@@ -178,13 +182,12 @@ async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> End
     let log = LogState { epochs: epochs.own, first, end: replica.end() };
     let mut core = Slave::connected(shared.rules, &log, epochs.of_master.clone(), shared.now());
     let mut epochs = EpochsOfBoth { own: log.epochs, of_master: epochs.of_master };
-    let (mut reader, mut writer) = split(stream);
-    let ended = exchange(shared, replica, &mut core, &mut epochs, &mut reader, &mut writer).await;
+    let ended = exchange(shared, replica, &mut core, &mut epochs, protocol, stream).await;
     ended.map_or_else(|ended| ended, |never| match never {})
 }
 
-/// Connects to a master after comparing the logs, and returns the stream with the master's epochs.
-async fn reach(shared: &Shared, address: &str) -> Result<(Stream, Epochs), Ended> {
+/// Connects to a master after comparing the logs, and returns the stream with its form, and the master's epochs.
+async fn reach(shared: &Shared, address: &str) -> Result<(Stream, Protocol, Epochs), Ended> {
     let mut agreed = agree(shared).await?;
     let connecting = timeout(CONNECT_MAX, connect(shared, address)).await;
     let mut stream = connecting.map_err(|_| Ended::Silence)?.map_err(Ended::Io)?;
@@ -196,7 +199,24 @@ async fn reach(shared: &Shared, address: &str) -> Result<(Stream, Epochs), Ended
         let introduced = timeout(CONNECT_MAX, introduce(&mut stream, ticket)).await;
         introduced.map_err(|_| Ended::Silence)??;
     }
-    Ok((stream, agreed.epochs))
+    let Some(broker_id) = agreed.elected_as else { return Ok((stream, Protocol::Plain, agreed.epochs)) };
+    let meeting = timeout(CONNECT_MAX, shake_hands(&mut stream, broker_id)).await;
+    if meeting.map_err(|_| Ended::Silence)??.as_ref() != Some(&agreed.epochs) {
+        return Err(Ended::OtherEpochs);
+    }
+    Ok((stream, Protocol::Elected, agreed.epochs))
+}
+
+/// Sends a handshake; returns the epochs of the master.
+async fn shake_hands(stream: &mut Stream, broker_id: u64) -> Result<Option<Epochs>, Ended> {
+    let hello = Hello { broker_id, is_learner: false };
+    stream.write_all(&hello.encode()).await.map_err(Ended::Io)?;
+    stream.flush().await.map_err(Ended::Io)?;
+    let mut state = [0; elected::STATE_BYTES];
+    stream.read_exact(&mut state).await.map_err(Ended::Io)?;
+    let mut epochs = vec![0; elected::size_of_epochs(state).map_err(Ended::Stream)?];
+    stream.read_exact(&mut epochs).await.map_err(Ended::Io)?;
+    elected::read_epochs(&epochs).map_err(Ended::Stream)
 }
 
 async fn agree(shared: &Shared) -> Result<Agreement, Ended> {
@@ -265,15 +285,16 @@ async fn exchange(
     replica: &mut Replica,
     core: &mut Slave,
     epochs: &mut EpochsOfBoth,
-    reader: &mut ReadHalf<Stream>,
-    writer: &mut WriteHalf<Stream>,
+    protocol: Protocol,
+    stream: Stream,
 ) -> Result<std::convert::Infallible, Ended> {
-    let mut transfers = TransferReader::default();
+    let (mut reader, mut writer) = split(stream);
+    let mut transfers = TransferReader::new(protocol);
     let mut buffer = vec![0; READ_BYTES_MAX];
     let (mut wanted, mut full_reads) = (READ_BYTES_MIN, 0);
     loop {
         if let Some(end) = core.report(replica.kept(), shared.now()) {
-            let report = report(end);
+            let report = protocol.report(end);
             let saying = async {
                 writer.write_all(&report).await?;
                 writer.flush().await
@@ -347,6 +368,7 @@ impl fmt::Display for Ended {
             Self::Misplaced(misplaced) => misplaced.fmt(out),
             Self::Replica(error) | Self::NotAppended(error) => error.fmt(out),
             Self::Refused(refusal) => refusal.reason.fmt(out),
+            Self::OtherEpochs => write!(out, "its epochs have changed since the logs were compared"),
             Self::OtherMaster => write!(
                 out,
                 "it rejected the ticket of the master: it is another broker, see haMasterAddress, or the master was \

@@ -36,6 +36,8 @@ pub struct Agreement {
     pub epochs: Epochs,
     /// The ticket that admits the connection, if the master issued one.
     pub ticket: Option<Ticket>,
+    /// The broker id of this slave, to follow a master of Apache's that a controller elected.
+    pub elected_as: Option<u64>,
 }
 
 /// The question of a connector, and its answer.

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::replication::epochs::Epochs;
-use crate::replication::master::{ConnectionId, InSyncSet};
+use crate::replication::master::{ConnectionId, InSyncSet, Standing};
 use crate::replication::stream::Ticket;
 use crate::store::Store;
 use crate::tls::ServerTls;
@@ -80,9 +80,10 @@ impl Listener {
         self.address
     }
 
-    /// Admits the first connection that shows this ticket in time, as the slave with this broker id, if given.
-    pub fn expect(&self, ticket: Ticket, broker_id: Option<u64>) {
-        self.slaves.admission.expect(ticket, broker_id);
+    /// Admits the first connection that shows this ticket in time, as the slave with this broker id, if given, or as
+    /// an observer.
+    pub fn expect(&self, ticket: Ticket, broker_id: Option<u64>, standing: Standing) {
+        self.slaves.admission.expect(ticket, broker_id, standing);
     }
 
     /// Sets the replicas in sync, all of which must have a message before it is confirmed.
@@ -90,7 +91,7 @@ impl Listener {
         self.slaves.require(set);
     }
 
-    /// Returns the connected slaves, oldest connection first.
+    /// Returns the connected slaves without observers, oldest connection first.
     #[must_use]
     pub fn slaves(&self) -> Vec<SlaveStatus> {
         self.slaves.status()
@@ -142,18 +143,19 @@ async fn serve(
     id: ConnectionId,
     address: SocketAddr,
 ) {
+    let silence_max = slaves.options.silence_max;
     let introduced =
-        introduced(&slaves.admission, slaves.options.silence_max, tls, socket, id, address).await;
-    let joined = introduced.and_then(|Introduced { stream, end, broker_id }| {
-        Ok((stream, slaves.join(id, address, end, broker_id)?))
+        introduced(&slaves.admission, silence_max, tls, socket, id, address, || slaves.state()).await;
+    let joined = introduced.and_then(|Introduced { stream, end, broker_id, standing, protocol }| {
+        Ok((stream, standing, protocol, slaves.join(id, address, end, broker_id, standing, protocol)?))
     });
-    let (stream, wakeup) = match joined {
+    let (stream, standing, protocol, wakeup) = match joined {
         Ok(joined) => joined,
         Err(ended) => {
             if matches!(ended, Ended::NoTicket) {
                 slaves.lacks_ticket(address.ip(), ended.to_string());
             }
-            let is_slave = matches!(ended, Ended::Distrust(_) | Ended::Full(_));
+            let is_slave = matches!(ended, Ended::Distrust(_) | Ended::Full(..));
             if slaves.admission.should_report(address.ip(), is_slave) {
                 let peer = if is_slave { "the slave" } else { "a connection to the replication port" };
                 slaves.notes.add(true, format!("{peer} from {address} was refused: {ended}"));
@@ -161,8 +163,13 @@ async fn serve(
             return;
         }
     };
-    slaves.notes.add(false, format!("a slave has connected from {address}"));
-    let ended = Transfers::new(Arc::clone(&slaves), id, address.ip(), wakeup).serve(stream).await;
+    let (what, is_warning) = match standing {
+        Standing::Slave => ("slave", true),
+        Standing::Observer => ("backup", false),
+    };
+    slaves.notes.add(false, format!("a {what} has connected from {address}"));
+    let transfers = Transfers::new(Arc::clone(&slaves), id, address.ip(), wakeup, standing, protocol);
+    let ended = transfers.serve(stream).await;
     slaves.disconnect(id);
-    slaves.notes.add(true, format!("the connection of the slave at {address} has ended: {ended}"));
+    slaves.notes.add(is_warning, format!("the connection of the {what} at {address} has ended: {ended}"));
 }

@@ -13,8 +13,12 @@ use tokio::sync::Notify;
 
 use crate::positions::PhysicalOffset;
 use crate::replication::alignment::LogState;
+use crate::replication::elected;
 use crate::replication::epochs::Epochs;
-use crate::replication::master::{ConnectionId, CopyFrom, Distrust, InSyncSet, Master, MasterRules};
+use crate::replication::master::{
+    ConnectionId, CopyFrom, Distrust, InSyncSet, Master, MasterRules, Standing,
+};
+use crate::replication::stream::Protocol;
 use crate::store::{RECORD_BYTES_MAX, Store};
 
 use super::admission::Admission;
@@ -23,6 +27,8 @@ use super::notes::Notes;
 
 /// Maximum number of bytes sent and not reported. A slave reports whole records, up to the largest.
 const UNREPORTED_BYTES_MAX: u64 = 2 * RECORD_BYTES_MAX as u64;
+/// Maximum number of connected observers. They occupy no slave's place.
+const OBSERVERS_MAX: usize = 4;
 
 /// The options of a master.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +66,8 @@ pub struct SlaveStatus {
     pub silent_for: Duration,
     /// Its broker id, if it is known.
     pub broker_id: Option<u64>,
+    /// The form of its reports.
+    pub protocol: Protocol,
 }
 
 /// A refused slave, with the reason.
@@ -95,6 +103,8 @@ pub(super) struct Slaves {
 #[derive(Debug)]
 struct Connected {
     address: SocketAddr,
+    standing: Standing,
+    protocol: Protocol,
     /// Notifies its writer of new log data.
     wakeup: Arc<Notify>,
 }
@@ -132,12 +142,12 @@ impl Slaves {
         }
     }
 
-    /// Returns the state of each slave, oldest connection first.
+    /// Returns the state of each slave without observers, oldest connection first.
     pub(super) fn status(&self) -> Vec<SlaveStatus> {
         self.grown();
         let now = self.now();
         let status = |(id, slave): (&ConnectionId, &Connected)| {
-            let state = self.core.lock().state(*id)?;
+            let state = self.core.lock().state(*id).filter(|_| slave.standing == Standing::Slave)?;
             Some(SlaveStatus {
                 id: id.0,
                 address: slave.address,
@@ -146,6 +156,7 @@ impl Slaves {
                 is_in_sync: state.is_in_sync,
                 silent_for: now.saturating_sub(state.heard_at),
                 broker_id: state.broker_id,
+                protocol: slave.protocol,
             })
         };
         self.connected.lock().iter().filter_map(status).collect()
@@ -163,30 +174,56 @@ impl Slaves {
         core.grown(end);
     }
 
-    /// Adds a slave that has reported the end of its log.
+    /// Returns the answer to the handshake of a slave of Apache's.
+    pub(super) fn state(&self) -> Vec<u8> {
+        self.grown();
+        let core = self.core.lock();
+        elected::state(core.end(), core.epochs())
+    }
+
+    /// Adds a slave, or an observer, that has reported the end of its log.
     pub(super) fn join(
         &self,
         id: ConnectionId,
         address: SocketAddr,
         end: PhysicalOffset,
         broker_id: Option<u64>,
+        standing: Standing,
+        protocol: Protocol,
     ) -> Result<Arc<Notify>, Ended> {
         self.grown();
         let mut connected = self.connected.lock();
-        if connected.len() == self.options.slaves_max {
-            return Err(Ended::Full(self.options.slaves_max));
+        let (places, copy_from) = match standing {
+            Standing::Slave => (self.options.slaves_max, self.options.copy_from),
+            // A backup has the whole log.
+            Standing::Observer => (OBSERVERS_MAX, CopyFrom::First),
+        };
+        if connected.values().filter(|other| other.standing == standing).count() >= places {
+            return Err(Ended::Full(places, standing));
         }
-        self.core.lock().connected(id, self.options.copy_from, self.now());
-        if let Err(distrust) = self.joined(id, address.ip(), end) {
+        {
+            let mut core = self.core.lock();
+            core.connected(id, copy_from, self.now());
+            if standing == Standing::Observer {
+                core.observes(id);
+            }
+        }
+        let joined = match standing {
+            Standing::Slave => self.joined(id, address.ip(), end),
+            Standing::Observer => self.core.lock().reported(id, end, self.now()),
+        };
+        if let Err(distrust) = joined {
             self.core.lock().disconnected(id);
-            self.fits(address.ip(), Some(distrust.to_string()));
+            if standing == Standing::Slave {
+                self.fits(address.ip(), Some(distrust.to_string()));
+            }
             return Err(Ended::Distrust(distrust));
         }
         if let Some(broker_id) = broker_id {
             self.core.lock().identified(id, broker_id);
         }
         let wakeup = Arc::new(Notify::new());
-        connected.insert(id, Connected { address, wakeup: Arc::clone(&wakeup) });
+        connected.insert(id, Connected { address, standing, protocol, wakeup: Arc::clone(&wakeup) });
         self.watch(&connected);
         drop(connected);
         self.confirm();

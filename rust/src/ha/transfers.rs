@@ -12,14 +12,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::replication::master::ConnectionId;
-use crate::replication::stream::{ReportReader, TransferHeader};
+use crate::positions::PhysicalOffset;
+use crate::replication::elected;
+use crate::replication::epochs::EpochStart;
+use crate::replication::master::{ConnectionId, Master, Standing};
+use crate::replication::stream::{HEADER_BYTES_MAX, Protocol, ReportReader, TransferHeader};
 use crate::tls::Stream;
 
 use super::ended::Ended;
@@ -48,12 +52,21 @@ pub(super) struct Transfers {
     pub(super) id: ConnectionId,
     pub(super) address: IpAddr,
     pub(super) wakeup: Arc<Notify>,
+    standing: Standing,
+    protocol: Protocol,
     reports: ReportReader,
 }
 
 impl Transfers {
-    pub(super) fn new(slaves: Arc<Slaves>, id: ConnectionId, address: IpAddr, wakeup: Arc<Notify>) -> Self {
-        Self { slaves, id, address, wakeup, reports: ReportReader::default() }
+    pub(super) fn new(
+        slaves: Arc<Slaves>,
+        id: ConnectionId,
+        address: IpAddr,
+        wakeup: Arc<Notify>,
+        standing: Standing,
+        protocol: Protocol,
+    ) -> Self {
+        Self { slaves, id, address, wakeup, standing, protocol, reports: ReportReader::new(protocol) }
     }
 
     /// Serves the slave until its connection ends; returns the reason.
@@ -88,13 +101,16 @@ impl Transfers {
 
     /// Serves the slave on this thread until it should migrate or its connection ends.
     async fn serve_on(&mut self, thread: Thread, stream: Stream) -> Result<Stream, Ended> {
-        let Self { slaves, id, address, wakeup, reports } = self;
-        let can_move =
-            slaves.senders.is_some() && slaves.options.copies > 1 && matches!(stream, Stream::Plain(_));
+        let Self { slaves, id, address, wakeup, standing, protocol, reports } = self;
+        // No reply waits for an observer.
+        let can_move = slaves.senders.is_some()
+            && slaves.options.copies > 1
+            && *standing == Standing::Slave
+            && matches!(stream, Stream::Plain(_));
         let (mut reader, mut writer) = split(stream);
         tokio::select! {
             ended = read_reports(slaves, &mut reader, *id, *address, wakeup, reports) => return Err(ended),
-            left = write_log(slaves, &mut writer, *id, wakeup, can_move.then_some(thread)) => left?,
+            left = write_log(slaves, &mut writer, *id, *protocol, wakeup, can_move.then_some(thread)) => left?,
             () = silence(slaves, *id) => return Err(Ended::Silence),
         }
         Ok(reader.unsplit(writer))
@@ -156,6 +172,7 @@ async fn write_log(
     slaves: &Slaves,
     socket: &mut WriteHalf<Stream>,
     id: ConnectionId,
+    protocol: Protocol,
     wakeup: &Notify,
     thread: Option<Thread>,
 ) -> Result<(), Ended> {
@@ -168,11 +185,12 @@ async fn write_log(
             if thread == Some(Thread::Senders) && lacks.is_some_and(|bytes| bytes > NEAR_BYTES_MAX) {
                 return Ok(());
             }
-            (core.next(id, slaves.now()), lacks)
+            let next = core.next(id, slaves.now());
+            (next.map(|header| (header, encoded(protocol, &core, header))), lacks)
         };
         match next {
-            Some(header) => {
-                write_transfer(slaves, socket, header).await?;
+            Some((header, head)) => {
+                write_transfer(slaves, socket, header, &head).await?;
             }
             None if thread == Some(Thread::Own) && lacks == Some(0) => return Ok(()),
             None => {
@@ -188,13 +206,25 @@ async fn write_log(
     }
 }
 
+/// Returns the bytes of a header.
+fn encoded(protocol: Protocol, core: &Master, header: TransferHeader) -> ArrayVec<u8, HEADER_BYTES_MAX> {
+    match protocol {
+        Protocol::Plain => header.encode().into_iter().collect(),
+        Protocol::Elected => {
+            let before_all = EpochStart { epoch: 0, start: PhysicalOffset(0) };
+            let epoch = core.epochs().at(header.at).unwrap_or(before_all);
+            elected::transfer(header, epoch, core.confirmed())
+        }
+    }
+}
+
 async fn write_transfer(
     slaves: &Slaves,
     socket: &mut WriteHalf<Stream>,
     header: TransferHeader,
+    mut head: &[u8],
 ) -> Result<(), Ended> {
-    let head = header.encode();
-    let (mut head, mut at, mut left) = (&head[..], header.at, header.bytes as usize);
+    let (mut at, mut left) = (header.at, header.bytes as usize);
     loop {
         // One slice, unless a part of the write ring ends.
         let bytes = if left > 0 {

@@ -33,6 +33,17 @@ pub enum RecordError {
     TooLarge { field: &'static str, bytes: usize, bytes_max: usize },
 }
 
+/// A list of light queues that no record can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum DispatchError {
+    /// The list is empty, or a name is not that of a light queue.
+    #[error("INNER_MULTI_DISPATCH must be names like %LMQ%name, at most 255 bytes each, separated by commas")]
+    Name,
+    /// A queue cannot hold a record twice.
+    #[error("INNER_MULTI_DISPATCH must name each queue once")]
+    Repeated,
+}
+
 /// A batch body that is not a sequence of whole inner messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "fields named for what they hold")]

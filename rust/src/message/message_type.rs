@@ -12,11 +12,13 @@ pub enum MessageType {
     Delay,
     /// A half message, or committed from one.
     Transaction,
+    /// With a priority, which chooses its queue.
+    Priority,
 }
 
 impl MessageType {
     /// All types, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction];
+    pub const ALL: [Self; 5] = [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction, Self::Priority];
 
     /// Returns the type of this name; `None` for names such as MIXED, which is not a message type.
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -31,16 +33,18 @@ impl MessageType {
             Self::Fifo => "FIFO",
             Self::Delay => "DELAY",
             Self::Transaction => "TRANSACTION",
+            Self::Priority => "PRIORITY",
         }
     }
 
     /// Returns a description of the type, for its sender.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Normal => "has no sharding key, delay or transaction",
+            Self::Normal => "has no priority, sharding key, delay or transaction",
             Self::Fifo => "has a sharding key and no delay",
             Self::Delay => "has a delay level or a delivery time",
             Self::Transaction => "is sent in a transaction",
+            Self::Priority => "has a priority, and no sharding key, delay or transaction",
         }
     }
 }
@@ -55,7 +59,7 @@ mod tests {
             assert_eq!(MessageType::named(kind.name()), Some(kind));
             assert_eq!(kind as usize, number);
         }
-        for none in ["MIXED", "UNSPECIFIED", "PRIORITY", "normal", ""] {
+        for none in ["MIXED", "UNSPECIFIED", "LITE", "normal", ""] {
             assert_eq!(MessageType::named(none), None);
         }
     }

@@ -42,6 +42,7 @@ pub mod name {
     pub(crate) const FIRST_POP_TIME: &[u8] = b"1ST_POP_TIME";
     pub(crate) const ORIGIN_GROUP: &[u8] = b"ORIGIN_GROUP";
     pub(crate) const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
+    pub(crate) const PRIORITY: &[u8] = b"_SYS_MSG_PRIORITY_";
     pub const CRC32: &[u8] = b"__CRC32#";
     pub(crate) const TIMER_DELAY_SEC: &[u8] = b"TIMER_DELAY_SEC";
     pub(crate) const TIMER_DELAY_MS: &[u8] = b"TIMER_DELAY_MS";
@@ -52,6 +53,8 @@ pub mod name {
     pub(crate) const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
     pub(crate) const BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
     pub(crate) const TIMER_DELETE_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
+    pub(crate) const LIGHT_QUEUES: &[u8] = b"INNER_MULTI_DISPATCH";
+    pub(crate) const LIGHT_OFFSETS: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
 }
 
 /// Names that only brokers and clients' libraries write, by RocketMQ's list.
@@ -64,6 +67,7 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
         "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELAY_MS",
         "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID",
+        "_SYS_MSG_PRIORITY_",
     ]
     .into_iter()
     .flat_map(str::split_whitespace)

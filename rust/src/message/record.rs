@@ -19,10 +19,12 @@
 //! Invariant: [`RecordView::parse`] reads back exactly what [`RecordFields::encode`] writes; a view's lengths add up
 //! to its size. [`scan`] distinguishes records from the log's fillers ([`encode_blank`]) and its zeroed tail.
 
+mod shift;
 mod view;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub(crate) use shift::{in_light_queue, shifted};
 pub use view::RecordView;
 
 use super::error::RecordError;

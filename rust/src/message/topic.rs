@@ -4,6 +4,8 @@
 pub(crate) const RETRY_PREFIX: &str = "%RETRY%";
 /// Prefix of a group's dead-letter topic.
 pub(crate) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
+/// Prefix of light queues, which hold messages of other topics, and of the groups that only read such queues.
+pub(crate) const LIGHT_PREFIX: &str = "%LMQ%";
 
 /// The template for topics created by their first message.
 pub(crate) const AUTO_CREATE_TOPIC: &str = "TBW102";
@@ -61,6 +63,20 @@ pub(crate) const GROUP_BYTES_MAX: usize = 120;
 /// Returns whether a topic exists on every broker as a system topic.
 pub(crate) fn is_system(topic: &str) -> bool {
     topic.starts_with(SYSTEM_TOPIC_PREFIX) || SYSTEM_TOPICS.contains(&topic) || BROKER_TOPICS.contains(&topic)
+}
+
+/// Returns whether a name is that of a light queue, or of a group that only reads such queues.
+pub(crate) fn is_light(name: &str) -> bool {
+    name.starts_with(LIGHT_PREFIX)
+}
+
+/// Returns whether messages of a topic may be in light queues. Copies for a group or for later are not, nor are messages
+/// sent to a light queue itself.
+pub(crate) fn admits_light(topic: &[u8]) -> bool {
+    let is_excluded = [RETRY_PREFIX, DEAD_LETTER_PREFIX, LIGHT_PREFIX, SYSTEM_TOPIC_PREFIX]
+        .iter()
+        .any(|prefix| topic.starts_with(prefix.as_bytes()));
+    !is_excluded && topic != SCHEDULE_TOPIC.as_bytes()
 }
 
 /// Prefix of the regional trace topics, which clients write.

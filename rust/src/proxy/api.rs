@@ -89,6 +89,7 @@ pub(super) mod message_type {
     pub(in crate::proxy) const FIFO: i32 = 2;
     pub(in crate::proxy) const DELAY: i32 = 3;
     pub(in crate::proxy) const TRANSACTION: i32 = 4;
+    pub(in crate::proxy) const PRIORITY: i32 = 6;
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -177,6 +178,8 @@ pub(super) struct SystemProperties {
     pub(super) orphaned_transaction_recovery_duration: Option<Duration>,
     #[prost(message, optional, tag = "20")]
     pub(super) dead_letter_queue: Option<DeadLetterQueue>,
+    #[prost(int32, optional, tag = "22")]
+    pub(super) priority: Option<i32>,
 }
 
 /// A message of a topic.

@@ -1,6 +1,7 @@
 //! Brokers: the one of this process, known by its snapshots, or those of a cluster.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::cluster::Cluster;
 use super::topics::{BrokerPlace, GroupRules, TopicPart, TopicRoute};
@@ -37,7 +38,7 @@ impl Brokers {
     /// Notes that a broker did not answer.
     pub(super) fn failed(&self, broker: &BrokerPlace) {
         if let Self::Cluster(cluster) = self {
-            cluster.failed(broker.key());
+            cluster.failed(broker.key(), Instant::now());
         }
     }
 }
@@ -56,7 +57,7 @@ impl Local {
     }
 
     pub(super) fn topic(&self, name: &str) -> Option<TopicRoute> {
-        let topic = self.metadata.topics.get(name)?;
+        let topic = self.metadata.topic(name)?;
         let bits = topic.permission & self.metadata.permission();
         let part = TopicPart {
             broker: self.place.clone(),
@@ -64,12 +65,13 @@ impl Local {
             write_queues: topic.write_queues,
             is_readable: bits & PERMISSION_READ != 0,
             is_writable: bits & PERMISSION_WRITE != 0,
+            has_master: true,
         };
         Some(TopicRoute { message_type: topic.message_type, parts: vec![part] })
     }
 
     pub(super) fn group(&self, name: &str) -> Option<GroupRules> {
-        let group = self.metadata.groups.get(name)?;
+        let group = self.metadata.group(name)?;
         Some(GroupRules { retry_max: group.retry_max, is_ordered: group.is_ordered })
     }
 }

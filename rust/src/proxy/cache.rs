@@ -16,7 +16,7 @@ pub(super) const FRESH: Duration = Duration::from_secs(20);
 /// A value that cannot be replaced is still used for this long.
 const KEPT: Duration = Duration::from_secs(300);
 /// The time of one caller to replace a value, before another one tries.
-const REPLACING: Duration = Duration::from_secs(5);
+const REPLACING: Duration = Duration::from_secs(1);
 
 struct Entry<V> {
     value: Arc<V>,
@@ -61,8 +61,8 @@ impl<V> Cache<V> {
         Found::Stale(Arc::clone(&entry.value))
     }
 
-    /// Puts a value in; returns it.
-    pub(super) fn put(&self, name: &str, value: V, now: Instant) -> Arc<V> {
+    /// Puts a value in; returns it. Another caller asks again soon if it is outdated already.
+    pub(super) fn put(&self, name: &str, value: V, is_outdated: bool, now: Instant) -> Arc<V> {
         let value = Arc::new(value);
         let mut entries = self.entries.lock();
         if entries.len() >= self.entries_max && !entries.contains_key(name) {
@@ -71,7 +71,8 @@ impl<V> Cache<V> {
                 entries.clear();
             }
         }
-        let entry = Entry { value: Arc::clone(&value), since: now, is_outdated: false, replacing: None };
+        let replacing = is_outdated.then_some(now);
+        let entry = Entry { value: Arc::clone(&value), since: now, is_outdated, replacing };
         entries.insert(name.into(), entry);
         value
     }
@@ -94,7 +95,7 @@ mod tests {
     fn one_caller_replaces_a_value_that_the_others_still_get() {
         let (cache, begin) = (Cache::new(4), Instant::now());
         assert_eq!(cache.find("a", begin), Found::Missing);
-        let first = cache.put("a", 1, begin);
+        let first = cache.put("a", 1, false, begin);
         assert_eq!(cache.find("a", begin), Found::Fresh(Arc::clone(&first)));
         let later = begin + FRESH;
         assert_eq!(cache.find("a", later), Found::Stale(Arc::clone(&first)));
@@ -102,7 +103,7 @@ mod tests {
         // The caller has gone.
         let later = later + REPLACING;
         assert_eq!(cache.find("a", later), Found::Stale(first));
-        let second = cache.put("a", 2, later);
+        let second = cache.put("a", 2, false, later);
         assert_eq!(cache.find("a", later), Found::Fresh(Arc::clone(&second)));
         cache.outdate();
         assert_eq!(cache.find("a", later), Found::Stale(second));
@@ -110,15 +111,23 @@ mod tests {
     }
 
     #[test]
+    fn an_outdated_value_is_asked_for_again_soon() {
+        let (cache, begin) = (Cache::new(4), Instant::now());
+        let first = cache.put("a", 1, true, begin);
+        assert_eq!(cache.find("a", begin), Found::Fresh(Arc::clone(&first)));
+        assert_eq!(cache.find("a", begin + REPLACING), Found::Stale(first));
+    }
+
+    #[test]
     fn the_number_of_values_is_bounded() {
         let (cache, begin) = (Cache::new(2), Instant::now());
-        cache.put("old", 0, begin);
+        cache.put("old", 0, false, begin);
         let later = begin + FRESH;
-        cache.put("a", 1, later);
-        cache.put("b", 2, later);
+        cache.put("a", 1, false, later);
+        cache.put("b", 2, false, later);
         assert_eq!(cache.find("old", later), Found::Missing);
         assert_ne!(cache.find("a", later), Found::Missing);
-        cache.put("c", 3, later);
+        cache.put("c", 3, false, later);
         assert_eq!(cache.entries.lock().len(), 1);
     }
 }

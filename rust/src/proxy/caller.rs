@@ -14,9 +14,9 @@ use crate::remoting::codes::{VERSION, language};
 use crate::requests::credentials::Credentials;
 
 /// Longest id of a client.
-const CLIENT_ID_BYTES_MAX: usize = 255;
+pub(super) const CLIENT_ID_BYTES_MAX: usize = 255;
 /// Longest deadline that is kept; longer ones are none.
-const DEADLINE_MAX: Duration = Duration::from_secs(30 * 86_400);
+pub(super) const DEADLINE_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// The number of release 5.0.0.
 const RELEASE_5_0_0: i32 = 413;
 const ALGORITHM: &str = "MQv2-HMAC-SHA1";
@@ -61,10 +61,19 @@ impl Caller {
         data_plane: &DataPlane,
     ) -> Result<Self, RefusedCall> {
         let user = signer(headers, addresses.peer, data_plane)?;
+        Ok(Self::of(headers, addresses, user)?)
+    }
+
+    /// Reads the client of a call of this user.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        addresses: Addresses,
+        user: Option<Arc<User>>,
+    ) -> Result<Self, Refused> {
         let client_id = last(headers, "x-mq-client-id").unwrap_or_default().trim();
         if client_id.is_empty() || client_id.len() > CLIENT_ID_BYTES_MAX {
             let text = "client id cannot be empty";
-            return Err(Refused::new(code::CLIENT_ID_REQUIRED, text).into());
+            return Err(Refused::new(code::CLIENT_ID_REQUIRED, text));
         }
         let timeout = last(headers, "grpc-timeout").and_then(timeout);
         Ok(Self {
@@ -108,8 +117,14 @@ fn signer(
     if !data_plane.guard.is_on() {
         return Ok(None);
     }
+    let Some((signed, date)) = signed(headers)? else { return Ok(None) };
+    let user = data_plane.guard.signer_of_text(peer, signed.user, signed.signature, date);
+    user.map_err(|(refusal, delay)| RefusedCall { refused: unauthorized(refusal.to_string()), delay })
+}
+
+/// Returns the signature of a call and the date that it signs; `None` if the call names no user.
+pub(super) fn signed(headers: &HeaderMap) -> Result<Option<(Signed<'_>, &str)>, Refused> {
     let Some(text) = last(headers, "authorization").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let unauthorized = |text: String| Refused::new(code::UNAUTHORIZED, text);
     let signed = Signed::parse(text).ok_or_else(|| {
         unauthorized(format!("the authorization header is not '{ALGORITHM} Credential=…, Signature=…'"))
     })?;
@@ -118,15 +133,18 @@ fn signer(
     }
     let date = last(headers, "x-mq-date-time")
         .ok_or_else(|| unauthorized("the signed header x-mq-date-time is missing".to_owned()))?;
-    let user = data_plane.guard.signer_of_text(peer, signed.user, signed.signature, date);
-    user.map_err(|(refusal, delay)| RefusedCall { refused: unauthorized(refusal.to_string()), delay })
+    Ok(Some((signed, date)))
+}
+
+fn unauthorized(text: String) -> Refused {
+    Refused::new(code::UNAUTHORIZED, text)
 }
 
 /// The parts of an `authorization` header.
 #[derive(Debug, PartialEq, Eq)]
-struct Signed<'a> {
-    user: &'a str,
-    signature: &'a str,
+pub(super) struct Signed<'a> {
+    pub(super) user: &'a str,
+    pub(super) signature: &'a str,
 }
 
 impl<'a> Signed<'a> {

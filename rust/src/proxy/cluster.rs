@@ -1,7 +1,7 @@
 //! Cluster: brokers found at name servers, and what they say of topics and groups.
 //!
-//! Answers are cached (`cache`). A broker that failed is avoided for some seconds, and every route is asked for again:
-//! another one may be master by now.
+//! Answers are cached (`cache`). A broker that failed is avoided for some seconds, and every route is asked for again,
+//! at most once a second while it fails: another one may be master by now.
 //!
 //! Threads: any; short locks, none across an `await`.
 
@@ -31,6 +31,8 @@ const GROUPS_MAX: usize = 20_000;
 const CONNECTIONS_MAX: usize = 100_000;
 /// A broker that failed is avoided for this long.
 const AVOIDED: Duration = Duration::from_secs(5);
+/// A broker that keeps failing has the name servers asked again at most this often.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// Brokers that are asked about a topic or group, until one answers.
 const ASKED_MAX: usize = 2;
 /// The time of one question to a name server, or to a broker about a topic or group.
@@ -42,6 +44,14 @@ const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
 const GET_TOPIC_CONFIG: i32 = 351;
 const GET_SUBSCRIPTIONGROUP_CONFIG: i32 = 352;
 
+/// A broker that failed.
+struct Failure {
+    /// The last time.
+    at: Instant,
+    /// When it outdated the routes.
+    outdated: Instant,
+}
+
 /// The brokers of some name servers.
 pub(super) struct Cluster {
     name_servers: Vec<String>,
@@ -51,8 +61,8 @@ pub(super) struct Cluster {
     is_answered: AtomicBool,
     topics: Cache<TopicRoute>,
     groups: Cache<GroupRules>,
-    /// When a broker failed, by address.
-    failures: Mutex<HashMap<Box<str>, Instant>>,
+    /// Brokers that failed, by address.
+    failures: Mutex<HashMap<Box<str>, Failure>>,
     connections: AtomicUsize,
 }
 
@@ -82,7 +92,11 @@ impl Cluster {
             Found::Missing => None,
         };
         match self.ask_topic(remoting, name, credentials).await {
-            Ok(route) => Ok(self.topics.put(name, route, Instant::now())),
+            Ok(route) => {
+                // Another master may be known a moment later.
+                let is_whole = route.parts.iter().all(|part| part.has_master);
+                Ok(self.topics.put(name, route, !is_whole, Instant::now()))
+            }
             Err(refused) if refused.code == code::TOPIC_NOT_FOUND => {
                 self.topics.remove(name);
                 Err(refused)
@@ -116,7 +130,7 @@ impl Cluster {
             },
             Err(refused) => return known.map(|group| Some(*group)).ok_or(refused),
         };
-        Ok(Some(*self.groups.put(name, group, Instant::now())))
+        Ok(Some(*self.groups.put(name, group, false, Instant::now())))
     }
 
     async fn ask_topic(
@@ -194,7 +208,7 @@ impl Cluster {
             match call().ask(&remoting.peer(address)).await {
                 Ok(answer) => return Ok(answer),
                 Err(refused) => {
-                    self.failed(address);
+                    self.failed(address, Instant::now());
                     failed = refused;
                 }
             }
@@ -203,17 +217,24 @@ impl Cluster {
     }
 
     pub(super) fn has_failed(&self, address: &str) -> bool {
-        self.failures.lock().get(address).is_some_and(|at| at.elapsed() < AVOIDED)
+        self.failures.lock().get(address).is_some_and(|failure| failure.at.elapsed() < AVOIDED)
     }
 
-    /// Notes that a broker does not answer.
-    pub(super) fn failed(&self, address: &str) {
+    /// Notes that a broker does not answer, or refuses as a slave.
+    pub(super) fn failed(&self, address: &str, now: Instant) {
         let mut failures = self.failures.lock();
-        failures.retain(|_, at| at.elapsed() < AVOIDED);
-        if failures.insert(address.into(), Instant::now()).is_none() {
-            drop(failures);
-            self.topics.outdate();
+        failures.retain(|_, failure| now.saturating_duration_since(failure.at) < AVOIDED);
+        if let Some(failure) = failures.get_mut(address) {
+            failure.at = now;
+            if now.saturating_duration_since(failure.outdated) < ASKED_AGAIN {
+                return;
+            }
+            failure.outdated = now;
+        } else {
+            failures.insert(address.into(), Failure { at: now, outdated: now });
         }
+        drop(failures);
+        self.topics.outdate();
     }
 
     /// Counts a connection to a broker, unless there are too many.
@@ -261,7 +282,8 @@ fn parts_of(body: &[u8]) -> Result<Vec<TopicPart>, Refused> {
             read_queues: number("readQueueNums"),
             write_queues: number("writeQueueNums"),
             is_readable: bits & PERMISSION_READ != 0,
-            is_writable: bits & PERMISSION_WRITE != 0 && id == 0,
+            is_writable: bits & PERMISSION_WRITE != 0,
+            has_master: id == 0,
         });
     }
     parts.sort_by(|one, other| one.broker.name.cmp(&other.broker.name));
@@ -306,6 +328,8 @@ mod tests {
         let seen: Vec<_> =
             parts.iter().map(|part| (part.broker.key(), part.reads(), part.writes())).collect();
         assert_eq!(seen, [("h:1", 1, 0), ("h:2", 4, 2)]);
+        let permitted: Vec<_> = parts.iter().map(TopicPart::permitted_writes).collect();
+        assert_eq!(permitted, [1, 2]);
         for broken in ["", "[", r#"{"queueDatas": [{}]}"#] {
             assert!(parts_of(broken.as_bytes()).is_err(), "{broken}");
         }
@@ -316,6 +340,7 @@ mod tests {
         let typed =
             |kind: &str| format!(r#"{{"topicName": "t", "attributes": {{"message.type": "{kind}"}}}}"#);
         assert_eq!(message_type_of(typed("FIFO").as_bytes()), Some(MessageType::Fifo));
+        assert_eq!(message_type_of(typed("PRIORITY").as_bytes()), Some(MessageType::Priority));
         assert_eq!(message_type_of(typed("MIXED").as_bytes()), None);
         assert_eq!(message_type_of(b"{}"), None);
         let group = group_of(br#"{"retryMaxTimes": 3, "consumeMessageOrderly": true}"#);
@@ -324,17 +349,25 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_outdates_every_route_once() {
+    fn a_failing_broker_outdates_every_route_once_a_second() {
         let cluster = Cluster::new(Vec::new());
         let route = TopicRoute { message_type: None, parts: Vec::new() };
-        let now = Instant::now();
-        cluster.topics.put("t", route.clone(), now);
-        cluster.failed("h:1");
+        let begin = Instant::now();
+        cluster.topics.put("t", route.clone(), false, begin);
+        cluster.failed("h:1", begin);
         assert!(cluster.has_failed("h:1") && !cluster.has_failed("h:2"));
-        assert!(matches!(cluster.topics.find("t", now), Found::Stale(_)));
-        cluster.topics.put("t", route, now);
-        cluster.failed("h:1");
-        assert!(matches!(cluster.topics.find("t", now), Found::Fresh(_)));
+        assert!(matches!(cluster.topics.find("t", begin), Found::Stale(_)));
+        // The name server still knew the old master.
+        cluster.topics.put("t", route.clone(), false, begin);
+        let soon = begin + ASKED_AGAIN / 2;
+        cluster.failed("h:1", soon);
+        assert!(matches!(cluster.topics.find("t", soon), Found::Fresh(_)));
+        let later = begin + ASKED_AGAIN;
+        cluster.failed("h:1", later);
+        assert!(matches!(cluster.topics.find("t", later), Found::Stale(_)));
+        cluster.topics.put("t", route, false, later);
+        cluster.failed("h:2", later);
+        assert!(matches!(cluster.topics.find("t", later), Found::Stale(_)), "another broker");
     }
 
     #[test]

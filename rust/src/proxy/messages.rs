@@ -39,6 +39,9 @@ pub(super) fn properties_of(message: &TopicMessage, topic: &str, peer: &str) -> 
     append(name::SHARDING_KEY, system.message_group.as_deref().unwrap_or_default());
     append(b"TRACE_CONTEXT", system.trace_context.as_deref().unwrap_or_default());
     append(b"__BORNHOST", if system.born_host.is_empty() { peer } else { &system.born_host });
+    if let Some(priority) = system.priority {
+        append(name::PRIORITY, &priority.to_string());
+    }
     if let Some(at) = system.born_timestamp {
         append(name::BORN_TIMESTAMP, &at.ms().to_string());
     }
@@ -64,6 +67,8 @@ pub(super) fn type_of(system: &SystemProperties) -> MessageType {
         MessageType::Delay
     } else if is_grouped {
         MessageType::Fifo
+    } else if system.priority.is_some() {
+        MessageType::Priority
     } else {
         MessageType::Normal
     }
@@ -98,6 +103,8 @@ pub(super) fn of_record(record: &RecordView<'_>, topic: &Resource, now_ms: i64) 
         message_type::DELAY
     } else if value(name::SHARDING_KEY).is_some() {
         message_type::FIFO
+    } else if value(name::PRIORITY).is_some() {
+        message_type::PRIORITY
     } else {
         message_type::NORMAL
     };
@@ -123,6 +130,7 @@ pub(super) fn of_record(record: &RecordView<'_>, topic: &Resource, now_ms: i64) 
         trace_context: value(b"TRACE_CONTEXT"),
         orphaned_transaction_recovery_duration: None,
         dead_letter_queue: dead_letter.map(|(topic, message_id)| DeadLetterQueue { topic, message_id }),
+        priority: number(name::PRIORITY).and_then(|priority| i32::try_from(priority).ok()),
     };
     let user_properties: HashMap<String, String> = properties::entries(record.properties())
         .map(|(name, value)| (String::from_utf8_lossy(name), String::from_utf8_lossy(value)))
@@ -163,5 +171,18 @@ mod tests {
         assert_eq!(get(b"__BORNHOST"), Some(b"10.0.0.1:5".as_slice()));
         assert_eq!(sys_flag_of(&system), sysflag::PREPARED);
         assert_eq!(type_of(&system), MessageType::Transaction);
+    }
+
+    #[test]
+    fn a_priority_makes_the_type_where_no_other_property_does() {
+        let urgent = SystemProperties { priority: Some(7), ..SystemProperties::default() };
+        let message = TopicMessage { system_properties: Some(urgent.clone()), ..TopicMessage::default() };
+        let written = properties_of(&message, "orders", "10.0.0.1:5");
+        assert_eq!(properties::get(&written, name::PRIORITY), Some(b"7".as_slice()));
+        assert_eq!(type_of(&urgent), MessageType::Priority);
+        let grouped = SystemProperties { message_group: Some("customer".to_owned()), ..urgent.clone() };
+        assert_eq!(type_of(&grouped), MessageType::Fifo);
+        let delayed = SystemProperties { delivery_timestamp: Some(Timestamp::of_ms(1)), ..urgent };
+        assert_eq!(type_of(&delayed), MessageType::Delay);
     }
 }

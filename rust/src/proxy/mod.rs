@@ -7,7 +7,7 @@
 //! in a `cache`. `topics` are the queues of a topic at each. `api` holds the messages, `messages` converts them, `names`
 //! checks them, `handle` reads receipt handles, `halves` and `half_lookups` find half messages, and `counts` are metrics.
 //! `client` and `shared` keep what outlives a call; `telemetry` registers clients, and `upkeep` extends the messages that
-//! they are working on.
+//! they are working on. `fuzzed` exposes decoders to mutated bytes.
 //!
 //! *Architecture invariant*: nothing here decides what a broker accepts, except what 5.x clients expect in their own
 //! codes. Requests and states are bounded.
@@ -25,6 +25,8 @@ mod client;
 mod cluster;
 mod codec;
 mod counts;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzed;
 mod half_lookups;
 mod halves;
 mod handle;

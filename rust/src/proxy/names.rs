@@ -108,6 +108,9 @@ pub(super) fn message(message: &TopicMessage, body_bytes_max: usize, now_ms: i64
         let text = format!("message group {rule} {MESSAGE_GROUP_BYTES} bytes or more");
         return refuse(code::ILLEGAL_MESSAGE_GROUP, text);
     }
+    if let Some(priority) = system.priority.filter(|priority| *priority < 0) {
+        return refuse(code::BAD_REQUEST, format!("priority must not be negative: {priority}"));
+    }
     if message.user_properties.len() > PROPERTIES_MAX {
         let text = format!("more than {PROPERTIES_MAX} user properties");
         return refuse(code::MESSAGE_PROPERTIES_TOO_LARGE, text);
@@ -194,6 +197,8 @@ mod tests {
             system.delivery_timestamp = Some(api::Timestamp::of_ms(DELAY_MS_MAX + 1));
         };
         assert_eq!(sent(late), Err(code::ILLEGAL_DELIVERY_TIME));
+        assert_eq!(sent(|_, system| system.priority = Some(-1)), Err(code::BAD_REQUEST));
+        assert_eq!(sent(|_, system| system.priority = Some(0)), Ok(()));
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl Proxy {
 /// Returns the queues of a topic at one broker, with the permission of each. Clients that know only queue 0 find the
 /// queues for both directions first.
 fn permissions(part: &TopicPart) -> impl Iterator<Item = (i32, i32)> + use<> {
-    let (reads, writes) = (part.reads(), part.writes());
+    // Clients keep a route for 30 s, so a route from the time of an election shows that messages are taken.
+    let (reads, writes) = (part.reads(), part.permitted_writes());
     let is_open = part.is_readable || part.is_writable;
     let count = part.read_queues.max(part.write_queues).max(1);
     (0..count).filter_map(move |id| {
@@ -129,11 +130,13 @@ fn shown_broker(part: &TopicPart, endpoints: &Endpoints) -> Broker {
     Broker { name: part.broker.name.to_string(), id: 0, endpoints: Some(endpoints.clone()) }
 }
 
-/// Returns the types of messages that a topic takes: all if it declares none, as the broker does.
+/// Returns the types of messages that a topic takes. A topic that declares none takes all that every client knows.
 fn accepted(topic: &TopicRoute) -> Vec<i32> {
     match topic.message_type {
         Some(kind) => vec![number_of(kind)],
-        None => MessageType::ALL.map(number_of).to_vec(),
+        None => {
+            vec![message_type::NORMAL, message_type::FIFO, message_type::DELAY, message_type::TRANSACTION]
+        }
     }
 }
 
@@ -144,6 +147,7 @@ fn number_of(kind: MessageType) -> i32 {
         MessageType::Fifo => message_type::FIFO,
         MessageType::Delay => message_type::DELAY,
         MessageType::Transaction => message_type::TRANSACTION,
+        MessageType::Priority => message_type::PRIORITY,
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct TopicPart {
     pub(super) write_queues: u32,
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
+    /// Whether a name server knows the master of the broker. Without it nothing can be written.
+    pub(super) has_master: bool,
 }
 
 /// A topic, with its parts in the order of their brokers' names.
@@ -62,6 +64,11 @@ impl TopicPart {
 
     /// Returns how many queues can be written.
     pub(super) fn writes(&self) -> u32 {
+        if self.has_master { self.permitted_writes() } else { 0 }
+    }
+
+    /// Returns how many queues the topic permits to write, also without a master.
+    pub(super) fn permitted_writes(&self) -> u32 {
         if self.is_writable { self.write_queues } else { 0 }
     }
 }
@@ -114,7 +121,14 @@ mod tests {
 
     fn part(name: &str, queues: u32, is_writable: bool) -> TopicPart {
         let broker = BrokerPlace { name: name.into(), address: Some(format!("{name}:10911").into()) };
-        TopicPart { broker, read_queues: queues, write_queues: queues, is_readable: true, is_writable }
+        TopicPart {
+            broker,
+            read_queues: queues,
+            write_queues: queues,
+            is_readable: true,
+            is_writable,
+            has_master: true,
+        }
     }
 
     fn name(broker: Option<&BrokerPlace>) -> Option<&str> {

@@ -87,6 +87,11 @@ impl Client {
         peer
     }
 
+    /// Returns every open connection.
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        self.pool.read().values().filter(|peer| peer.is_open()).cloned().collect()
+    }
+
     /// Starts another connection to `host:port`, under a name that no address and no other connection has.
     pub fn connect(&self, name: &str, address: &str) -> Arc<Peer> {
         let (bytes_max, calls_max) = (self.options.outgoing_bytes_max, self.options.calls_max);

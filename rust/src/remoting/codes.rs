@@ -84,7 +84,9 @@ pub mod response {
     pub(crate) const NO_MESSAGE: i32 = 208;
     pub(crate) const POLLING_FULL: i32 = 209;
     pub(crate) const POLLING_TIMEOUT: i32 = 210;
+    pub(crate) const NOT_LEADER_FOR_QUEUE: i32 = 501;
     pub(crate) const ILLEGAL_OPERATION: i32 = 604;
+    pub(crate) const LMQ_QUOTA_EXCEEDED: i32 = 2017;
 }
 
 /// Implementation languages that a header may name.

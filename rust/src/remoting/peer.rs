@@ -60,6 +60,8 @@ struct State {
     ended: Option<CallError>,
     /// Whether the owner closes the connection.
     is_closed: bool,
+    /// Whether the owner gives up the server.
+    is_abandoned: bool,
     task: Option<Waker>,
 }
 
@@ -83,6 +85,7 @@ impl Peer {
             socket: None,
             ended: None,
             is_closed: false,
+            is_abandoned: false,
             task: None,
         };
         let (key, address, has_ended) = (key.into(), address.into(), AtomicBool::new(false));
@@ -113,6 +116,20 @@ impl Peer {
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.wake();
+    }
+
+    /// Ends the connection to a server that does not answer; its calls in flight fail as lost.
+    pub fn abandon(&self) {
+        self.state.lock().is_abandoned = true;
+        self.wake();
+    }
+
+    /// Returns whether a call has been without a reply for this time.
+    pub fn is_silent(&self, time: Duration) -> bool {
+        let now = Instant::now();
+        // The call began at its deadline less its timeout.
+        let is_old = |call: &Call| call.deadline + time <= now + call.timeout;
+        self.state.lock().calls.values().any(is_old)
     }
 
     /// Returns the number of calls in flight.
@@ -231,7 +248,8 @@ impl Peer {
         }
         let has_written = state.writing == 0 && state.sealed == 0;
         let is_settled = state.calls.is_empty() && has_written;
-        PeerStatus { earliest: state.earliest, is_settled, is_closed: state.is_closed }
+        let State { earliest, is_closed, is_abandoned, .. } = *state;
+        PeerStatus { earliest, is_settled, is_closed, is_abandoned }
     }
 
     /// Swaps the written buffer for the bytes queued meanwhile.
@@ -302,6 +320,8 @@ pub(super) struct PeerStatus {
     pub(super) is_settled: bool,
     /// Whether the owner closes the connection.
     pub(super) is_closed: bool,
+    /// Whether the owner gives up the server.
+    pub(super) is_abandoned: bool,
 }
 
 impl State {

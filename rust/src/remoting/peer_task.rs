@@ -152,6 +152,9 @@ impl PeerTask {
         if status.is_closed || self.thread.must_end(status.is_settled) {
             return Err(CallError::Stopped);
         }
+        if status.is_abandoned {
+            return Err(self.lost("it does not answer, and another broker leads in its place"));
+        }
         if let Some(earliest) = status.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
             self.alarm.as_mut().reset(earliest);
         }

@@ -75,6 +75,13 @@ impl Epochs {
         self.last().map_or(0, |last| last.epoch)
     }
 
+    /// Returns the epoch of a position; `None` before the first one.
+    #[must_use]
+    pub fn at(&self, at: PhysicalOffset) -> Option<EpochStart> {
+        let after = self.0.partition_point(|entry| entry.start <= at);
+        self.0.get(after.checked_sub(1)?).copied()
+    }
+
     /// Returns the beginning of the first epoch that begins after `at`.
     #[must_use]
     pub fn start_after(&self, at: PhysicalOffset) -> Option<PhysicalOffset> {

@@ -44,6 +44,15 @@ pub struct MasterRules {
     pub file_bytes: u64,
 }
 
+/// Whether a connection's copy of the log counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// A slave: its copy confirms messages, and it may be in sync.
+    Slave,
+    /// A backup: it reads the log, and nothing depends on it.
+    Observer,
+}
+
 /// The reason why a slave's connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distrust {
@@ -112,6 +121,7 @@ pub struct SlaveState {
 #[derive(Debug)]
 struct Slave {
     broker_id: Option<u64>,
+    standing: Standing,
     copy_from: CopyFrom,
     /// Sent and reported positions; `None` before its first report.
     progress: Option<Progress>,
@@ -151,8 +161,16 @@ impl Master {
 
     /// Adds a slave that has connected.
     pub fn connected(&mut self, id: ConnectionId, copy_from: CopyFrom, now: Duration) {
-        let slave = Slave { broker_id: None, copy_from, progress: None, heard_at: now, sent_at: now };
+        let (broker_id, standing) = (None, Standing::Slave);
+        let slave = Slave { broker_id, standing, copy_from, progress: None, heard_at: now, sent_at: now };
         self.slaves.insert(id, slave);
+    }
+
+    /// Makes a connection an observer, before its first report.
+    pub fn observes(&mut self, id: ConnectionId) {
+        if let Some(slave) = self.slaves.get_mut(&id) {
+            slave.standing = Standing::Observer;
+        }
     }
 
     /// Sets the broker id of a connected slave.
@@ -161,6 +179,11 @@ impl Master {
             slave.broker_id = Some(broker_id);
         }
         self.confirm();
+    }
+
+    /// Returns the connections whose copies count.
+    fn copies(&self) -> impl DoubleEndedIterator<Item = &Slave> {
+        self.slaves.values().filter(|slave| slave.standing == Standing::Slave)
     }
 
     /// Sets the replicas in sync. From now on a message is confirmed once all of them have it; a slave of the set
@@ -260,6 +283,12 @@ impl Master {
         self.end
     }
 
+    /// Returns the epochs of the log.
+    #[must_use]
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
     /// Returns the number of replicas in sync, including this one.
     #[must_use]
     pub fn in_sync(&self) -> usize {
@@ -270,7 +299,7 @@ impl Master {
         let is_in_sync = |slave: &&Slave| {
             slave.progress.is_some_and(|progress| lacks(progress) < self.rules.gap_bytes_max)
         };
-        1 + self.slaves.values().filter(is_in_sync).count()
+        1 + self.copies().filter(is_in_sync).count()
     }
 
     /// Returns the state of a slave; `None` if it is not connected.
@@ -281,7 +310,8 @@ impl Master {
         Some(SlaveState {
             has: slave.progress.map(|progress| progress.has),
             lag_bytes,
-            is_in_sync: lag_bytes.is_some_and(|bytes| bytes < self.rules.gap_bytes_max),
+            is_in_sync: lag_bytes.is_some_and(|bytes| bytes < self.rules.gap_bytes_max)
+                && slave.standing == Standing::Slave,
             heard_at: slave.heard_at,
             broker_id: slave.broker_id,
         })
@@ -298,7 +328,7 @@ impl Master {
     fn reached_by_all(&self, slaves: &BTreeSet<u64>) -> Option<PhysicalOffset> {
         slaves.iter().try_fold(self.end, |reached, member| {
             // The newest connection counts: an older one may not have noticed yet that its slave is gone.
-            let newest = self.slaves.values().rfind(|slave| slave.broker_id == Some(*member))?;
+            let newest = self.copies().rfind(|slave| slave.broker_id == Some(*member))?;
             Some(reached.min(newest.progress?.has))
         })
     }
@@ -313,7 +343,7 @@ impl Master {
         }
         let others = self.rules.copies.saturating_sub(1);
         let mut ends: Vec<_> =
-            self.slaves.values().filter_map(|slave| slave.progress).map(|progress| progress.has).collect();
+            self.copies().filter_map(|slave| slave.progress).map(|progress| progress.has).collect();
         let reached = if others == 0 {
             self.end
         } else if ends.len() < others {
@@ -539,6 +569,21 @@ mod tests {
         assert_eq!(master.lags().collect::<Vec<_>>(), [(ONE, Some(200)), (OTHER, None)]);
         master.grown(PhysicalOffset(556));
         assert_eq!(master.in_sync(), 1);
+    }
+
+    #[test]
+    fn an_observer_is_sent_the_log_and_counts_as_no_copy() {
+        let mut master = master(2, 0, 500);
+        master.connected(ONE, CopyFrom::First, NOW);
+        master.observes(ONE);
+        master.reported(ONE, PhysicalOffset(490), NOW).unwrap();
+        assert_eq!(sent(&mut master, ONE), [(490, 10)]);
+        master.reported(ONE, PhysicalOffset(500), NOW).unwrap();
+        assert_eq!((master.confirmed().0, master.in_sync()), (0, 1));
+        assert!(!master.state(ONE).expect("it is connected").is_in_sync);
+        master.identified(ONE, 7);
+        master.require(InSyncSet { slaves: Some(BTreeSet::from([7])), count: 2 });
+        assert_eq!(master.confirmed().0, 0, "even with the id of a slave in the set");
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! master's included, reach it (`master`), and it only grows. Consumers see no message beyond it, and producers get
 //! no acknowledgement beyond it.
 //!
+//! Apache's brokers of a set with a controller exchange the same bytes in another form (`elected`).
+//!
 //! The stream compares nothing. `alignment` compares the logs before it begins, by *epochs* (`epochs`): a new leader
 //! begins an epoch at the end of its log, so two logs agree up to the end, in either, of the newest epoch that
 //! both have. A slave truncates its log there only if a newer epoch requires it, never because its own master
@@ -20,6 +22,7 @@
 //! The caller reports events and asks for actions: it owns connections, bytes and time.
 
 pub mod alignment;
+pub mod elected;
 pub mod epochs;
 pub mod leadership;
 pub mod master;

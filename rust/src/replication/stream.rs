@@ -24,6 +24,51 @@ use arrayvec::ArrayVec;
 
 use crate::positions::PhysicalOffset;
 
+/// The form of reports and transfers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The form of this module.
+    #[default]
+    Plain,
+    /// The form of Apache's brokers of a set with a controller.
+    Elected,
+}
+
+impl Protocol {
+    /// Encodes a report.
+    #[must_use]
+    pub fn report(self, end: PhysicalOffset) -> ArrayVec<u8, REPORT_BYTES_MAX> {
+        match self {
+            Self::Plain => report(end).into_iter().collect(),
+            Self::Elected => {
+                let mut bytes: ArrayVec<_, _> = TRANSFER.to_be_bytes().into_iter().collect();
+                bytes.extend(report(end));
+                bytes
+            }
+        }
+    }
+
+    fn report_bytes(self) -> usize {
+        match self {
+            Self::Plain => REPORT_BYTES,
+            Self::Elected => REPORT_BYTES_MAX,
+        }
+    }
+
+    fn header_bytes(self) -> usize {
+        match self {
+            Self::Plain => TRANSFER_HEADER_BYTES,
+            Self::Elected => HEADER_BYTES_MAX,
+        }
+    }
+}
+
+/// Bytes of a report of a slave of Apache's in a set with a controller.
+pub const REPORT_BYTES_MAX: usize = 12;
+/// The size of the header of a transfer to it.
+pub const HEADER_BYTES_MAX: usize = 36;
+/// The state of a connection that transfers the log, in that form.
+pub(super) const TRANSFER: i32 = 2;
 /// Bytes of a slave's report.
 pub const REPORT_BYTES: usize = 8;
 /// The size of the header of a transfer.
@@ -53,6 +98,8 @@ pub enum StreamError {
     Offset(i64),
     /// A size that is negative or above the limit.
     Size(i32),
+    /// Another state of the connection than that of the protocol.
+    State(i32),
 }
 
 /// The header before bytes of the log.
@@ -75,9 +122,20 @@ impl TransferHeader {
         bytes
     }
 
-    fn decode(bytes: [u8; TRANSFER_HEADER_BYTES]) -> Result<Self, StreamError> {
+    fn decode_plain(bytes: [u8; TRANSFER_HEADER_BYTES]) -> Result<Self, StreamError> {
         let [offset @ .., s0, s1, s2, s3] = bytes;
-        let size = i32::from_be_bytes([s0, s1, s2, s3]);
+        Self::checked(offset, [s0, s1, s2, s3])
+    }
+
+    /// Decodes a header without its epoch, which a slave knows from the handshake, and without the confirmed position.
+    fn decode_elected(bytes: [u8; HEADER_BYTES_MAX]) -> Result<Self, StreamError> {
+        let [t0, t1, t2, t3, s0, s1, s2, s3, o0, o1, o2, o3, o4, o5, o6, o7, ..] = bytes;
+        expect_state(TRANSFER, [t0, t1, t2, t3])?;
+        Self::checked([o0, o1, o2, o3, o4, o5, o6, o7], [s0, s1, s2, s3])
+    }
+
+    fn checked(offset: [u8; 8], size: [u8; 4]) -> Result<Self, StreamError> {
+        let size = i32::from_be_bytes(size);
         let bytes = u32::try_from(size).ok().filter(|size| *size <= TRANSFER_BYTES_MAX);
         Ok(Self { at: position(offset)?, bytes: bytes.ok_or(StreamError::Size(size))? })
     }
@@ -113,7 +171,15 @@ pub fn read_report(bytes: [u8; REPORT_BYTES]) -> Result<PhysicalOffset, StreamEr
     position(bytes)
 }
 
-fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
+/// Checks the state at the beginning of a message.
+pub(super) fn expect_state(state: i32, bytes: [u8; 4]) -> Result<(), StreamError> {
+    match i32::from_be_bytes(bytes) {
+        found if found == state => Ok(()),
+        found => Err(StreamError::State(found)),
+    }
+}
+
+pub(super) fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
     let offset = i64::from_be_bytes(bytes);
     let position = u64::try_from(offset).ok().filter(|position| *position <= POSITION_MAX);
     position.map(PhysicalOffset).ok_or(StreamError::Offset(offset))
@@ -122,22 +188,29 @@ fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
 /// Reads the reports of a slave.
 #[derive(Debug, Default)]
 pub struct ReportReader {
-    partial: ArrayVec<u8, REPORT_BYTES>,
+    protocol: Protocol,
+    partial: ArrayVec<u8, REPORT_BYTES_MAX>,
 }
 
 impl ReportReader {
+    /// Creates a reader of this form.
+    #[must_use]
+    pub fn new(protocol: Protocol) -> Self {
+        Self { protocol, ..Self::default() }
+    }
+
     /// Takes the next bytes; returns the first complete report and the rest of the bytes.
     ///
     /// # Errors
     /// The bytes are not a report.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(PhysicalOffset, &'a [u8])>, StreamError> {
-        let rest = fill(&mut self.partial, bytes);
-        let Ok(whole) =
-            std::mem::take(&mut self.partial).into_inner().map_err(|partial| self.partial = partial)
-        else {
-            return Ok(None);
-        };
-        Ok(Some((position(whole)?, rest)))
+        let (whole, rest) = fill(&mut self.partial, bytes, self.protocol.report_bytes());
+        let Some(whole) = whole else { return Ok(None) };
+        if let (Protocol::Elected, Some(state)) = (self.protocol, whole.first_chunk()) {
+            expect_state(TRANSFER, *state)?;
+        }
+        let end = whole.last_chunk().map_or(Ok(PhysicalOffset(0)), |offset| position(*offset))?;
+        Ok(Some((end, rest)))
     }
 }
 
@@ -153,12 +226,19 @@ pub enum Piece<'a> {
 /// Reads the stream of a master.
 #[derive(Debug, Default)]
 pub struct TransferReader {
-    header: ArrayVec<u8, TRANSFER_HEADER_BYTES>,
+    protocol: Protocol,
+    header: ArrayVec<u8, HEADER_BYTES_MAX>,
     /// Bytes of the log still expected.
     left: u32,
 }
 
 impl TransferReader {
+    /// Creates a reader of this form.
+    #[must_use]
+    pub fn new(protocol: Protocol) -> Self {
+        Self { protocol, ..Self::default() }
+    }
+
     /// Takes the next bytes; returns the piece at their begin and the rest of the bytes.
     ///
     /// # Errors
@@ -172,23 +252,31 @@ impl TransferReader {
             self.left -= piece.len() as u32;
             return Ok(Some((Piece::Bytes(piece), rest)));
         }
-        let rest = fill(&mut self.header, bytes);
-        let Ok(whole) =
-            std::mem::take(&mut self.header).into_inner().map_err(|partial| self.header = partial)
-        else {
-            return Ok(None);
+        let (whole, rest) = fill(&mut self.header, bytes, self.protocol.header_bytes());
+        let header = match (self.protocol, &whole) {
+            (_, None) => return Ok(None),
+            (Protocol::Plain, Some(whole)) => {
+                whole.first_chunk().map(|bytes| TransferHeader::decode_plain(*bytes))
+            }
+            (Protocol::Elected, Some(whole)) => {
+                whole.first_chunk().map(|bytes| TransferHeader::decode_elected(*bytes))
+            }
         };
-        let header = TransferHeader::decode(whole)?;
+        let Some(header) = header.transpose()? else { return Ok(None) };
         self.left = header.bytes;
         Ok(Some((Piece::Header(header), rest)))
     }
 }
 
-/// Moves bytes into an incomplete number; returns the rest.
-fn fill<'a, const SIZE: usize>(partial: &mut ArrayVec<u8, SIZE>, bytes: &'a [u8]) -> &'a [u8] {
-    let (taken, rest) = bytes.split_at(bytes.len().min(partial.remaining_capacity()));
+/// Moves bytes into an incomplete message of `size` bytes; returns it once it is complete, and the rest.
+fn fill<'a, const SIZE: usize>(
+    partial: &mut ArrayVec<u8, SIZE>,
+    bytes: &'a [u8],
+    size: usize,
+) -> (Option<ArrayVec<u8, SIZE>>, &'a [u8]) {
+    let (taken, rest) = bytes.split_at(bytes.len().min(size - partial.len()));
     partial.extend(taken.iter().copied());
-    rest
+    ((partial.len() == size).then(|| std::mem::take(partial)), rest)
 }
 
 impl fmt::Display for StreamError {
@@ -197,6 +285,7 @@ impl fmt::Display for StreamError {
             Self::Offset(offset) => {
                 write!(out, "{offset} is not an offset of a log: this is not a replication stream")
             }
+            Self::State(state) => write!(out, "{state} is not the expected state of the connection"),
             Self::Size(size) => {
                 write!(out, "a transfer of {size} bytes, expected 0 to {TRANSFER_BYTES_MAX}")
             }

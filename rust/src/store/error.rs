@@ -35,6 +35,9 @@ pub enum StoreError {
     /// The topic was deleted while a message for it was in flight.
     #[error("topic {topic} was deleted")]
     TopicDeleted { topic: String },
+    /// A reader named a light queue that does not exist, and there are too many to create it.
+    #[error("light queue {topic} is not created: there are {count} already")]
+    LightQueues { topic: String, count: usize },
 }
 
 impl StoreError {
@@ -85,6 +88,9 @@ pub enum PutError {
     /// The record, or its batch, is larger than a segment of the log: it can never be stored.
     #[error("the record does not fit into a segment of the log")]
     TooLarge,
+    /// The message names too many light queues: its properties have no room for the offsets there.
+    #[error("the properties have no room for the offsets in light queues")]
+    TooManyLights,
     /// The next segment of the log is not ready; try again later.
     #[error("the next segment of the log is not ready")]
     Busy,

@@ -23,19 +23,21 @@
 //! After a failed flush, or a panic in one of its threads, the store refuses writes until it is reopened; reads
 //! continue.
 //!
-//! Parts, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works
-//! on a stopped store.
+//! Parts, each of which uses those before it: `disk`, `derived`, `log`, `compaction`, `recovery`, `maintenance`;
+//! `inspect` works on a stopped store. `compaction` keeps the newest values of compacted topics longer than the log.
 //!
-//! Lock order: rounds of maintenance, interim steps, `flush`, dispatch, put lock, next segment; then
-//! queue files, index files; last a queue's tail, the waiting keys of the index, or the list of the write ring's parts.
+//! Lock order: rounds of maintenance or compaction, interim steps, `flush`, dispatch, put lock, next segment; then
+//! compacted queues, queue files, index files; last a queue's tail, the waiting keys of the index, or the list of the write ring's parts.
 //! No file operation happens under the put lock.
 
 #![allow(missing_docs, reason = "self-explanatory names need no sentence")]
 
+mod compaction;
 mod derived;
 pub mod disk;
 mod error;
 pub mod inspect;
+mod light_queues;
 mod log;
 mod maintenance;
 #[cfg(all(test, feature = "loom"))]
@@ -62,6 +64,7 @@ use parking_lot::Mutex;
 
 use crate::positions::PhysicalOffset;
 
+use compaction::Compaction;
 use disk::{Disk, FileLock};
 use log::{CommitLog, Dispatcher, Flush, NoRoom};
 use maintenance::Maintenance;
@@ -72,13 +75,15 @@ use reports::events::Events;
 
 pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use error::{PutError, StoreError};
-pub use log::{Arrivals, Growth, Put, Watcher};
+pub use light_queues::LightError;
+pub use log::{Arrivals, Growth, LightPut, Put, Watcher};
+pub use read::follow::Followed;
 pub use read::lookup::{Boundary, Get, GetResult, GetStatus};
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use replica::{RECORD_BYTES_MAX, Replica, ReplicaError};
 pub use reports::events::{Event, RingMismatch, Step};
 pub use settings::durability::Durability;
-pub use settings::options::{Options, TimerOptions};
+pub use settings::options::{CompactionOptions, Options, TimerOptions};
 pub use settings::paths::StorePaths;
 pub use settings::retention::Retention;
 pub use waiting_rooms::{FirstOf, Left, Undelivered, WaitingRoom, Waits};
@@ -102,6 +107,7 @@ pub struct Store {
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
     maintenance: Arc<Maintenance>,
+    compaction: Arc<Compaction>,
     deleted: DeletedTopics,
     options: Options,
     disk: Arc<dyn Disk>,
@@ -307,9 +313,16 @@ impl Store {
         self.maintenance.wake();
     }
 
+    /// Keeps files that end after `position`, except from the deletion by force on a full disk.
+    pub(crate) fn keep_from(&self, position: PhysicalOffset) {
+        self.maintenance.expiry().keep_from(position.0);
+    }
+
     /// Deletes expired files of the log on this thread, at any hour, and trims queues and index. Returns the number
     /// of deleted files.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
+        // A file whose messages are not copied yet stays.
+        self.compaction.copy_all(true)?;
         self.maintenance.delete_expired()
     }
 
@@ -360,8 +373,28 @@ impl Store {
             });
             self.deleted.save().map(|()| removed)
         })?;
+        self.compaction.remove_topic(topic)?;
         queues.remove_files(topic, &removed)?;
         self.deleted.finish(topic)
+    }
+
+    /// Begins or ends to keep the newest message of each key of a topic's queues, and to serve consumers from there.
+    /// Does nothing if compaction is off.
+    pub fn set_compacted(self: &Arc<Self>, topic: &str, is_compacted: bool) -> Result<(), StoreError> {
+        let has_begun = self.compaction.is_enabled() && self.compaction.set_topic(topic, is_compacted);
+        let starts = has_begun && self.options.threads && !self.is_closed.load(Ordering::Acquire);
+        if starts && self.compaction.claim_threads() { self.start_compaction() } else { Ok(()) }
+    }
+
+    /// Records that every compacted topic was named, so that expired files of the log do not wait for others.
+    pub fn compacted_topics_are_known(&self) {
+        self.compaction.topics_are_known();
+    }
+
+    /// Copies new messages of compacted topics durably, and compacts all queues, on this thread.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.compaction.copy_all(true)?;
+        self.compaction.compact_all()
     }
 
     /// Returns the topics with the ids of their queues, sorted.
@@ -404,7 +437,11 @@ impl Store {
         }
         let finished = match self.log.failure() {
             Some(reason) => Err(StoreError::ReadOnly { reason: reason.to_owned() }),
-            None => self.maintenance.finish(),
+            None => {
+                // An error was reported; the next start copies the rest.
+                let _ = self.flush.flush().and_then(|_| self.compaction.copy_all(true));
+                self.maintenance.finish()
+            }
         };
         self.unlock();
         finished
@@ -429,6 +466,7 @@ impl Store {
         self.log.close();
         self.flush.stop();
         self.maintenance.stop();
+        self.compaction.stop();
         self.cold_reads.lock().take();
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {

@@ -66,7 +66,7 @@ impl World {
         let queues = Queues::new(files, &[]);
         let queue = queues.get_or_create("t", 0).expect("a valid name");
         let derived = DerivedFiles { queues, index: None };
-        let dispatcher = Arc::new(Dispatcher::new(derived, PhysicalOffset(0), None));
+        let dispatcher = Arc::new(Dispatcher::new(derived, PhysicalOffset(0), None, Vec::new()));
         let (flushed, seen) = (Arc::clone(&log), Arc::clone(&dispatcher));
         let flush = Arc::new(Flush::new(flushed, seen, is_sync, Duration::MAX, PhysicalOffset(0)));
         Arc::new(Self { log, dispatcher, flush, queue })

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::SharedClock;
+use crate::store::compaction::{Compaction, CompactionParts, Copied};
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 use crate::store::log::{CommitLog, Dispatcher, Flush};
@@ -69,6 +70,7 @@ impl Store {
             recovery::recover(&options, &disk, &clock, &checkpoint_files, progress, &events, lost_bytes)?;
         paths.remember(&disk)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
+        let weights = recovered.weights_of_last();
         let log = CommitLog::new(
             recovered.segments,
             recovered.checksums,
@@ -79,7 +81,7 @@ impl Store {
         log.set_replica(options.is_replica);
         let log = Arc::new(log);
         let end = log.published();
-        let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
+        let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last, weights));
         let flush = Arc::new(Flush::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
@@ -87,8 +89,21 @@ impl Store {
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));
+        let has_copies = options.compaction.is_enabled && Compaction::has_copies(&*disk, root)?;
+        let copied = Arc::new(Copied::new(has_copies));
+        let compaction = Compaction::open(CompactionParts {
+            log: Arc::clone(&log),
+            dispatcher: Arc::clone(&dispatcher),
+            flush: Arc::clone(&flush),
+            disk: Arc::clone(&disk),
+            root: root.clone(),
+            options: options.compaction.clone(),
+            events: Arc::clone(&events),
+            copied: Arc::clone(&copied),
+        })?;
         let volumes = Volumes::new(&disk, paths);
-        let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), options.retention.clone(), volumes);
+        let retention = options.retention.clone();
+        let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), retention, volumes, copied);
         let maintenance = Arc::new(Maintenance::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
@@ -104,6 +119,7 @@ impl Store {
             dispatcher,
             flush,
             maintenance,
+            compaction: Arc::new(compaction),
             deleted: recovered.deleted,
             options,
             disk,
@@ -140,6 +156,17 @@ impl Store {
                 read(&store);
             }
         })
+    }
+
+    /// Starts the threads that copy and compact, with the first compacted topic.
+    pub(super) fn start_compaction(self: &Arc<Self>) -> Result<(), StoreError> {
+        let compaction = Arc::clone(&self.compaction);
+        self.spawn("copy", move || compaction.run_copying())?;
+        for number in 0..self.compaction.thread_count() {
+            let compaction = Arc::clone(&self.compaction);
+            self.spawn(&format!("compact-{number}"), move || compaction.run_rounds())?;
+        }
+        Ok(())
     }
 
     fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {

@@ -3,13 +3,9 @@
 //! *Invariant*: after a crash a file has its new content or its old one.
 //! Threads: any; one at a time writes a file.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use crate::positions::PhysicalOffset;
 
 use super::Store;
-use super::disk::{Disk, Open};
 use super::error::StoreError;
 
 /// Bytes of the log per read of a digest.
@@ -23,7 +19,7 @@ impl Store {
 
     /// Durably replaces the content of an own file.
     pub(crate) fn replace_own_file(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
-        replace(&self.disk, &self.options.paths.own(), name, content)
+        self.disk.replace_file(&self.options.paths.own(), name, content)
     }
 
     /// Returns the CRC-32 of a range of the log; `None` if part of it is missing or must not be copied yet.
@@ -42,23 +38,4 @@ impl Store {
     pub fn fence(&self) {
         self.log.set_replica(true);
     }
-}
-
-/// Durably replaces the file `name` in `dir`.
-pub(super) fn replace(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    name: &str,
-    content: &[u8],
-) -> Result<(), StoreError> {
-    let (path, scratch) = (dir.join(name), dir.join(format!("{name}.new")));
-    disk.make_dir(dir)?;
-    disk.remove_file(&scratch)?;
-    let file = disk.open(&scratch, Open::Create).map_err(StoreError::io(&scratch, "create"))?;
-    file.resize(content.len() as u64)
-        .and_then(|()| file.write_at(content, 0))
-        .and_then(|()| file.sync())
-        .map_err(StoreError::io(&scratch, "write"))?;
-    disk.rename(&scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
-    disk.sync_entries(dir)
 }

@@ -6,8 +6,8 @@
 
 use crate::vectors::golden_frames;
 use rmqpy::fuzzing::{
-    columns, pop_headers, pop_texts, pull_header, receipt, send_back_header, send_header, store_files,
-    tls_hello, tls_session,
+    columns, grpc_deliveries, grpc_handle, grpc_metadata, grpc_requests, grpc_sends, pop_headers, pop_texts,
+    pull_header, receipt, send_back_header, send_header, store_files, tls_hello, tls_session,
 };
 use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
 
@@ -93,6 +93,48 @@ fn handles_and_records_of_pops_are_read_or_refused() {
         accepted += (0..500).filter(|_| pop_texts(properties, &rng.mutated(text))).count();
     }
     assert!(accepted > 5, "{accepted}");
+}
+
+/// A decoder, which returns whether it accepts the bytes.
+type Reads = fn(&[u8]) -> bool;
+
+/// Returns a field of protobuf with these bytes.
+fn part(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+}
+
+#[test]
+fn calls_of_5x_clients_are_read_or_refused() {
+    let mut rng = Rng(47);
+    let signature = "473d96c18eab59b30d9795e2f1b30c8d737182dc";
+    let headers = format!(
+        "x-mq-client-id:host@1@0\nx-mq-language:JAVA\nx-mq-client-version:5.1.2\ngrpc-timeout:3S\n\
+         x-mq-date-time:20260102T030405Z\n\
+         authorization:MQv2-HMAC-SHA1 Credential=alice, SignedHeaders=x-mq-date-time, Signature={signature}"
+    );
+    let topic = part(1, &part(2, b"orders"));
+    let property = part(2, &[part(1, b"color"), part(2, b"blue")].concat());
+    let system = part(3, &[part(1, b"tag"), part(2, b"key"), part(3, b"01AB")].concat());
+    let message = [&*topic, &property, &system, &part(4, b"hello")].concat();
+    let request = part(1, &message);
+    let handle = "10 1000 60000 3 0 broker-a 2 12 4711";
+    let calls: [(&[u8], Reads); 4] = [
+        (headers.as_bytes(), grpc_metadata),
+        (&request, grpc_sends),
+        (&topic, grpc_requests),
+        (handle.as_bytes(), |bytes| std::str::from_utf8(bytes).is_ok_and(grpc_handle)),
+    ];
+    for (bytes, read) in calls {
+        assert!(read(bytes), "{}", bytes.escape_ascii());
+        let accepted = (0..1_000).filter(|_| read(&rng.mutated(bytes))).count();
+        assert!((20..1_000).contains(&accepted), "{accepted}: {}", bytes.escape_ascii());
+    }
+    let mut delivered = 0;
+    for (_, _, body) in captured() {
+        delivered += usize::from(grpc_deliveries(&body));
+        delivered += (0..MUTANTS).filter(|_| grpc_deliveries(&rng.mutated(&body))).count();
+    }
+    assert!(delivered > 5, "{delivered}");
 }
 
 #[test]

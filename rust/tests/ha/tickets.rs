@@ -9,6 +9,7 @@ use rmqpy::ha::{
 };
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::replication::epochs::Epochs;
+use rmqpy::replication::master::Standing;
 use rmqpy::replication::stream::{TICKET_TAKEN, introduction};
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{Durability, Store};
@@ -20,7 +21,7 @@ const TICKET: [u8; 16] = *b"a ticket of ours";
 
 fn guarded(store: &Arc<Store>, trusted: &[&str]) -> Listener {
     let trusted = trusted.iter().map(|address| address.parse().expect("an address")).collect();
-    let admission = Admission::new(AdmissionRules { needs_ticket: true, trusted });
+    let admission = Admission::new(AdmissionRules { needs_ticket: true, trusted, is_elected: false });
     let options = ListenerOptions { silence_max: Duration::from_secs(60), ..MASTER };
     Listener::start_with(Arc::clone(store), anywhere(), options, Epochs::default(), admission, None, None)
         .expect("a free port")
@@ -31,7 +32,7 @@ fn with_access_control_a_peer_without_a_ticket_gets_nothing_and_is_not_counted()
     let master = store(&SimDisk::new(), Durability::PageCache, false);
     fill(&master, &[SMALL]);
     let listener = guarded(&master, &[]);
-    listener.expect(TICKET, None);
+    listener.expect(TICKET, None, Standing::Slave);
     let end = master.range().1.0.to_be_bytes();
     let forged = introduction(&[7; 16]);
     let begun = Instant::now();
@@ -77,8 +78,8 @@ fn a_slave_follows_only_the_master_that_issued_its_ticket() {
     connector.set_master(Some(wrong.address().to_string()));
     let agree = || {
         if let Some(question) = connector.wanted() {
-            right.expect(TICKET, None);
-            let agreement = Agreement { epochs: Epochs::default(), ticket: Some(TICKET) };
+            right.expect(TICKET, None, Standing::Slave);
+            let agreement = Agreement { ticket: Some(TICKET), ..Agreement::default() };
             connector.answer(question, Ok(agreement));
         }
     };
@@ -93,6 +94,34 @@ fn a_slave_follows_only_the_master_that_issued_its_ticket() {
         has_all(&slave, &master)
     });
     assert!(log_of(&slave) == log_of(&master));
+}
+
+#[test]
+fn an_observer_has_the_log_and_is_no_slave() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL, LARGE]);
+    let listener = listen(&master, ListenerOptions { copies: 2, ..MASTER });
+    let observer = store(&SimDisk::new(), Durability::PageCache, true);
+    let options = ConnectorOptions { asks: true, ..SLAVE };
+    let connector = Connector::start(Arc::clone(&observer), options, None).expect("a replica");
+    connector.set_master(Some(listener.address().to_string()));
+    let agree = || {
+        if let Some(question) = connector.wanted() {
+            listener.expect(TICKET, None, Standing::Observer);
+            let agreement = Agreement { ticket: Some(TICKET), ..Agreement::default() };
+            connector.answer(question, Ok(agreement));
+        }
+    };
+    for _ in 0..2 {
+        fill(&master, &[SMALL]);
+        wait_until("the observer has all", || {
+            agree();
+            has_all(&observer, &master)
+        });
+    }
+    assert!(log_of(&observer) == log_of(&master));
+    assert!(listener.slaves().is_empty());
+    assert_eq!((master.copies_in_sync(), master.confirmed()), (1, PhysicalOffset(0)));
 }
 
 /// With a master that gives no tickets the question is repeated once there is a connection.

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation fails the test")]
 
 mod clock;
+mod compaction;
+mod compaction_crashes;
+mod following;
 mod formats;
 mod full_disk;
 mod index;
 mod inspect;
+mod lights;
 mod paths;
 mod recovery;
 mod replica;

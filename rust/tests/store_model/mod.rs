@@ -149,7 +149,7 @@ pub fn put_keys(store: &Store, topic: &str, messages: usize, keys_each: usize) -
     messages * keys_each
 }
 
-fn put_of<'a>(
+pub fn put_of<'a>(
     queue: &Arc<rmqpy::store::ConsumeQueue>,
     topic: &'a str,
     queue_id: u32,

@@ -34,7 +34,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * {@code tls.config.file}.
  */
 public final class Signed {
-    private static final long WAIT_MS = 30_000;
+    private static final long WAIT_MS = 60_000;
 
     private static DefaultMQProducer producer;
     private static DefaultMQPushConsumer consumer;

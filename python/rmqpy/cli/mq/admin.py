@@ -20,6 +20,7 @@ SERVED: Final = {
         ),
         "topics",
     ),
+    **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), "static_topics"),
     **dict.fromkeys(
         (
             *("updateSubGroup", "deleteSubGroup", "getConsumerConfig", "consumerProgress"),
@@ -81,9 +82,7 @@ ELSEWHERE: Final = {
     "exportConfigs": "use rmqpy config get",
     "exportMetadata": "use rmqpy topic settings and rmqpy group describe with -o json",
     "exportMetrics": "use /metrics of the brokers",
-    "dumpCompactionLog": "compacted topics are not served",
-    "updateStaticTopic": "static topics are not served",
-    "remappingStaticTopic": "static topics are not served",
+    "dumpCompactionLog": "read a compacted topic with rmqpy consume",
     "switchTimerEngine": "rmqpy has a single timer engine",
     **dict.fromkeys(
         ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS

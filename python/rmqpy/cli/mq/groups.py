@@ -52,11 +52,19 @@ from rmqpy.protocol.requests.offsets import ConsumeStats, GetConsumeStats
 @click.option("-i", "--brokerId", "broker_id", type=click.IntRange(0))
 @click.option("-w", "--whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", type=int)
 @switch("-a", "--notifyConsumerIdsChanged", "notify_consumer_ids_changed_enable")
+@click.option("--attributes", help="Changes: +key=value,-key.")
 def update_sub_group(
-    tool: Tool, group: str, address: str | None, cluster: str | None, **settings: Any
+    tool: Tool,
+    group: str,
+    address: str | None,
+    cluster: str | None,
+    attributes: str | None,
+    **settings: Any,
 ) -> None:
     """Create or update a group."""
     given = {name: value for name, value in settings.items() if value is not None}
+    changes = (change.strip().partition("=") for change in (attributes or "").split(","))
+    given["attributes"] = {name: value for name, _, value in changes if name}
     body = SubscriptionGroup(group_name=group, **given)
     for broker in tool.chosen(address, cluster):
         tool.ask(broker, UpdateAndCreateSubscriptionGroup(body=body))

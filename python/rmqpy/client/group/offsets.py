@@ -83,7 +83,8 @@ class Places:
     async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
         """Query the broker of the queue. If it is unreachable it may have moved, so its route is refreshed."""
         routes = self._cluster.routes
-        address = (await routes.subscribe(queue.topic, self._caller)).reader(queue.broker)
+        route = await routes.subscribe(queue.topic, self._caller)
+        address = route.reader(route.home(queue))
         try:
             return await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
         except (errors.ConnectError, errors.TopicNotFound) as error:
@@ -101,7 +102,7 @@ class Places:
                 if queue.broker in silent:
                     continue
                 route = await self._cluster.routes.subscribe(queue.topic, self._caller)
-                address, ask = route.reader(queue.broker), progress_query(group, queue)
+                address, ask = route.reader(route.home(queue)), progress_query(group, queue)
                 timeout = self._cluster.config.request_timeout
                 in_flight.append((ask, queue, address, self._caller.begin(address, ask, timeout=timeout)))
             if not in_flight:

@@ -6,11 +6,14 @@ import time
 import weakref
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmqpy._native import Completions, SendFuture
 from rmqpy.client.done_callbacks import DoneCallbacks
 from rmqpy.remoting.client import BURST_COUNT_MAX
+
+#: The interval of looking at sends in flight.
+LOOK_S: Final = 1.0
 
 
 class Owner(Protocol):
@@ -19,13 +22,18 @@ class Owner(Protocol):
     def _completed(self, future: SendFuture, *, has_paused: bool = False) -> float:
         """Process an ended attempt; return the seconds to pause before the next call."""
 
+    def _look_around(self) -> None:
+        """Look at sends in flight that have no outcome yet; called every `LOOK_S`."""
+
 
 def deliver(owner: weakref.ref[Owner], completions: Completions, callbacks: DoneCallbacks) -> None:
     """Run the delivery thread until the producer is closed or finalized."""
     pausing: list[tuple[float, int, SendFuture]] = []
     order = count()
+    looked_at = time.monotonic()
     while True:
-        completions.wait(max(0.0, pausing[0][0] - time.monotonic()) if pausing else None)
+        pause = max(0.0, pausing[0][0] - time.monotonic()) if pausing else LOOK_S
+        completions.wait(min(pause, LOOK_S))
         completed = completions.take(BURST_COUNT_MAX)
         if not completed and completions.is_closed():
             break
@@ -35,13 +43,16 @@ def deliver(owner: weakref.ref[Owner], completions: Completions, callbacks: Done
             _, _, future = heappop(pausing)
             if producer is None:
                 future._give_up()
-            else:
-                producer._completed(future, has_paused=True)
+            elif pause := producer._completed(future, has_paused=True):
+                heappush(pausing, (now + pause, next(order), future))
         for _, future in completed:
             if producer is None:
                 future._give_up()
             elif pause := producer._completed(future):
                 heappush(pausing, (now + pause, next(order), future))
+        if producer is not None and now - looked_at >= LOOK_S:
+            looked_at = now
+            producer._look_around()
         del producer
     for _, _, future in pausing:
         future._give_up()

@@ -34,7 +34,7 @@ def complete(message: Message | str, body: Body | None, fields: MessageFields) -
 
 
 def chosen(route: Route, queue: MessageQueue, *, is_pinned: bool = True) -> Chosen:
-    return route.sender(queue.broker), queue.broker, queue.queue_id, is_pinned
+    return route.sender(route.home(queue)), queue.broker, queue.queue_id, is_pinned
 
 
 def chosen_codec(topic: str, kind: object, codec: Codec | None) -> Codec:

@@ -47,7 +47,7 @@ async def send_once(
         )
         try:
             left_s = max(deadline - time.monotonic(), 0.001)
-            stored = await caller.ask(route.master(queue.broker), ask, timeout=left_s)
+            stored = await caller.ask(route.master(route.home(queue)), ask, timeout=left_s)
         except errors.Unsupported as error:
             raise errors.Unsupported(
                 f"broker {queue.broker} does not deduplicate messages",

@@ -28,6 +28,7 @@ from rmqpy.client.producer.delivery import deliver
 from rmqpy.client.producer.linger import ThreadLinger, may_share
 from rmqpy.client.producer.message_arguments import chosen_codec, complete, row_place
 from rmqpy.client.producer.producer_base import ProducerBase
+from rmqpy.client.producer.silence import SILENT_S
 from rmqpy.client.producer.transactions.transaction import Transaction
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import ClientConfig, seconds
@@ -426,8 +427,10 @@ class Producer(ProducerBase):
         return call_back
 
     def _settled(self, future: SendFuture) -> SendFuture:
-        while not future._settle():
-            if pause := self._decide(future):
+        while not (is_over := future._settle(SILENT_S)):
+            if is_over is None:
+                self._silent.look(self._caller)
+            elif pause := self._decide(future):
                 time.sleep(pause)
                 self._decide(future, has_paused=True)
         return future
@@ -454,6 +457,11 @@ class Producer(ProducerBase):
         if future.done():
             self._done_callbacks.call(future)
         return 0.0
+
+    def _look_around(self) -> None:
+        """Note that the delivery thread has waited for a while."""
+        if self._sender.in_flight:
+            self._silent.look(self._caller)
 
 
 @contextmanager

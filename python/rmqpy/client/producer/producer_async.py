@@ -24,6 +24,7 @@ from rmqpy.client.producer.accepted import Accepted
 from rmqpy.client.producer.linger import LoopLinger, may_share
 from rmqpy.client.producer.message_arguments import chosen_codec, complete
 from rmqpy.client.producer.producer_base import ProducerBase
+from rmqpy.client.producer.silence import SILENT_S
 from rmqpy.client.producer.transactions.transaction import AsyncTransaction
 from rmqpy.config.client import seconds
 from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMessage, SendResult
@@ -53,6 +54,8 @@ class AsyncProducer(ProducerBase):
 
     def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: Looks at pending sends.
+        self._watching: asyncio.TimerHandle | None = None
         # Brokers may send checks before the first send.
         with suppress(RuntimeError):
             self._transactions.check_in(asyncio.get_running_loop())
@@ -295,6 +298,8 @@ class AsyncProducer(ProducerBase):
         if isinstance(self._sender.send(message, body, announce="always", token=token), NotSent):
             return None
         self._pending[token] = pending = loop.create_future()
+        if self._watching is None:
+            self._watch(loop)
         return pending
 
     async def _submit(
@@ -308,7 +313,19 @@ class AsyncProducer(ProducerBase):
         if watched is not None:
             self._watched[token] = watched
         self._pending[token] = pending = loop.create_future()
+        if self._watching is None:
+            self._watch(loop)
         return pending
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A weak reference, as for the completions.
+        self._watching = loop.call_later(SILENT_S, _look_around, weakref.ref(self))
+
+    def _look_around(self) -> None:
+        self._watching = None
+        if self._pending:
+            self._silent.look(self._caller)
+            self._watch(self._caller.loop)
 
     async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
         async def start(**announced: Any) -> SendFuture:
@@ -367,3 +384,8 @@ class AsyncProducer(ProducerBase):
 def _drain(producer: weakref.ref[AsyncProducer]) -> None:
     if (alive := producer()) is not None:
         alive._drain()
+
+
+def _look_around(producer: weakref.ref[AsyncProducer]) -> None:
+    if (alive := producer()) is not None:
+        alive._look_around()

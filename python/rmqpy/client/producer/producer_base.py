@@ -9,6 +9,7 @@ asynchronous producer share this code: coroutines that wait through a `Caller`.
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
@@ -27,6 +28,7 @@ from rmqpy.client.producer.accepted import Accepted
 from rmqpy.client.producer.message_arguments import Chosen, chosen, complete, topic_of
 from rmqpy.client.producer.requests.requests import Requests
 from rmqpy.client.producer.selectors import QueueSelector
+from rmqpy.client.producer.silence import SilentMasters
 from rmqpy.client.producer.transactions.decisions import Decisions
 from rmqpy.client.producer.transactions.transactions import Transactions
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
@@ -143,6 +145,7 @@ class ProducerBase(Lifetime, ABC):
         self.group = options.group
         self._completions = Completions()
         self._cluster = ClusterConnection.hold(self.config)
+        self._silent = SilentMasters(self._cluster)
         self._accepted = Accepted()
         #: True if nothing can be sent any more. `is_closed` is set earlier, when no new messages are accepted.
         self._has_ended = False
@@ -405,7 +408,7 @@ class ProducerBase(Lifetime, ABC):
             if refused is not None:
                 if refused.reason == "no_room":
                     raise errors.BufferFull(f"{self._sender.in_flight} messages are in flight")
-                self._learn(await self._route(topic))
+                self._learn(await self._led_route(topic))
             sent = await self._in_turn(send)
             if not isinstance(sent, NotSent):
                 return sent
@@ -471,9 +474,23 @@ class ProducerBase(Lifetime, ABC):
         self._cluster.heartbeats.learn(route)
         return route
 
+    async def _led_route(self, topic: str) -> Route:
+        """Return the route for sending. While no broker has a master, but one has replicas that may lead soon, wait up
+        to the timeout of a send."""
+        until = time.monotonic() + self._send_timeout_s
+        while True:
+            try:
+                return await self._route(topic)
+            except errors.NoWritableQueue:
+                known = self._cluster.routes.cached(topic, self._caller)
+                may_wait = self._retries > 0 and not self._has_ended and time.monotonic() < until
+                if not may_wait or known is None or not known.lacks_master:
+                    raise
+            await self._caller.sleep(retry.SUCCESSION_PAUSE_S)
+
     def _learn(self, route: Route) -> None:
         """Give the queues of this route to the native module, for as long as the route is fresh."""
-        queues = [(route.sender(each.broker), each.broker, each.queue_id) for each in route.writable]
+        queues = [(route.sender(route.home(each)), each.broker, each.queue_id) for each in route.writable]
         fresh_s = max(self._cluster.routes.fresh_s(route.topic), _ROUTE_REUSE_S)
         self._sender.learn(route.topic, queues, fresh_s)
 
@@ -503,9 +520,10 @@ class ProducerBase(Lifetime, ABC):
         if route is None or self._has_ended:
             return None
         queue = retry.next_queue(future, route, self._retries, self._sender.is_slow)
-        if queue is None:
-            return None
-        pause = 0.0 if has_paused else retry.pause_s(future, queue)
+        if queue is None or not route.has_master(route.home(queue)):
+            return retry.succession_pause_s(future, route, self._retries)
+        pause = 0.0 if has_paused else retry.pause_s(future, route, queue, self._retries)
         if not pause:
-            self._sender.again(future, route.sender(queue.broker), queue.broker, queue.queue_id)
+            address = route.sender(route.home(queue))
+            self._sender.again(future, address, queue.broker, queue.queue_id)
         return pause

@@ -26,6 +26,7 @@ from rmqpy.protocol.requests.clients import ClientConfig as Subscriber
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo, OffsetReply, queue_limits
 from rmqpy.protocol.requests.routes import MASTER_ID, GetAllTopics, GetClusterInfo, GetSystemTopics
 from rmqpy.protocol.requests.topics import GetSystemTopicListFromBroker
+from rmqpy.protocol.static_topics import is_pseudo_broker
 from rmqpy.remoting import pulls
 from rmqpy.remoting.client import BlockingCaller, check_transport, run
 
@@ -105,12 +106,20 @@ class Catalog:
         raising `ConnectError`, `RequestTimeout` or `FlowControl`.
         """
         wanted: defaultdict[_TopicOnBroker, list[MessageQueue]] = defaultdict(list)
+        logical: list[MessageQueue] = []
         for queue in queues:
+            if is_pseudo_broker(queue.broker):
+                logical.append(queue)
+                continue
             wanted[_TopicOnBroker(queue.topic, queue.broker)].append(queue)
         run(self._cluster.routes.look_up({topic for topic, _ in wanted}, self._caller))
         masters = cache(self._masters)
         addresses = {asked: self._with_master(asked, masters) for asked in wanted}
         found: dict[MessageQueue, tuple[int, int] | None] = {}
+        if logical:
+            begins = self.begins(logical, skip_unreachable=skip_unreachable)
+            ends = self.ends(begins, skip_unreachable=skip_unreachable)
+            found |= {queue: (begins[queue], end) for queue, end in ends.items()}
 
         def start(asked: _TopicOnBroker, address: str) -> Call:
             return self._start(GetTopicStatsInfo(topic=asked.topic), address)
@@ -245,7 +254,8 @@ class Catalog:
         return run(self._cluster.routes.subscribe(topic, self._caller))
 
     def _reader(self, asked: MessageQueue | _TopicOnBroker) -> str:
-        return self._route(asked.topic).reader(asked.broker)
+        route = self._route(asked.topic)
+        return route.reader(route.home(asked) if isinstance(asked, MessageQueue) else asked.broker)
 
     def _with_master(
         self, asked: _TopicOnBroker, masters: Callable[[], Mapping[str, str]]

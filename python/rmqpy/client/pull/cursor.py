@@ -390,7 +390,7 @@ class Cursor:
     def _send_commit(self, route: Route, queue: MessageQueue, offset: int) -> _Commit:
         self._asked[queue] = offset
         ask = commitment(self._group, queue, offset)
-        address = route.reader(queue.broker)
+        address = route.reader(route.home(queue))
         timeout = self._cluster.config.request_timeout
         return _Commit(ask, address, self._caller.begin(address, ask, timeout=timeout))
 

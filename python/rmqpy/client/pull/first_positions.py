@@ -108,7 +108,7 @@ class FirstPositions:
             return False
         try:
             route = await self._cluster.routes.subscribe(question.queue.topic, self._caller)
-            question.address = route.reader(question.queue.broker)
+            question.address = route.reader(route.home(question.queue))
         except errors.RocketMQError as error:
             self._failed(question, error, is_strict)
             return False

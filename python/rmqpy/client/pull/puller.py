@@ -162,7 +162,7 @@ class Puller(Generic[PullT]):
             if not pull.is_due or (route := self._route(pull)) is None:
                 continue
             try:
-                pull.address = route.reader(pull.queue.broker, pull.suggested)
+                pull.address = route.reader(route.home(pull.queue), pull.suggested)
             except errors.RocketMQError as error:
                 self._failed(pull, error)
             else:
@@ -208,7 +208,7 @@ class Puller(Generic[PullT]):
         """Pull a queue once; return `None` after a failure and its pause. Raises the error that gives the queue up."""
         try:
             route = await self._routes.subscribe(pull.queue.topic, self._caller)
-            pull.address = route.reader(pull.queue.broker, pull.suggested)
+            pull.address = route.reader(route.home(pull.queue), pull.suggested)
             timeout = self.plan.suspend_s + self.plan.reply_s
             call = await self._caller.call(pull.address, pulls.PULL, self._request(pull), timeout=timeout)
             return self._read(pull, call)

@@ -8,6 +8,7 @@ machine was suspended. For its caller's event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
 from rmqpy.protocol.requests.queues import named
+from rmqpy.protocol.static_topics import is_pseudo_broker
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
@@ -47,14 +49,15 @@ class Locks:
         return dict(
             pair
             for granted in await asyncio.gather(
-                *(self._take(broker, some) for broker, some in _by_broker(queues).items())
+                *(self._take(broker, some) for broker, some in (await self._by_broker(queues)).items())
             )
             for pair in granted.items()
         )
 
     async def give(self, queues: Iterable[MessageQueue]) -> None:
         """Release locks. A broker that cannot be reached releases them a minute after the last renewal."""
-        await asyncio.gather(*(self._give(broker, some) for broker, some in _by_broker(queues).items()))
+        by_broker = await self._by_broker(queues)
+        await asyncio.gather(*(self._give(broker, some) for broker, some in by_broker.items()))
 
     async def _take(self, broker: str, queues: list[MessageQueue]) -> dict[MessageQueue, float]:
         # Counted from before the request, because the broker counts from a later moment.
@@ -74,14 +77,19 @@ class Locks:
             outages.warn(log, error, "group %s: %s of %s failed", self._group, ask.code.name, broker)
             return None
 
+    async def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        found: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            broker = queue.broker
+            if is_pseudo_broker(broker):
+                # Without a route, the request itself reports the reason.
+                with contextlib.suppress(errors.RocketMQError):
+                    route = await self._cluster.routes.subscribe(queue.topic, self._caller)
+                    broker = route.home(queue)
+            found[broker].append(queue)
+        return found
+
     def _batch(self, queues: list[MessageQueue]) -> LockBatch:
         return LockBatch(
             client_id=self._client_id, consumer_group=self._group, mq_set=[named(queue) for queue in queues]
         )
-
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    found: dict[str, list[MessageQueue]] = defaultdict(list)
-    for queue in queues:
-        found[queue.broker].append(queue)
-    return found

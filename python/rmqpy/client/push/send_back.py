@@ -25,6 +25,7 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
+from rmqpy.protocol.static_topics import is_pseudo_broker
 from rmqpy.remoting.backoff import FAILING
 from rmqpy.remoting.client import Caller
 
@@ -162,7 +163,7 @@ class SendBack:
             try:
                 route = await self._cluster.routes.subscribe(queue.topic, self._caller)
                 ask = GetSubscriptionGroupConfig(group=self._group)
-                settings = await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
+                settings = await self._caller.ask(route.master(route.home(queue)), ask, timeout=TIMEOUT_S)
                 retries_max, has_retries = settings.retry_max_times, settings.retry_queue_nums > 0
             except errors.RocketMQError as error:
                 log.info(
@@ -172,8 +173,11 @@ class SendBack:
             return known
 
     async def _return(self, message: ReceivedMessage, level: int, retries_max: int | None) -> None:
-        """Have the broker of the message make the copy."""
+        """Have the broker of the message make the copy. Raises `ConnectError` for a logical queue, whose messages may
+        be at several brokers."""
         queue = message.queue
+        if is_pseudo_broker(queue.broker):
+            raise errors.ConnectError(f"the broker that stores messages of {queue} is not known")
         ask = ConsumerSendMessageBack(
             offset=message.commit_log_offset,
             group=self._group,

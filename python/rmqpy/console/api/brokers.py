@@ -6,6 +6,7 @@ from typing import NamedTuple
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState, ClientState
 from rmqpy.admin.replicas import ReplicaState
+from rmqpy.config.broker import needs_restart
 from rmqpy.console.endpoints import change, rows, value
 
 
@@ -14,6 +15,8 @@ class BrokerDetail(NamedTuple):
 
     runtime: Mapping[str, str]
     settings: Mapping[str, str]
+    #: The settings that only its file may change, for its next start.
+    fixed: list[str]
 
 
 @rows("/clients", sort="group")
@@ -31,10 +34,9 @@ async def brokers(admin: AsyncAdmin) -> list[BrokerState]:
 @value("/brokers/{broker}")
 async def broker(admin: AsyncAdmin, broker: str) -> BrokerDetail:
     """Return one broker's counters, by RocketMQ's names, and its settings without secrets."""
-    return BrokerDetail(
-        await admin.broker_runtime(broker),
-        {name: _shown(name, text) for name, text in (await admin.broker_config(broker)).items()},
-    )
+    runtime, settings = await admin.broker_runtime(broker), await admin.broker_config(broker)
+    shown = {name: _shown(name, text) for name, text in settings.items()}
+    return BrokerDetail(runtime, shown, needs_restart(settings))
 
 
 @change("POST", "/brokers/{broker}/settings")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from rmqpy.admin.backlogs import GroupSummary
+from rmqpy.admin.causes import by_cause
 from rmqpy.admin.checks import CheckResult
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.cluster import BrokerState
@@ -93,5 +94,5 @@ async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
 
 @value("/health", remembered=True)
 async def health(admin: AsyncAdmin) -> list[CheckResult]:
-    """Return checks of name servers and brokers, with advice for problems."""
-    return await recent(admin.health, "health")
+    """Return checks of name servers and brokers, with advice for problems; of each problem its cause only."""
+    return by_cause(await recent(admin.health, "health"))

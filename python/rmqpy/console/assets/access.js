@@ -1,7 +1,7 @@
 // Access: users and rules with their changes, and checks of permissions.
 
 import { change, get, path, query } from "/console/api.js";
-import { ask, confirmation, failure, field, fill, h, name } from "/console/dom.js";
+import { ask, confirmation, done, failure, field, fill, h, name } from "/console/dom.js";
 import { serverTable, table } from "/console/table.js";
 
 const ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"];
@@ -9,17 +9,24 @@ const ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All
 export function access(shown, view) {
   const users = serverTable({ path: "/users", columns: userColumns(view), view, sort: "name", empty: "No users: the broker has no access control, or no user was created yet.", caption: "Users at each broker" });
   const rules = serverTable({ path: "/rules", columns: ruleColumns(view), view: { ...view, query: new URLSearchParams() }, isSecond: true, sort: "user", empty: "No rules: super users need none, other users have no permissions.", caption: "Rules at each broker" });
-  // A change at one broker is made at all of them.
-  const changed = () => {
+  const userNotice = h("span", {});
+  const ruleNotice = h("span", {});
+  // User and broker → what was changed last.
+  view.notes = new Map();
+  // A change at one broker is made at all of them. `place` is next to a button that is still there afterwards.
+  view.changed = (place, text, key) => {
+    view.notes.clear();
+    if (key) view.notes.set(key, text);
+    for (const each of [userNotice, ruleNotice]) fill(each, each === place ? done(text) : null);
     users.show({});
     rules.show({});
   };
-  view.changed = changed;
-  const make = (title, act) => h("button", { type: "button", class: "main", onclick: () => act().then((done) => done && changed()) }, title);
+  view.places = { users: userNotice, rules: ruleNotice };
+  const make = (title, act, place, text) => h("button", { type: "button", class: "main", onclick: () => act().then((made) => made && view.changed(place, text)) }, title);
   fill(shown,
     h("p", { class: "facts" }, "Brokers with authenticationEnabled and authorizationEnabled authenticate each request and check these permissions."),
-    h("section", {}, h("h2", {}, "Users"), view.allowChanges ? h("div", { class: "tools" }, make("Create user", createUser)) : null, users),
-    h("section", {}, h("h2", {}, "Rules"), view.allowChanges ? h("div", { class: "tools" }, make("Set a rule", setRule)) : null, rules),
+    h("section", {}, h("h2", {}, "Users"), view.allowChanges ? h("div", { class: "tools" }, make("Create user", createUser, userNotice, "The user was created."), userNotice) : null, users),
+    h("section", {}, h("h2", {}, "Rules"), view.allowChanges ? h("div", { class: "tools" }, make("Set a rule", setRule, ruleNotice, "The rule was set."), ruleNotice) : null, rules),
     check(view));
 }
 
@@ -30,8 +37,11 @@ const userColumns = (view) => [
   { title: "State", of: "is_enabled", cell: (row) => (row.is_enabled ? h("span", { class: "badge ok" }, "enabled") : h("span", { class: "badge warn" }, "disabled")) },
   ...(view.allowChanges ? [{ title: "", cell: (row) => [
     act(view, row.is_enabled ? "Disable" : "Enable", `${row.is_enabled ? "Disable" : "Enable"} ${row.name}`, row.name,
-      () => change("POST", path`/users/${row.name}`, { is_enabled: !row.is_enabled })), " ",
-    act(view, "Remove", `Remove ${row.name} and its rules`, row.name, () => change("DELETE", path`/users/${row.name}`, {})),
+      () => change("POST", path`/users/${row.name}`, { is_enabled: !row.is_enabled }),
+      () => view.changed(null, row.is_enabled ? "disabled" : "enabled", `${row.name}\n${row.broker}`)), " ",
+    act(view, "Remove", `Remove ${row.name} and its rules`, row.name, () => change("DELETE", path`/users/${row.name}`, {}),
+      () => view.changed(view.places.users, `The user ${row.name} was removed.`)),
+    view.notes.has(`${row.name}\n${row.broker}`) ? [" ", done(view.notes.get(`${row.name}\n${row.broker}`))] : null,
   ] }] : []),
 ];
 
@@ -44,12 +54,13 @@ const ruleColumns = (view) => [
   { title: "Decision", of: "decision", cell: (row) => h("span", { class: `badge ${row.decision === "Allow" ? "ok" : "bad"}` }, row.decision) },
   ...(view.allowChanges ? [{ title: "", cell: (row) =>
     act(view, "Remove", `Remove the rule of ${row.user} on ${row.resource}`, row.user,
-      () => change("DELETE", "/rules", { user: row.user, resource: row.resource })) }] : []),
+      () => change("DELETE", "/rules", { user: row.user, resource: row.resource }),
+      () => view.changed(view.places.rules, `The rule of ${row.user} on ${row.resource} was removed.`)) }] : []),
 ];
 
-function act(view, title, sentence, resource, work) {
+function act(view, title, sentence, resource, work, changed) {
   return h("button", { type: "button", onclick: async () => {
-    if (await ask(sentence, confirmation(resource), title, async () => (await work()) ?? true)) view.changed();
+    if (await ask(sentence, confirmation(resource), title, async () => (await work()) ?? true)) changed();
   } }, title);
 }
 
@@ -58,7 +69,7 @@ function createUser() {
   const secret = h("input", { type: "password", required: true, autocomplete: "new-password" });
   const kind = h("select", {}, h("option", { value: "" }, "has the permissions in its rules"), h("option", { value: "super" }, "super user: has all permissions"));
   return ask("Create a user at every broker", [field("Name", user), field("Secret", secret), field("Kind", kind)], "Create",
-    () => change("POST", "/users", { user: user.value, secret: secret.value, is_super: kind.value === "super" }));
+    async () => (await change("POST", "/users", { user: user.value, secret: secret.value, is_super: kind.value === "super" })) ?? true);
 }
 
 function setRule() {
@@ -70,11 +81,11 @@ function setRule() {
   return ask("Set a rule at every broker", [field("User", user), field("Resource", resource),
     h("fieldset", {}, h("legend", {}, "Actions"), actions.map((box) => field(box.value, box))),
     field("Decision", decision), field("From addresses", sources)], "Set",
-  () => change("POST", "/rules", {
+  async () => (await change("POST", "/rules", {
     user: user.value, resource: resource.value, decision: decision.value,
     actions: actions.filter((box) => box.checked).map((box) => box.value),
     sources: sources.value.split(/[\s,]+/).filter(Boolean),
-  }));
+  })) ?? true);
 }
 
 const ANSWERS = [

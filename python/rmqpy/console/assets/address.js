@@ -29,6 +29,17 @@ export function replaceQuery(values) {
   history.replaceState(null, "", to(...parts, merged));
 }
 
-export const go = (address) => {
+/** Open a view; it begins with the notice, which says what was changed. */
+export const go = (address, notice = "") => {
+  waiting = notice;
   location.hash = address;
 };
+
+let waiting = "";
+
+/** Take the notice for the view that is drawn now. */
+export function takeNotice() {
+  const notice = waiting;
+  waiting = "";
+  return notice;
+}

@@ -1,7 +1,7 @@
 // Alerts: rules that this server watches, the alerts that fire, silences, and receivers with a test button.
 
 import { change, get } from "/console/api.js";
-import { failure, fill, h, name } from "/console/dom.js";
+import { done, failure, fill, h, name } from "/console/dom.js";
 import { count, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
@@ -14,7 +14,13 @@ export async function alerts(shown, view) {
       h("code", {}, "alertsFile=alerts.toml"), " on one broker, or start ", h("code", {}, "rmqpy dashboard --alerts alerts.toml"), "."));
     return;
   }
-  const reload = () => alerts(shown, view);
+  // Alert or rule → what was changed last.
+  view.notes ??= new Map();
+  const reload = (key, text) => {
+    view.notes.clear();
+    view.notes.set(key, text);
+    return alerts(shown, view);
+  };
   const { alerts: rows, receivers, rules } = found.status;
   fill(shown,
     h("section", {}, h("h2", {}, "Alerts"), table(active(view, reload), rows, "No alert is active.", "Active alerts")),
@@ -29,12 +35,12 @@ const active = (view, reload) => [
   { title: "Since", still: true, cell: (row) => time(row.since_ms) },
   { title: "Rule", cell: (row) => row.rule },
   { title: "Silent until", still: true, cell: (row) => time(row.silent_until_ms) },
-  ...(view.allowChanges ? [{ title: "", cell: (row) => silence(row.id, row.silent_until_ms !== null, reload) }] : []),
+  ...(view.allowChanges ? [{ title: "", cell: (row) => [silence(row.id, row.silent_until_ms !== null, reload), said(view, row.id)] }] : []),
 ];
 
 const ruleColumns = (view, reload) => [
   { title: "Rule", cell: (row) => row },
-  ...(view.allowChanges ? [{ title: "", cell: (row) => silence(row, false, reload) }] : []),
+  ...(view.allowChanges ? [{ title: "", cell: (row) => [silence(row, false, reload), said(view, row)] }] : []),
 ];
 
 const receiverColumns = (view) => [
@@ -45,21 +51,23 @@ const receiverColumns = (view) => [
   ...(view.allowChanges ? [{ title: "", cell: (row) => tester(row.name) }] : []),
 ];
 
+const said = (view, key) => (view.notes.has(key) ? done(view.notes.get(key)) : null);
+
 /** A choice of silences, or the end of one. */
 function silence(key, isSilent, reload) {
   const place = h("span", { class: "pair" });
-  const set = async (minutes) => {
+  const set = async (minutes, text) => {
     try {
       await change("POST", "/alerts/silence", { key, minutes });
-      await reload();
+      await reload(key, text);
     } catch (error) {
       fill(place, failure(error));
     }
   };
-  if (isSilent) fill(place, h("button", { type: "button", onclick: () => set(0) }, "End silence"));
+  if (isSilent) fill(place, h("button", { type: "button", onclick: () => set(0, "silence ended") }, "End silence"));
   else {
     const length = h("select", { "aria-label": `silence of ${key}` }, SILENCES.map(([title, minutes]) => h("option", { value: String(minutes) }, title)));
-    fill(place, length, h("button", { type: "button", onclick: () => set(Number(length.value)) }, "Silence"));
+    fill(place, length, h("button", { type: "button", onclick: () => set(Number(length.value), `silent for ${length.selectedOptions[0].textContent}`) }, "Silence"));
   }
   return place;
 }
@@ -71,7 +79,7 @@ function tester(receiver) {
     fill(result);
     try {
       await change("POST", "/alerts/test", { receiver });
-      result.textContent = " sent";
+      fill(result, done("a test was sent"));
     } catch (error) {
       fill(result, failure(error));
     }

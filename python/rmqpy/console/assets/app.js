@@ -1,8 +1,8 @@
 // The shell: navigation, theme, keys, and the view of the address.
 
 import { about } from "/console/api.js";
-import { go, here, to } from "/console/address.js";
-import { failure, fill, h, link } from "/console/dom.js";
+import { go, here, takeNotice, to } from "/console/address.js";
+import { done, failure, fill, h, link } from "/console/dom.js";
 import { watch } from "/console/presence.js";
 import { login, logout } from "/console/login.js";
 import { statusStrip } from "/console/strip.js";
@@ -16,6 +16,7 @@ const VIEWS = [
   ["messages", "Messages", "m", async () => (await import("/console/messages.js")).messages],
   ["timers", "Timed and half messages", "i", async () => (await import("/console/timers.js")).timers],
   ["schedules", "Schedules", "s", async () => (await import("/console/schedules.js")).schedules],
+  ["jobs", "Backups and jobs", "j", async () => (await import("/console/jobs.js")).jobs],
   ["clients", "Clients", "c", async () => (await import("/console/clients.js")).clients],
   ["brokers", "Brokers", "b", async () => (await import("/console/brokers.js")).brokers],
   ["replicas", "Replicas", "r", async () => (await import("/console/replicas.js")).replicas],
@@ -52,8 +53,7 @@ function draw() {
     return;
   }
   const { parts, query } = here();
-  // On a phone the menu is one row: the current page stays in sight.
-  requestAnimationFrame(() => nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }));
+  requestAnimationFrame(keepInSight);
   const [address, title, , load] = viewOf(parts);
   fill(nav, h("ul", {}, VIEWS.map(([each, text]) =>
     h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
@@ -66,10 +66,18 @@ function draw() {
   }
   const shown = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
   const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
-  fill(main, h("h1", {}, crumbs), shown);
+  const notice = takeNotice();
+  fill(main, h("h1", {}, crumbs), notice ? h("p", { class: "box ok" }, done(notice)) : null, shown);
   load().then((view) => (given.signal.aborted ? null : view(shown, given))).catch((error) => {
     if (error.name !== "AbortError") fill(shown, failure(error));
   });
+}
+
+/** On a phone the menu is one row: the current page stays in sight. */
+function keepInSight() {
+  const current = nav.querySelector("[aria-current]");
+  // Without a vertical move, because phones resize the page while it is scrolled.
+  if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
 }
 
 const viewOf = (parts) => VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
@@ -167,6 +175,7 @@ watch((since) => {
   strip.away(since);
   if (!since && !document.querySelector("dialog[open]")) draw();
 });
+window.addEventListener("resize", keepInSight);
 window.addEventListener("hashchange", moved);
 window.addEventListener("login-needed", () => {
   if (session.needs_login) return;

@@ -112,7 +112,7 @@ function chart(UPlot, kind, times, values, marks) {
     cursor: { sync: { key: "history" }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
     axes: [{ ...axis, size: 28, space: 80, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => form(tick)) }],
-    series: [{}, { stroke, width: 1.5, spanGaps: false, points: { show: false } }],
+    series: [{}, { stroke, width: 1.5, spanGaps: false, points: { show: values.filter((each) => each !== null).length < 3, size: 5 } }],
     hooks: {
       setCursor: [(self) => {
         const at = self.cursor.idx;

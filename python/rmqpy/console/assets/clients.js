@@ -10,7 +10,7 @@ const COLUMNS = [
   { title: "Group", of: "group", cell: (row) => row.role === "consumer" ? link(to("groups", row.group), name(row.group)) : name(row.group) },
   { title: "Address", of: "address", cell: (row) => row.address },
   { title: "Language", of: "language", cell: (row) => row.language },
-  { title: "Version", of: "version", right: true, cell: (row) => String(row.version) },
+  { title: "Release", of: "version", right: true, cell: (row) => row.release },
   { title: "Brokers", of: "brokers", cell: (row) => row.brokers.join(", ") },
 ];
 

@@ -58,6 +58,9 @@ export const failure = (error) =>
   h("div", { class: "box bad", role: "alert" }, h("strong", {}, "Failed: "), error.message,
     error.hint ? h("p", {}, error.hint) : null);
 
+/** A change that worked, in words, for the place next to its button. */
+export const done = (text) => h("span", { class: "done", role: "status" }, `✓ ${text}`);
+
 /** A bad state and its reason. */
 export const wrong = (state, why) => [h("span", { class: "badge bad" }, state), " ", why];
 
@@ -102,5 +105,5 @@ export function ask(title, content, action, act) {
 /** A control that requires typing the name of a resource before a change. */
 export function confirmation(resource) {
   return field(`Type ${visible(resource)} to confirm`,
-    h("input", { required: true, autocomplete: "off", pattern: resource.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&") }));
+    h("input", { required: true, autocomplete: "off", title: `Type ${resource} exactly.`, pattern: resource.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&") }));
 }

@@ -2,7 +2,7 @@
 
 import { change, get, path, query } from "/console/api.js";
 import { to } from "/console/address.js";
-import { ask, confirmation, failure, field, fill, h, link, missing, name, visible } from "/console/dom.js";
+import { ask, confirmation, done, failure, field, fill, h, link, missing, name, visible } from "/console/dom.js";
 import { count, many, span } from "/console/format.js";
 import { inFlight } from "/console/in-flight.js";
 import { history } from "/console/chart.js";
@@ -137,7 +137,7 @@ function resets(group, found, view) {
     const moves = await ask(`Reset ${group} in ${asked.topic}`, [
       h("p", {}, "Members continue there at their next pull; fetched messages may still be handled."),
       confirmation(group)], "Reset", () => change("POST", path`/groups/${group}/offsets`, asked));
-    if (moves) fill(result, h("p", { class: "box ok", role: "status" }, "The group was reset."), table(MOVES, moves, "", "Reset queues"));
+    if (moves) fill(result, h("p", { class: "box ok" }, done("The group was reset.")), table(MOVES, moves, "", "Reset queues"));
   };
   topic.addEventListener("change", queues);
   queues();

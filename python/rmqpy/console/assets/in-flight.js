@@ -2,17 +2,17 @@
 
 import { change, get, path } from "/console/api.js";
 import { to } from "/console/address.js";
-import { failure, fill, h, link, name } from "/console/dom.js";
+import { done, failure, fill, h, link, name } from "/console/dom.js";
 import { count, many, time } from "/console/format.js";
 import { table } from "/console/table.js";
 
 /** The section of a group's page; empty where nothing is in flight. */
 export function inFlight(group, view) {
   const shown = h("div", {});
-  const show = async () => {
+  const show = async (said = null) => {
     try {
       const found = await get(path`/groups/${group}/in-flight`, view.signal);
-      fill(shown, found.messages.length ? section(group, found, view, show) : null);
+      fill(shown, said ? h("p", {}, done(said)) : null, found.messages.length ? section(group, found, view, show) : null);
     } catch (error) {
       if (error.name !== "AbortError") fill(shown, failure(error));
     }
@@ -48,7 +48,7 @@ function showButton(group, row, show) {
     button.disabled = true;
     try {
       await change("POST", path`/groups/${group}/in-flight/visible`, { topic: row.topic, handle: row.handle });
-      show();
+      show(`The message at ${row.broker}:${row.queue_id}, offset ${count(row.offset)}, is visible to the group now.`);
     } catch (error) {
       button.replaceWith(failure(error));
     }

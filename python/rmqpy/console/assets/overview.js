@@ -9,6 +9,7 @@ import { table } from "/console/table.js";
 const POINTS = 60;
 // Values arrive every two seconds.
 const SILENCE_MS = 15_000;
+const EVERY_MS = 10_000;
 
 export async function overview(shown, view) {
   const state = h("span", { class: "quiet", role: "status" });
@@ -48,7 +49,7 @@ export async function overview(shown, view) {
     if (text === "live") state.textContent = text;
     else stale(text);
   });
-  await Promise.all([
+  const figures = () => Promise.all([
     loaded("/overview", view, [behind, letters], (found) => {
       for (const [key, each] of Object.entries(counts)) each.show(found[key]);
       fill(absent, missing(found.missing));
@@ -61,13 +62,19 @@ export async function overview(shown, view) {
       checks.show(table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers passed.`, "Failed checks"));
     }),
   ]);
+  const timer = setInterval(() => { if (document.visibilityState !== "hidden") figures(); }, EVERY_MS);
+  view.signal.addEventListener("abort", () => clearInterval(timer));
+  await figures();
 }
 
 /** Show the reply of a path; an error appears in the first place only. */
 async function loaded(path, view, places, show, otherwise) {
   try {
     show(await get(path, view.signal));
+    for (const place of places) place.isShown = true;
   } catch (error) {
+    // A lost server has its own line, and the last figures stay.
+    if (error.status === 0 && places.every((place) => place.isShown)) return;
     otherwise?.();
     if (error.name !== "AbortError") places.forEach((place, at) => place.show(at ? h("p", {}, "–") : failure(error)));
   }

@@ -10,7 +10,7 @@ const COLUMNS = [
   { title: "Role", of: "broker_id", still: true, cell: (row) => (row.is_master ? "master" : `slave ${row.broker_id}`) },
   { title: "Address", of: "address", cell: (row) => row.address },
   { title: "Log ends at", of: "log_end", right: true, cell: (row) => count(row.log_end) },
-  { title: "Behind", of: "behind_bytes", right: true, cell: (row) => (row.behind_bytes === null ? "–" : bytes(row.behind_bytes)) },
+  { title: "Behind", of: "behind_bytes", right: true, cell: (row) => (row.behind_bytes === null ? "–" : `${row.log_end === null ? "at least " : ""}${bytes(row.behind_bytes)}`) },
   { title: "in time", of: "behind_seconds", right: true, cell: (row) => (row.behind_seconds === null ? "–" : span(Math.round(1000 * row.behind_seconds)) ) },
   { title: "Last contact", of: "silent_seconds", right: true, cell: (row) => (row.silent_seconds === null ? "–" : `${span(Math.max(1, Math.round(1000 * row.silent_seconds)))} ago`) },
   { title: "Slaves", of: "slaves", right: true, cell: (row) => count(row.slaves) },
@@ -20,7 +20,8 @@ const COLUMNS = [
 function state(row) {
   if (row.is_diverged) return wrong("diverged", row.fault);
   if (row.refuses) return wrong("refuses messages", row.fault);
-  if (row.fault) return wrong(row.log_end === null ? "does not answer" : row.is_master ? "not well" : "does not follow", row.fault);
+  if (row.log_end === null && row.fault) return wrong("does not answer", row.fault.replace(/^does not answer at [^,]*, /, ""));
+  if (row.fault) return wrong(row.is_master ? "not well" : "does not follow", row.fault);
   if (row.is_master) return h("span", { class: "badge ok" }, "leads");
   if (row.is_starting) return "starts";
   if (row.in_sync === null) return "not known";

@@ -48,6 +48,9 @@ export function serverTable({ path, columns, view, sort, empty, caption, shown, 
     },
   });
 
+  const nothing = (found) => (state.filter ? `no row contains “${state.filter}”` : found.missing.length ? "Nothing else is known." : empty);
+  const tools = h("div", { class: "tools" }, field("Filter", input));
+
   async function show(changes) {
     Object.assign(state, changes);
     if (!isSecond) replaceQuery({ filter: state.filter, sort: state.sort === sort ? "" : state.sort, page: state.page === 1 ? "" : state.page });
@@ -56,18 +59,22 @@ export function serverTable({ path, columns, view, sort, empty, caption, shown, 
       const found = await get(path + query(given), view.signal);
       const last = Math.max(1, Math.ceil(found.total / found.size));
       if (state.page > last) return show({ page: last });
+      // An empty list needs no filter.
+      tools.hidden = !found.total && !state.filter;
       const order = { sort: state.sort, choose: (chosen) => show({ sort: chosen, page: 1 }) };
-      fill(body, missing(found.missing), table(columns, found.rows, state.filter ? `no row contains “${state.filter}”` : empty, caption, order),
+      fill(body, missing(found.missing), table(columns, found.rows, nothing(found), caption, order),
         pager(found, last, show));
       shown?.(found.rows);
     } catch (error) {
-      if (error.name !== "AbortError") fill(body, failure(error));
+      if (error.name === "AbortError") return undefined;
+      tools.hidden = !state.filter;
+      fill(body, failure(error));
     }
     return undefined;
   }
 
   show({});
-  const element = h("section", {}, h("div", { class: "tools" }, field("Filter", input)), body);
+  const element = h("section", {}, tools, body);
   element.show = show;
   return element;
 }

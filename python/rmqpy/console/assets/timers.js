@@ -2,7 +2,7 @@
 
 import { change, get, path } from "/console/api.js";
 import { to } from "/console/address.js";
-import { failure, fill, h, link, missing, name } from "/console/dom.js";
+import { done, failure, fill, h, link, missing, name } from "/console/dom.js";
 import { bytes, count, span, time } from "/console/format.js";
 import { serverTable, table } from "/console/table.js";
 
@@ -32,7 +32,7 @@ export async function timers(shown, view) {
     const found = await get("/half-messages", view.signal);
     fill(halves, missing(found.missing),
       found.unscanned ? h("p", { class: "box warn" }, `${count(found.unscanned)} older ones were not read.`) : null,
-      table(columns(view), found.halves, "No pending half messages.", "Pending half messages, oldest first"));
+      table(columns(view), found.halves, found.missing.length ? "Nothing else is known." : "No pending half messages.", "Pending half messages, oldest first"));
   };
   try {
     await show();
@@ -56,7 +56,7 @@ function checkButton(row) {
     button.disabled = true;
     try {
       await change("POST", path`/half-messages/${row.offset_message_id}/check`, {});
-      button.textContent = "Asked";
+      button.after(done("its producers were asked"));
     } catch (error) {
       button.replaceWith(failure(error));
     }

@@ -103,17 +103,17 @@ function live(topic, newest, view) {
 async function create() {
   const topic = h("input", { required: true, autocomplete: "off" });
   const queues = h("input", { type: "number", min: "1", max: "1024", value: "8", required: true });
-  const type = h("select", {}, ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"].map((each) => h("option", {}, each)));
+  const type = h("select", {}, ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"].map((each) => h("option", {}, each)));
   const made = await ask("Create topic", [field("Name", topic), field("Queues at each broker", queues), field("Type", type)], "Create",
     () => change("POST", "/topics", { topic: topic.value, queues: Number(queues.value), type: type.value }));
-  if (made) go(to("topics", topic.value));
+  if (made) go(to("topics", topic.value), `The topic ${topic.value} was created.`);
 }
 
 async function remove(topic) {
   const gone = await ask(`Delete the topic ${topic}`, [
     h("p", { class: "box bad" }, "Its messages become unreadable."), confirmation(topic)], "Delete",
   () => change("DELETE", path`/topics/${topic}`, {}));
-  if (gone) go(to("topics"));
+  if (gone) go(to("topics"), `The topic ${topic} was deleted.`);
 }
 
 /** A form to send a message, filled in with the draft. */
@@ -132,7 +132,7 @@ export async function send(topic, draft) {
         return [line.slice(0, at).trim(), line.slice(at + 1)];
       })),
     }));
-  if (sent) go(to("messages", sent.offset_message_id));
+  if (sent) go(to("messages", sent.offset_message_id), `The message was sent to ${topic}.`);
 }
 
 /** Show the form of `send` with a copy of a message, without properties that clients and brokers set. */

@@ -40,7 +40,7 @@ class ClusterQueues:
     async def of(self, topic: str) -> list[MessageQueue] | None:
         """The queues in the order of clients; None where the topic is unknown, or no name server answers."""
         others = await self._elsewhere(topic)
-        own = self._topics.table.get(topic)
+        own = self._topics.get(topic)
         if others is None or (own is None and not others):
             return None
         queues = [

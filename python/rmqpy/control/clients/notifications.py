@@ -21,7 +21,7 @@ class ClientNotifications:
 
     def group_changed(self, group_name: str, connections: Collection[int]) -> None:
         """Notify these members, unless the broker or the group disables it."""
-        group = self._groups.table.get(group_name)
+        group = self._groups.get(group_name)
         is_wanted = group is None or group.notify_consumer_ids_changed_enable
         if not (self._config.now.notifies_members and is_wanted):
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import ResponseCode
@@ -65,28 +65,40 @@ class Controllers:
             raise
 
     async def _find(self) -> str:
-        """Return the address of the leader, as the first controller that names one reports it."""
+        """Return the address of the controller that leads, or that another one names: it may name a lost leader."""
         asking = [asyncio.ensure_future(_leader_of(peer)) for peer in self.all()]
+        named: str | None = None
         faults: list[str] = []
         try:
             for answer in asyncio.as_completed(asking):
-                leader, fault = await answer
-                if leader is not None:
-                    if leader != self._leader:
-                        log.info("the leader of the controllers is %s", leader)
-                    return leader
-                faults.append(fault)
+                found = await answer
+                named = found.leader or named
+                if found.is_certain:
+                    break
+                faults.append(found.fault)
         finally:
             for each in asking:
                 each.cancel()
-        raise NoLeader(f"no controller knows a leader: {'; '.join(sorted(faults))}")
+        if named is None:
+            raise NoLeader(f"no controller knows a leader: {'; '.join(sorted(faults))}")
+        if named != self._leader:
+            log.info("the leader of the controllers is %s", named)
+        return named
 
 
-async def _leader_of(controller: Peer) -> tuple[str | None, str]:
+class _Answer(NamedTuple):
+    """The leader that a controller names; `is_certain` if it is that controller."""
+
+    leader: str | None
+    is_certain: bool
+    fault: str
+
+
+async def _leader_of(controller: Peer) -> _Answer:
     """Return the leader that a controller names, or the reason why it names none."""
     try:
         answer = await controller.call(GetControllerMetadata(), timeout=LEADER_SECONDS)
     except (RocketMQError, OSError) as error:
-        return None, str(error)
+        return _Answer(None, False, str(error))
     leader = answer.controller_leader_address or (controller.address if answer.is_leader else None)
-    return leader, f"{controller.address} knows none"
+    return _Answer(leader, answer.is_leader, f"{controller.address} knows none")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from rmqpy._native import Server
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.election.assignment import Assignment, InSync
 from rmqpy.control.election.controllers import Controllers, NoLeader
@@ -41,8 +42,10 @@ log = logging.getLogger(__name__)
 SEARCH_SECONDS: Final = 0.5
 #: The interval of checking that the running parts have the assigned role.
 RECONCILE_SECONDS: Final = 0.1
-#: The time for the last copies of progress before leading.
-FINISH_SECONDS: Final = 1.0
+#: The end of a lease that has not begun.
+NO_LEASE: Final = 0.0
+#: The time for the last copies of progress before leading; a lost master does not answer.
+FINISH_SECONDS: Final = 0.3
 #: The time for the replicas in sync to confirm the last messages of a master that stops.
 RESIGN_SECONDS: Final = 0.5
 RESIGN_LOOK_SECONDS: Final = 0.01
@@ -126,11 +129,14 @@ class Election:
         ):
             await asyncio.sleep(RESIGN_LOOK_SECONDS)
 
+    def prepare(self, server: Server) -> None:
+        """Let a master acknowledge nothing before `attach`."""
+        if self.leadership.leads:
+            server.set_lease(NO_LEASE)
+
     async def attach(self, running: RunningBroker) -> None:
         """Take the parts of a start."""
         self._running, self._is_enrolled = running, False
-        # The master of an earlier start may have needed a lease.
-        running.server.set_lease(self._lease.end)
         assignment = self.leadership.assignment
         if running.led_epoch is not None and assignment is not None and self._controllers is not None:
             self._copies_min.apply(running)
@@ -148,6 +154,7 @@ class Election:
                 on_refused=self.wake,
             )
             self._in_sync.start()
+        self._limit(running)
         if self._heartbeats is not None:
             self._heartbeats.wake()
         self._changed.set()
@@ -236,13 +243,13 @@ class Election:
             return
         if millis == 0:
             self._lease.withdrawn()
-            running.server.set_lease(self._lease.end)
+            self._limit(running)
             log.warning("the controller has withdrawn the lease of epoch %d: another broker may lead", epoch)
             if self._heartbeats is not None and self._release():
                 asyncio.get_running_loop().create_task(self._tell_release())
             self.wake()
         elif self._lease.granted(sent_at, millis):
-            running.server.set_lease(self._lease.end)
+            self._limit(running)
 
     def _release(self) -> bool:
         """Stop acknowledging; return whether there is a lease to release."""
@@ -250,8 +257,14 @@ class Election:
             return False
         self._lease.released(time.monotonic())
         if self._running is not None:
-            self._running.server.set_lease(self._lease.end)
+            self._limit(self._running)
         return True
+
+    def _limit(self, running: RunningBroker) -> None:
+        """Let the running parts acknowledge until the end of the lease, and not before the replicas in sync are
+        reported."""
+        is_reported = self._in_sync is None or self._in_sync.is_reported
+        running.server.set_lease(self._lease.end if is_reported else NO_LEASE)
 
     async def _tell_release(self) -> None:
         if self._heartbeats is not None and (beat := self._beat(releases=True)) is not None:
@@ -272,7 +285,13 @@ class Election:
             except Exception as error:
                 log.exception("cannot ask the controllers, retrying")
                 self._fault = str(error)
-            await wait_at_most(self._woken, self._pause())
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until the next question is due. A slave that loses its master meanwhile asks soon."""
+        began = time.monotonic()
+        while not self._woken.is_set() and (left := began + self._pause() - time.monotonic()) > 0:
+            await wait_at_most(self._woken, min(left, SEARCH_SECONDS))
 
     def _pause(self) -> float:
         """Return the time until the next question."""
@@ -318,7 +337,7 @@ class Election:
             # Another election has failed since; no broker leads until the next one.
             log.warning("epoch %d has no master: this broker stops acknowledging", epoch)
             self._lease.withdrawn()
-            running.server.set_lease(self._lease.end)
+            self._limit(running)
         if self._heartbeats is not None:
             # An elected broker must be alive at the controller.
             self._heartbeats.wake()
@@ -328,6 +347,8 @@ class Election:
     def _in_sync_changed(self, known: InSync) -> None:
         self._copies_min.in_sync(len(known.ids))
         self._copies_min.apply(self._running)
+        if self._running is not None:
+            self._limit(self._running)
 
     def _assign(self, found: Assignment) -> None:
         known = self.leadership.assignment

@@ -1,9 +1,11 @@
 """Replicas in sync: the set that a master keeps and reports to the controller.
 
-A slave joins once it has the whole log and leaves when it is gone or has not caught up for `haMaxTimeSlaveNotCatchup`.
-Invariants: a message is acknowledged only when every replica of the set has it, before and after a change; a slave that
-joins has every message that was acknowledged without it before the controller learns of it; a change whose outcome is
-unknown counts as both made and not made.
+A slave joins once it has the whole log, the topics and the groups. It leaves when it is gone, or has not caught up with
+one of them for `haMaxTimeSlaveNotCatchup`.
+Invariants: a message is acknowledged only when every replica of the set has it, before and after a change, and so is a
+change of a topic or a group; a slave that joins has everything that was acknowledged without it before the controller
+learns of it; a change whose outcome is unknown counts as both made and not made. Until a new master has reported a set,
+the controller may elect any replica of the set before, so it acknowledges nothing.
 Threads: the event loop's.
 """
 
@@ -26,6 +28,8 @@ from rmqpy.protocol.requests.controller import AlterSyncStateSet, SyncStateSet
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.1
+#: The interval while the master is alone in the set, and so perhaps refuses messages.
+ALONE_LOOK_SECONDS: Final = 0.02
 #: The time after which a reply that did not wait for a joining slave has left.
 SETTLE_SECONDS: Final = 0.05
 #: The time in which a joining slave must reach the end of the log, and the pause before another attempt.
@@ -75,12 +79,18 @@ class InSyncReplicas:
         self._doubtful: frozenset[int] = frozenset()
         self._doubt_at = 0.0
         self._caught_up_at: dict[int, float] = {}
+        #: Apache's slaves, which copy topics and groups every few seconds. No change waits for them.
+        self._apaches: frozenset[int] = frozenset()
+        #: The slaves that do not follow topics and groups, and since when, or since the last warning.
+        self._without_tables: dict[int, float] = {}
         #: The slaves that were connected since the start.
         self._seen: set[int] = set()
         #: The last known end of the log: a slave with that much has caught up at that time.
         self._end_before = self._epoch_start = 0
         self._began = time.monotonic()
         self._retry_at = 0.0
+        #: The controller has a set that this master reported, or needs none.
+        self.is_reported = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -122,7 +132,7 @@ class InSyncReplicas:
                 f"; {', '.join(map(str, sorted(joined)))} joined" if joined else "",
                 f"; {', '.join(map(str, sorted(left)))} left" if left else "",
             )
-        self._known, self._doubtful = known, frozenset()
+        self._known, self._doubtful, self.is_reported = known, frozenset(), True
         self._on_known(known)
         self._require(known.ids)
 
@@ -130,12 +140,15 @@ class InSyncReplicas:
         """Make replies wait for these replicas."""
         both = ids | more
         count = max(len(ids), len(both))
-        slaves = sorted(both - {self._own_id}) if self._waits_for_all else None
-        self._broker.stream.require(slaves, count)
+        slaves = both - {self._own_id}
+        self._broker.stream.require(sorted(slaves) if self._waits_for_all else None, count)
+        for table in self._broker.electable:
+            table.require(slaves - self._apaches, is_reported=self.is_reported)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            is_alone = len(self._known.ids) < 2
+            await asyncio.sleep(ALONE_LOOK_SECONDS if is_alone else LOOK_SECONDS)
             try:
                 await self._look()
             except Exception:
@@ -148,6 +161,9 @@ class InSyncReplicas:
         for slave in self._broker.stream.slaves():
             if slave.broker_id is not None:
                 has[slave.broker_id] = slave.end
+                if slave.is_apache and slave.broker_id not in self._apaches:
+                    self._apaches |= {slave.broker_id}
+                    self._require(self._known.ids, self._doubtful)
         for broker_id, reached in has.items():
             if reached >= self._end_before:
                 self._caught_up_at[broker_id] = now
@@ -164,23 +180,44 @@ class InSyncReplicas:
         joining = frozenset(
             one
             for one, reached in has.items()
-            if one not in ids and reached >= self._epoch_start and self._caught_up_at.get(one) == now
+            if one not in ids
+            and reached >= self._epoch_start
+            and self._caught_up_at.get(one) == now
+            and self._reads_tables(one, now)
         )
         wanted = (ids - gone_ids) | joining
-        if wanted != ids:
+        if wanted != ids or not self.is_reported:
             await self._change(wanted)
 
     def _is_out(self, broker_id: int, has: dict[int, int], now: float) -> bool:
         if broker_id not in has:
             return broker_id in self._seen or now - self._began > CONNECT_SECONDS
-        return now - self._caught_up_at.get(broker_id, self._began) > self._catch_up
+        behind = now - self._caught_up_at.get(broker_id, self._began)
+        late = max((table.late_seconds(broker_id) for table in self._broker.electable), default=0.0)
+        return max(behind, late) > self._catch_up
+
+    def _reads_tables(self, broker_id: int, now: float) -> bool:
+        """Return whether a slave follows topics and groups, without which it cannot join."""
+        if broker_id in self._apaches or all(table.is_read_by(broker_id) for table in self._broker.electable):
+            self._without_tables.pop(broker_id, None)
+            return True
+        since = self._without_tables.setdefault(broker_id, now)
+        if now - since > self._catch_up:
+            log.warning(
+                "broker %d has the log, but does not copy topics and groups: it does not join", broker_id
+            )
+            self._without_tables[broker_id] = now
+        return False
+
+    def _has_tables(self, broker_id: int) -> bool:
+        return broker_id in self._apaches or all(table.follows(broker_id) for table in self._broker.electable)
 
     async def _change(self, wanted: frozenset[int]) -> None:
         """Report a wanted set, and take it when the controller has it."""
         ids = self._known.ids
         self._require(ids, wanted | self._doubtful)
         joining = wanted - ids
-        if joining and self._waits_for_all and not await self._have_caught_up(joining):
+        if joining and not await self._have_caught_up(joining):
             self._require(ids, self._doubtful)
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return
@@ -189,6 +226,7 @@ class InSyncReplicas:
             master_broker_id=self._own_id,
             master_epoch=self._epoch,
             invoke_time=round(time.time() * 1_000),
+            all_ack_in_sync_state_set=self._waits_for_all or None,
             body=SyncStateSet(sync_state_set=sorted(wanted), sync_state_set_epoch=self._known.epoch),
         )
         try:
@@ -197,6 +235,10 @@ class InSyncReplicas:
             self._failed(ids, frozenset(), str(none))
             return
         except RocketMQError as error:
+            if error.code == ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED and wanted == ids:
+                # It has this set, and waits for no report.
+                self._take(self._known)
+                return
             self._failed(ids, frozenset() if error.code in _REFUSED else wanted, str(error))
             if error.code in _REFUSED and error.code != ResponseCode.CONTROLLER_BROKER_NOT_ALIVE:
                 self._on_refused()
@@ -217,12 +259,14 @@ class InSyncReplicas:
 
     async def _have_caught_up(self, joining: frozenset[int]) -> bool:
         """Wait until joining slaves have everything that was acknowledged without them."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        stream = self._broker.stream
-        end, deadline = stream.range()[1], time.monotonic() + JOIN_SECONDS
+        stream, end = self._broker.stream, 0
+        if self._waits_for_all:
+            await asyncio.sleep(SETTLE_SECONDS)
+            end = stream.range()[1]
+        deadline = time.monotonic() + JOIN_SECONDS
         while time.monotonic() < deadline:
             has = {slave.broker_id: slave.end for slave in stream.slaves()}
-            if all(has.get(one, -1) >= end for one in joining):
+            if all(has.get(one, -1) >= end and self._has_tables(one) for one in joining):
                 return True
             await asyncio.sleep(JOIN_LOOK_SECONDS)
         return False

@@ -9,6 +9,7 @@ from rmqpy._native import Metadata, Server, Store
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.tables.electable import ElectableReplicas
 from rmqpy.remoting.client import Peer
 
 
@@ -24,6 +25,8 @@ class RunningBroker:
     server: Server
     metadata: Metadata
     store: Store
+    #: Of the topics and the groups of a master.
+    electable: tuple[ElectableReplicas, ...]
     role: BrokerRole
     master: KnownMaster
     peer: Callable[[str], Peer]

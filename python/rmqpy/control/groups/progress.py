@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from rmqpy._native import Offsets, Store
+from rmqpy._native import Offsets
+from rmqpy.control.groups.queues import Queues
 from rmqpy.protocol.requests.offsets import ConsumeOffset
 from rmqpy.protocol.requests.queues import MessageQueue
 
@@ -29,7 +30,7 @@ class ConsumerProgress:
     def __init__(
         self,
         broker_name: str,
-        queues: Store,
+        queues: Queues,
         offsets: Offsets,
         fetch_positions: Callable[[], Mapping[tuple[str, str, int], int]],
         in_flight: Callable[[], Mapping[tuple[str, str, int], int]],

@@ -7,7 +7,7 @@ the file is written in a worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +20,7 @@ from rmqpy.control.tables.file import TableFile
 from rmqpy.control.tables.named import NamedTable
 from rmqpy.control.tables.unserved import unserved_of_group, warn
 from rmqpy.errors import DecodeError, StoreError
+from rmqpy.plugins import GroupRequest
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
@@ -53,6 +54,10 @@ def fault(group: SubscriptionGroup) -> str | None:
     return None
 
 
+async def _admit_all(request: GroupRequest) -> None:
+    """Admit every group."""
+
+
 class Groups(NamedTable[SubscriptionGroup, GroupTable]):
     """All consumer groups of this broker."""
 
@@ -65,14 +70,20 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         clock: Clock,
         *,
         is_copy: bool = False,
+        has_lights: bool = False,
         has_no_master: Callable[[], bool] = lambda: False,
+        admit: Callable[[GroupRequest], Awaitable[None]] = _admit_all,
     ) -> None:
-        """`has_no_master` returns whether the master is unreachable, so that clients may add groups to a copy."""
+        """`has_lights`: every group that reads light queues exists. `has_no_master` returns whether the master is
+        unreachable, so that clients may add groups to a copy. `admit` raises `Refused` for a group that a policy
+        refuses."""
         file = TableFile(path, GroupTable, self._snapshot, clock, self._ended)
         system = (SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS)
         super().__init__(file, system, is_copy=is_copy)
         self._metadata = metadata
+        self._has_lights = has_lights
         self._has_no_master = has_no_master
+        self._admit = admit
         self._forbidden: Entries[Mapping[str, int]] = Entries({})
 
     def load(self) -> None:
@@ -87,9 +98,22 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
             self._publish_forbidden({}, name)
         warn("group", self.table, unserved_of_group)
 
+    def get(self, name: str) -> SubscriptionGroup | None:
+        """Return a group; `None` if it does not exist. Groups that read light queues have the default settings."""
+        if self._has_light(name):
+            return SubscriptionGroup(group_name=name)
+        return self.table.get(name)
+
+    def _has_light(self, name: str) -> bool:
+        return self._has_lights and names.is_light(name)
+
+    async def put(self, *entries: SubscriptionGroup) -> list[SubscriptionGroup]:
+        """Like `NamedTable.put`. Groups that read light queues are not stored."""
+        return await super().put(*(entry for entry in entries if not self._has_light(entry.group_name)))
+
     def existing(self, name: str) -> SubscriptionGroup:
         """Return the group of a query. Raises `Refused` if it does not exist."""
-        group = self.table.get(name)
+        group = self.get(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {name} not exist")
         return group
@@ -101,7 +125,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
         """Return whether the group exists, or its first use may create it."""
-        if name in self.next_table:
+        if name in self.next_table or self._has_light(name):
             return True
         if self.is_copy and not self._has_no_master():
             return False
@@ -117,13 +141,16 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
         A group with default settings is used even if it cannot be written: consumers can read while the disk is full,
         and the next use creates it again after a restart. A slave keeps such a group until its master answers and
-        creates it on first use. Raises `StoreError` for any other group that cannot be written.
+        creates it on first use. Raises `StoreError` for any other group that cannot be written, and `Refused` if a
+        policy refuses it.
         """
-        if not self.may_exist(name, config):
-            return None
-        if name not in self.next_table:
-            log.info("group %s created on first use", name)
+        if self._has_light(name) or not self.may_exist(name, config):
+            return self.get(name)
         made = SubscriptionGroup(group_name=name)
+        if name not in self.next_table:
+            if not names.is_system_group(name):
+                await self._admit(GroupRequest(name, made.retry_max_times, is_new=True, origin="client"))
+            log.info("group %s created on first use", name)
         group = self.next_table.get(name, made)
         try:
             await self._put(group)
@@ -156,7 +183,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         else:
             self._forbidden.remove(group)
         await self._file.save()
-        await self.readers.reached(self.version)
+        await self.reached()
 
     async def copy_all(self, content: GroupTable) -> None:
         """Replace the table, and the forbidden topics, by those of another broker. Raises `StoreError`."""

@@ -47,7 +47,7 @@ class AssignmentHandlers:
         mode = ask.body
         if mode.topic.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if mode.topic not in self._topics.table:
+        if self._topics.get(mode.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
         if await self._groups.ensure(mode.consumer_group, self._config.now) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")

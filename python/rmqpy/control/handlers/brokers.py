@@ -17,10 +17,12 @@ from rmqpy.control.standing import Standing
 from rmqpy.control.statistics.history import History
 from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.tiered.storage import TieredStorage
 from rmqpy.errors import ConfigError
-from rmqpy.protocol import fastjson, troubles
+from rmqpy.protocol import fastjson, plugin_report, troubles
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
+from rmqpy.protocol.plugin_report import PluginState
 from rmqpy.protocol.requests.brokers import (
     HISTORY,
     BrokerConfigReply,
@@ -49,10 +51,14 @@ class BrokerHandlers:
     _history: History
     #: Applies changed settings: gets the configuration before.
     _apply: Callable[[BrokerConfig], None]
+    _plugins: Callable[[], list[PluginState]]
+    _tier: TieredStorage | None
 
     @handles(GetBrokerRuntimeInfo)
     async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> StringTable:
-        return StringTable(table=await self._runtime.table() | troubles.write(self._standing.now()))
+        reported = troubles.write(self._standing.now()) | plugin_report.write(self._plugins())
+        tiered = {} if self._tier is None else self._tier.report()
+        return StringTable(table=await self._runtime.table() | reported | tiered)
 
     @handles(GetBrokerConfig)
     def config(self, ask: GetBrokerConfig) -> BrokerConfigReply:

@@ -94,13 +94,18 @@ class ClientHandlers:
         self._expect_place(member.connection, self._consumers, name)
         # Register first: if the connection is lost while files are written, its end removes the member again.
         self._consumers.register(member, data, with_subscriptions=with_subscriptions)
-        group = await self._groups.ensure(name, self._config.now)
+        try:
+            group = await self._groups.ensure(name, self._config.now)
+        except Refused:
+            # By a policy. The reason is in the reply to the group's pulls.
+            self._consumers.unregister(member.connection, name)
+            return False
         if group is None:
             return False
         is_ordered = any(
             topic.order
             for subscription in data.subscription_data_set
-            if (topic := self._topics.table.get(subscription.topic))
+            if (topic := self._topics.get(subscription.topic))
         )
         # Registered at the name servers immediately, or retries would stay invisible until the next round.
         await self._topics.ensure_derived(

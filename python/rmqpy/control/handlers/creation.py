@@ -20,7 +20,7 @@ from rmqpy.errors import StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import TopicFlag
-from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
+from rmqpy.remoting.server import GroupWanted, Refused, TopicWanted, handles
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class CreationHandlers:
     async def topic_wanted(self, event: TopicWanted) -> None:
         try:
             code, remark = await self._make_topic(event)
+        except Refused as refused:
+            code, remark = refused.code, refused.remark
         except StoreError as error:
             code, remark = ResponseCode.SYSTEM_ERROR, str(error)
         self._server.release("create_topic", event.name, code, remark)
@@ -57,6 +59,8 @@ class CreationHandlers:
             if await self._groups.ensure(event.name, self._config.now) is None:
                 code, remark = _no_group(event.name)
                 self._note_unknown(event.name)
+        except Refused as refused:
+            code, remark = refused.code, refused.remark
         except StoreError as error:
             code, remark = ResponseCode.SYSTEM_ERROR, str(error)
         self._server.release("create_group", event.name, code, remark)
@@ -83,7 +87,9 @@ class CreationHandlers:
             if group is None:
                 return _no_group(name)
             if name != names.group_of(event.name):
-                await self._topics.ensure_derived(event.name, 1)
+                kept = self._config.now.pop_keeps_retry_queues
+                queues = self._topics.queue_count(event.ext.get("topic", "")) if kept else 1
+                await self._topics.ensure_derived(event.name, max(1, queues), is_grown=kept)
                 return ResponseCode.SUCCESS, None
             is_retry = event.name.startswith(names.RETRY_PREFIX)
             await self._topics.ensure_derived(event.name, max(1, group.retry_queue_nums) if is_retry else 1)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from rmqpy._native import Offsets, Server
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.table import Groups, fault
+from rmqpy.control.plugins.policies import Policies
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
 from rmqpy.control.tables.pagination import page_of, wait_for_change
 from rmqpy.control.tables.unserved import unserved_of_group
+from rmqpy.plugins import GroupRequest
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.groups import (
@@ -40,14 +42,35 @@ class GroupHandlers:
     _offset_file: OffsetFile
     _server: Server
     _statistics: Statistics
+    _policies: Policies
 
     @handles(UpdateAndCreateSubscriptionGroup)
-    async def create(self, ask: UpdateAndCreateSubscriptionGroup) -> None:
-        await self._groups.put(self._checked(ask.body))
+    async def create(self, ask: UpdateAndCreateSubscriptionGroup, context: RequestContext) -> None:
+        checked = self._checked(ask.body)
+        await self._admit(checked, context)
+        await self._groups.put(checked)
+        await self._groups.confirm()
 
     @handles(UpdateAndCreateSubscriptionGroupList)
-    async def create_all(self, ask: UpdateAndCreateSubscriptionGroupList) -> None:
-        await self._groups.put(*[self._checked(group) for group in ask.body.group_config_list])
+    async def create_all(self, ask: UpdateAndCreateSubscriptionGroupList, context: RequestContext) -> None:
+        checked = [self._checked(group) for group in ask.body.group_config_list]
+        for group in checked:
+            await self._admit(group, context)
+        await self._groups.put(*checked)
+        await self._groups.confirm()
+
+    async def _admit(self, group: SubscriptionGroup, context: RequestContext) -> None:
+        """Ask the policies about a group. Raises `Refused`."""
+        await self._policies.group(
+            GroupRequest(
+                group.group_name,
+                group.retry_max_times,
+                is_new=group.group_name not in self._groups.next_table,
+                origin="administrator",
+                user=context.user,
+                address=context.address,
+            )
+        )
 
     def _checked(self, wanted: SubscriptionGroup) -> SubscriptionGroup:
         """Return the configuration to store. Raises `Refused`."""
@@ -73,10 +96,13 @@ class GroupHandlers:
             await self._offset_file.save()
         # Heartbeats of remaining members must reach Python, to create the group again if first use may.
         self._server.forget_heartbeats()
+        await self._groups.confirm()
 
     @handles(GetAllSubscriptionGroupConfig)
     async def all(self, ask: GetAllSubscriptionGroupConfig, context: RequestContext) -> AllSubscriptionGroups:
-        await wait_for_change(self._groups, context.connection, ask.data_version, ask.wait_millis)
+        await wait_for_change(
+            self._groups, context.connection, ask.slave_id, ask.data_version, ask.wait_millis
+        )
         table, version = self._groups.table, self._groups.version
         page = page_of(table, ask.group_seq, ask.max_group_num, ask.data_version, version, self._config.now)
         return AllSubscriptionGroups(
@@ -93,7 +119,7 @@ class GroupHandlers:
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        self._groups.readers.forget(event.connection)
+        self._groups.forget(event.connection)
 
     @handles(GetSubscriptionGroupConfig)
     async def config(self, ask: GetSubscriptionGroupConfig) -> SubscriptionGroup:
@@ -110,6 +136,7 @@ class GroupHandlers:
             if reason := names.topic_fault(ask.topic):
                 raise Refused(ResponseCode.INVALID_PARAMETER, reason)
             await self._groups.set_readable(ask.group, ask.topic, ask.readable)
+            await self._groups.confirm()
         return GroupForbidden(
             group=ask.group,
             topic=ask.topic,

@@ -50,7 +50,7 @@ class IntrospectionHandlers:
         member = self._member(ask.consumer_group, ask.client_id)
         record = await asyncio.to_thread(self._record, ask.msg_id or "")
         self._rights.check(record, Action.SUB, ask.code, context)
-        topic, group = self._topics.table.get(ask.topic or ""), self._groups.table.get(ask.consumer_group)
+        topic, group = self._topics.get(ask.topic or ""), self._groups.get(ask.consumer_group)
         complete = dataclasses.replace(
             ask,
             client_id=member.client_id,

@@ -12,6 +12,7 @@ from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.members import Members
 from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.store.backups import Backups
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange, Registered
 from rmqpy.protocol.requests.replicas import BrokerHaInfo, ExchangeBrokerHaInfo
@@ -31,17 +32,22 @@ class MemberHandlers:
     _log_end: Callable[[], int]
     _stream: LogStream
     _access: AccessRules
+    _backups: Backups
 
     @handles(ExchangeBrokerHaInfo)
     async def exchange(self, ask: ExchangeBrokerHaInfo, context: RequestContext) -> BrokerHaInfo:
         """Stop acting for a returning master, and reply when its log can be followed."""
         if not self._role.is_slave:
-            own = self._identity()
+            own, is_observer = self._identity(), bool(ask.is_observer)
+            ticket = self._ticket(context, ask.slave_id, is_observer) if ask.wants_ticket else None
+            if is_observer and ask.observer_name:
+                await self._note_backup(context, ask.observer_name, ask.observer_end)
             return BrokerHaInfo(
                 master_ha_address=own.replica_address,
                 master_flush_offset=self._log_end(),
                 master_address=own.address,
-                ticket=self._ticket(context, ask.slave_id) if ask.wants_ticket else None,
+                ticket=ticket,
+                is_observer=is_observer or None,
             )
         if ask.master_ha_address is None:
             return BrokerHaInfo()
@@ -54,16 +60,28 @@ class MemberHandlers:
         self._master.learn(Registered(master_addr=ask.master_address, ha_server_addr=ask.master_ha_address))
         return BrokerHaInfo()
 
-    def _ticket(self, context: RequestContext, slave_id: int | None) -> str:
+    def _ticket(self, context: RequestContext, slave_id: int | None, is_observer: bool) -> str:
         """Return a ticket for the whole log, independent of topic policies, whose holder counts as a copy for
-        replies."""
+        replies unless it is an observer."""
+        self._check_right(context)
+        return self._stream.ticket(slave_id, is_observer=is_observer).hex()
+
+    async def _note_backup(self, context: RequestContext, name: str, log_end: int | None) -> None:
+        """Note the begin of a run, or its end with the end of its log."""
+        self._check_right(context)
+        if log_end is None:
+            await self._backups.began(name, context.address)
+        else:
+            await self._backups.ended(name, log_end)
+
+    def _check_right(self, context: RequestContext) -> None:
+        """Raise `Refused` if the sender may not copy the log."""
         if self._access.is_on and not self._access.is_super(context.user):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"{context.user or 'an unknown user'} is not a super user, and only super users may copy the log: "
                 "see innerClientAuthenticationCredentials of the slave",
             )
-        return self._stream.ticket(slave_id).hex()
 
     @handles(NotifyMinBrokerIdChange)
     def changed(self, ask: NotifyMinBrokerIdChange) -> None:

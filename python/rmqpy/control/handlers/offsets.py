@@ -12,6 +12,7 @@ from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.topics.logical_queues import LogicalQueues
 from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import encode
@@ -50,6 +51,7 @@ class OffsetHandlers:
     _server: Server
     _address: str
     _progress: ConsumerProgress
+    _logical: LogicalQueues
     _topics: Topics
     _groups: Groups
     _consumers: Consumers
@@ -60,15 +62,24 @@ class OffsetHandlers:
     # ---- queues ----
 
     @handles(GetMaxOffset)
-    def max_offset(self, ask: GetMaxOffset) -> OffsetReply:
+    async def max_offset(self, ask: GetMaxOffset) -> OffsetReply:
+        if (segments := self._logical.led(ask.topic, ask.queue_id, ask.lo)) is not None:
+            return OffsetReply(offset=await self._logical.max_offset(ask.topic, segments))
         return OffsetReply(offset=self._progress.queues.max_offset(ask.topic, _queue_id(ask.queue_id)))
 
     @handles(GetMinOffset)
-    def min_offset(self, ask: GetMinOffset) -> OffsetReply:
-        return OffsetReply(offset=self._progress.queues.min_offset(ask.topic, _queue_id(ask.queue_id)))
+    async def min_offset(self, ask: GetMinOffset) -> OffsetReply:
+        if (segments := self._logical.led(ask.topic, ask.queue_id, ask.lo)) is not None:
+            return OffsetReply(offset=await self._logical.min_offset(ask.topic, segments))
+        # The tiered storage may have older ones.
+        read = self._progress.queues.min_offset
+        return OffsetReply(offset=await asyncio.to_thread(read, ask.topic, _queue_id(ask.queue_id)))
 
     @handles(SearchOffsetByTimestamp)
     async def offset_by_time(self, ask: SearchOffsetByTimestamp) -> OffsetReply:
+        if (segments := self._logical.led(ask.topic, ask.queue_id, ask.lo)) is not None:
+            found = self._logical.offset_at(ask.topic, segments, ask.timestamp, ask.boundary_type)
+            return OffsetReply(offset=await found)
         is_upper = ask.boundary_type is BoundaryType.UPPER
         return OffsetReply(
             offset=await asyncio.to_thread(
@@ -78,6 +89,8 @@ class OffsetHandlers:
 
     @handles(GetEarliestMsgStoreTime)
     async def earliest_time(self, ask: GetEarliestMsgStoreTime) -> StoreTimeReply:
+        if (segments := self._logical.led(ask.topic, ask.queue_id, ask.lo)) is not None:
+            return StoreTimeReply(timestamp=await self._logical.earliest_time(ask.topic, segments))
         read = self._progress.queues.earliest_store_time
         return StoreTimeReply(timestamp=await asyncio.to_thread(read, ask.topic, _queue_id(ask.queue_id)))
 
@@ -110,7 +123,7 @@ class OffsetHandlers:
             topic
             for name in wanted or sorted(self._progress.offsets.topics_of(group))
             # An abandoned topic would show a lag that never ends.
-            if (topic := self._topics.table.get(name))
+            if (topic := self._topics.get(name))
             and (online is None or not online.subscriptions or name in online.subscriptions)
         ]
         tps = sum(self._statistics.group_get_tps(group, topic.topic_name) for topic in topics)
@@ -182,7 +195,7 @@ class OffsetHandlers:
     async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if ask.offset is None or ask.offset == -1:
             return await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp)
-        low = self._progress.queues.min_offset(ask.topic, queue_id)
+        low = await asyncio.to_thread(self._progress.queues.min_offset, ask.topic, queue_id)
         high = self._progress.queues.max_offset(ask.topic, queue_id) + 1
         if not (low <= ask.offset <= high):
             remark = f"Target offset {ask.offset} not in consume queue range [{low}-{high}]"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmqpy._native import Offsets
 from rmqpy.clock import Clock
+from rmqpy.control.groups import light_offsets
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.order_file import read_orders
 from rmqpy.control.replicas.status import ReplicaStatus
@@ -54,8 +55,14 @@ class ReplicaHandlers:
         if self._offset_file.is_saved and is_version(ask.data_version, version):
             return AllConsumerOffsets(body=OffsetTable(data_version=version, order_table=orders))
         _, table = await asyncio.to_thread(self._offsets.snapshot)
+        plain, light = light_offsets.split(table)
         return AllConsumerOffsets(
-            body=OffsetTable(data_version=version, offset_table=table, order_table=orders)
+            body=OffsetTable(
+                data_version=version,
+                offset_table={key: dict(queues) for key, queues in plain.items()},
+                lmq_offset_table=light or None,
+                order_table=orders,
+            )
         )
 
     @handles(GetAllDelayOffset)

@@ -1,8 +1,9 @@
 """Alignment: a slave compares its log with its master's before it follows, and cuts what a newer epoch overruled.
 
-The master returns its epochs and the digest of the last common bytes. Apache's masters return only the end of their
-log, so a slave with a longer log does not follow one. Invariants: no log is followed before it was compared; the log is
-never cut while the store is open; a failed comparison is retried, and a mismatch waits for an operator.
+The master returns its epochs and the digest of the last common bytes. Apache's masters return no digest, and epochs
+only if a controller elected them. Otherwise they return the end of their log, so a slave with a longer log does not
+follow one. Invariants: no log is followed before it was compared; the log is never cut while the store is open; a
+failed comparison is retried, and a mismatch waits for an operator.
 Threads: the event loop's.
 """
 
@@ -42,9 +43,14 @@ class LogAlignment:
         *,
         broker_id: int | None = None,
         confirmed: int = 0,
+        is_observer: bool = False,
+        observer_name: str | None = None,
     ) -> None:
         """`on_cut` gets the position at which the log must be cut before the broker restarts. `broker_id` is
-        the id from a controller. Nothing before `confirmed` is cut."""
+        the id from a controller. Nothing before `confirmed` is cut. An observer must not count as a slave;
+        `observer_name` is the folder of a backup."""
+        self._observer_name = observer_name
+        self._is_observer = is_observer
         self._broker_id = broker_id
         self._confirmed = confirmed
         self._native = native
@@ -92,9 +98,16 @@ class LogAlignment:
     async def _align(self, question: int) -> None:
         master = await self._search.find()
         # Requested first, so that the comparison covers the process that issued the ticket.
-        ticket = await _ticket(master, self._broker_id)
+        ask = ExchangeBrokerHaInfo(
+            wants_ticket=True,
+            slave_id=self._broker_id,
+            is_observer=self._is_observer or None,
+            observer_name=self._observer_name,
+        )
+        ticket = await _ticket(master, ask)
         reply = await _epochs(master)
-        if reply is None:
+        is_apache = reply is None or reply.body.min_offset is None
+        if reply is None or (is_apache and self._broker_id is None):
             await self._align_with_apache(question, master)
             return
         epochs = [(entry.epoch, entry.start_offset) for entry in reply.body.epoch_list]
@@ -105,7 +118,7 @@ class LogAlignment:
                 question, mismatch or "the connection has ended", is_diverged=mismatch is not None
             )
             return
-        if shared.begin < shared.end:
+        if shared.begin < shared.end and not is_apache:
             theirs = await master.call(
                 GetBrokerEpochCache(digest_begin=shared.begin, digest_end=shared.end), timeout=ANSWER_SECONDS
             )
@@ -118,8 +131,8 @@ class LogAlignment:
                 return
         if (cut := shared.cut) is None:
             # A ticket is valid only at the master that issued it.
-            self._is_uncompared = shared.begin == shared.end and ticket is None
-            self._native.accept(question, epochs, ticket)
+            self._is_uncompared = shared.begin == shared.end and ticket is None and not is_apache
+            self._native.accept(question, epochs, ticket, elected_as=self._broker_id if is_apache else None)
             return
         own_end = self._native.range()[1]
         log.warning(
@@ -176,19 +189,22 @@ class LogAlignment:
         self._native.accept(question, [])
 
 
-async def _ticket(master: Peer, broker_id: int | None) -> bytes | None:
-    """Return the ticket for this slave; `None` from Apache's master, or an older release."""
+async def _ticket(master: Peer, ask: ExchangeBrokerHaInfo) -> bytes | None:
+    """Return the ticket for this slave; `None` from Apache's master, or an older release. Raises `Unsupported` if an
+    observer would count as a slave."""
     try:
-        reply = await master.call(
-            ExchangeBrokerHaInfo(wants_ticket=True, slave_id=broker_id), timeout=ANSWER_SECONDS
-        )
+        reply = await master.call(ask, timeout=ANSWER_SECONDS)
     except Unsupported:
+        if ask.is_observer:
+            raise
         return None
+    if ask.is_observer and not (reply.is_observer and reply.ticket):
+        raise Unsupported(f"{master.address} cannot send its log without counting the reader as a slave")
     return None if reply.ticket is None else bytes.fromhex(reply.ticket)
 
 
 async def _epochs(master: Peer) -> BrokerEpochs | None:
-    """Return the master's epochs; `None` from Apache's master, or an older release."""
+    """Return the master's epochs; `None` from Apache's master without a controller, or an older release."""
     try:
         reply = await master.call(GetBrokerEpochCache(), timeout=ANSWER_SECONDS)
     except Unsupported:
@@ -198,4 +214,4 @@ async def _epochs(master: Peer) -> BrokerEpochs | None:
         if "epoch" in str(error).lower() or "controller" in str(error).lower():
             return None
         raise
-    return reply if reply.body.min_offset is not None else None
+    return reply if reply.body.min_offset is not None or reply.body.epoch_list else None

@@ -2,7 +2,8 @@
 
 Owns one task for each kind of copy, and whether the master answers. Invariant: a failure is logged once, and every
 attempt is bounded; copies stay unchanged while the master is unreachable. The master answers once a copy succeeds that
-began after the last failure to reach it. Threads: the event loop's.
+began after the last failure to reach it. When another broker is the master, every copy turns to it without a pause.
+Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from rmqpy.control.replicas.followed_peer import FollowedPeer, MasterMoved
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
 from rmqpy.remoting.client import Peer
+from rmqpy.remoting.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 
-#: Pause after a failure.
+#: Pause after a failure; a shorter one after each of the first, because an elected master restarts its parts.
 RETRY_SECONDS: Final = 1.0
+RETRY_SOON_SECONDS: Final = 0.1
+RETRIES_SOON: Final = 10
 #: The time for the last copy of each kind, before the slave leads.
 FINISH_SECONDS: Final = 1.0
 
@@ -86,24 +91,28 @@ class Follower:
         return next((f"{what} of the master: {fault}" for what, fault in self._faults.items()), None)
 
     async def _repeat(self, copy: Copy) -> None:
+        failures = 0
         while True:
-            address = await self._master.wait()
+            address, moved = await self._master.wait(), self._master.moved
             times_away = self._times_away
             try:
-                pause = await copy.copy(self._peer(address))
+                pause = await copy.copy(FollowedPeer(self._peer, address, moved))
+            except MasterMoved:
+                failures, pause = 0, 0.0
             except (RocketMQError, OSError) as error:
                 self._failed(copy.what, str(error), is_away=isinstance(error, ConnectError | RequestTimeout))
-                pause = RETRY_SECONDS
+                failures, pause = failures + 1, _pause(failures)
             except Exception as error:
                 log.exception("cannot copy %s of the master", copy.what)
                 self._failed(copy.what, f"{type(error).__name__}: {error}", is_away=False)
                 pause = RETRY_SECONDS
             else:
+                failures = 0
                 if self._faults.pop(copy.what, None) is not None:
                     log.info("copying %s of the master again", copy.what)
                 if times_away == self._times_away:
                     self._answers(True)
-            await asyncio.sleep(pause)
+            await wait_at_most(moved, pause)
 
     def _failed(self, what: str, fault: str, *, is_away: bool) -> None:
         if what not in self._faults:
@@ -117,3 +126,8 @@ class Follower:
         if has_master != self.has_master:
             self.has_master = has_master
             self._on_master(has_master)
+
+
+def _pause(failures: int) -> float:
+    """Return the pause after a failure that follows this many others."""
+    return min(RETRY_SOON_SECONDS, RETRY_SECONDS) if failures < RETRIES_SOON else RETRY_SECONDS

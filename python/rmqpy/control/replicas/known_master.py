@@ -24,6 +24,8 @@ class KnownMaster:
         #: Called with a new address for slaves.
         self.on_replica_address: Callable[[str | None], None] = lambda address: None
         self._known = asyncio.Event()
+        #: Set when the master's address changes, and replaced.
+        self.moved = asyncio.Event()
 
     def learn(self, answer: Registered) -> None:
         """Take the addresses from a name server's reply; a reply without a master changes nothing."""
@@ -32,8 +34,7 @@ class KnownMaster:
             return
         if answer.master_addr and answer.master_addr != self.address:
             log.info("the master is %s", answer.master_addr)
-            self.address = answer.master_addr
-            self._known.set()
+            self._move(answer.master_addr)
         if answer.ha_server_addr and answer.ha_server_addr != self.replica_address:
             self.replica_address = answer.ha_server_addr
             self.on_replica_address(answer.ha_server_addr)
@@ -45,13 +46,21 @@ class KnownMaster:
             # The former master may still serve slaves.
             self.replica_address = None
             self.on_replica_address(None)
-        self.address, self.assigned_epoch = address, epoch
+            self._move(address)
+        self.assigned_epoch = epoch
+        # A broker that stopped leading has the address before.
         self._known.set()
 
     def assign_replicas(self, address: str) -> None:
         """Take the address for slaves that an assigned master has returned."""
         self.replica_address = address
         self.on_replica_address(address)
+
+    def _move(self, address: str) -> None:
+        self.address = address
+        self._known.set()
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
 
     async def wait(self) -> str:
         """Wait for the address for requests, and return it."""

@@ -19,6 +19,7 @@ from rmqpy.config.addresses import listening
 from rmqpy.config.replication import REPLICAS_MAX, ReplicationConfig
 from rmqpy.control.replicas.alignment import LogAlignment
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.lost_slaves import LostSlave, LostSlaves
 from rmqpy.control.replicas.master_search import MasterSearch
 from rmqpy.remoting.certificates import Certificates
 from rmqpy.remoting.client import Peer
@@ -41,12 +42,14 @@ class LogStream:
         *,
         needs_ticket: bool = False,
         slaves_min: int = 0,
+        elapsed: Callable[[], float],
     ) -> None:
         """`needs_ticket`: accept only slaves that show a `ticket`, or from `trusted_addresses`. `slaves_min`: the
         minimum number of expected slaves, whatever the configuration."""
         self._config = config
         self._slaves_most = 0
         self._slaves_min = slaves_min
+        self._lost = LostSlaves(elapsed)
         self._native = Replication(
             store,
             config,
@@ -87,10 +90,10 @@ class LogStream:
                 _, bound = listen(0)
         return bound
 
-    def ticket(self, broker_id: int | None) -> bytes:
-        """Return a short-lived ticket that admits one slave, which is the broker with this id."""
+    def ticket(self, broker_id: int | None, *, is_observer: bool = False) -> bytes:
+        """Return a short-lived ticket that admits one slave, which is the broker with this id, or one observer."""
         ticket = secrets.token_bytes(TICKET_BYTES)
-        self._native.expect(ticket, broker_id)
+        self._native.expect(ticket, broker_id, is_observer=is_observer)
         return ticket
 
     def require(self, slaves: list[int] | None, count: int) -> None:
@@ -160,6 +163,10 @@ class LogStream:
         """See `Replication.slaves`."""
         return self._native.slaves()
 
+    def lost_slaves(self) -> list[tuple[LostSlave, int]]:
+        """Return the disconnected slaves, and their silence in milliseconds."""
+        return self._lost.now()
+
     @property
     def slaves_expected(self) -> int:
         """The number of slaves that a master should have: `totalReplicas`, or the most since its start, including a
@@ -182,8 +189,10 @@ class LogStream:
         return self._native.master()
 
     def look(self) -> None:
-        """Log the connection events since the last call, and count the slaves."""
-        self._slaves_most = max(self._slaves_most, len(self.slaves()))
+        """Log the connection events since the last call, count the slaves, and note lost ones."""
+        slaves = self.slaves()
+        self._slaves_most = max(self._slaves_most, len(slaves))
+        self._lost.look(slaves)
         self._log_events()
 
     def _log_events(self) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rmqpy._native import Offsets
+from rmqpy.control.groups import light_offsets
 from rmqpy.control.groups.order_file import load_orders
 from rmqpy.control.replicas.log_position import log_end_of
 from rmqpy.errors import BrokerError
@@ -74,6 +75,9 @@ class OffsetCopy:
         self._orders: OrderTable = {}
         #: Remaining rounds at the short interval, because topics that the master has lost never appear.
         self._soon_left = SOON_ROUNDS_MAX
+        #: The tables taken over so far, and whether all offsets of the last one could be.
+        self.taken = 0
+        self.is_whole = False
         #: The master's last table; at the start, the one found here.
         self._last: Table = offsets.snapshot()[1]
 
@@ -100,9 +104,10 @@ class OffsetCopy:
             # Blocks end by time, so they need not wait for the log.
             await asyncio.to_thread(load_orders, self._offsets, body.order_table)
             self._orders = body.order_table
-        if self._version == body.data_version and not body.offset_table:
+        theirs = light_offsets.joined(body.offset_table, body.lmq_offset_table or {})
+        if self._version == body.data_version and not theirs:
             return _Pending(self._last, body.data_version, 0)
-        return _Pending(body.offset_table, body.data_version, await log_end_of(master))
+        return _Pending(theirs, body.data_version, await log_end_of(master))
 
     async def _exchange(self, master: Peer, pending: _Pending) -> bool | None:
         """Exchange offsets; return whether all could be taken over, or `None` if the log has not reached them."""
@@ -123,9 +128,10 @@ class OffsetCopy:
             self._pending = pending._replace(table=theirs)
             return None
         self._pending = None
-        is_whole = await asyncio.to_thread(self._take, taken, gone)
+        self.is_whole = await asyncio.to_thread(self._take, taken, gone)
         self._last, self._version = theirs, pending.version
-        return is_whole
+        self.taken += 1
+        return self.is_whole
 
     def _compare(self, theirs: Table) -> tuple[list[Entry], list[Entry], list[str]]:
         """Return the offsets for the master, those from the master, and groups without offsets there."""

@@ -43,6 +43,8 @@ class ProgressCopy:
         self._log_end = log_end
         self._lag = lag
         self._pending: _Progress | None = None
+        #: How often progress was applied.
+        self.taken = 0
 
     async def copy(self, master: Peer) -> float:
         """Query the progress, or wait for the log to reach the pending one."""
@@ -61,6 +63,7 @@ class ProgressCopy:
         self._pending = None
         await self._delay_file.copy(progress.delays.offset_table, progress.delays.data_version)
         await asyncio.to_thread(_write_further, self._timer_file, progress.timers)
+        self.taken += 1
         return True
 
     async def _ask(self, master: Peer) -> tuple[DelayTable, bytes]:

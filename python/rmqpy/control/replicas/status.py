@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmqpy._native import Store
 from rmqpy.clock import Clock
@@ -12,9 +13,11 @@ from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.log_stream import LogStream
 from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.store.backups import KnownBackup
 from rmqpy.findings import Trouble, replaced, without_role
 from rmqpy.protocol.replica_findings import of_master, of_slave
 from rmqpy.protocol.requests.replicas import (
+    BackupReport,
     HaStatus,
     MasterConnection,
     RefusedSlave,
@@ -37,9 +40,11 @@ class ReplicaStatus:
         known: KnownMaster,
         role_fault: Callable[[], str | None] = lambda: None,
         lease_left_ms: Callable[[], int | None] = lambda: None,
+        backups: Callable[[], list[KnownBackup]] = list,
     ) -> None:
         """`role_fault` returns the reason why the controllers, if there are any, assign no role; `lease_left_ms` the
-        rest of the lease, if they grant one."""
+        rest of the lease, if they grant one; `backups` those that have run."""
+        self._backups = backups
         self._role_fault = role_fault
         self._lease_left_ms = lease_left_ms
         self._is_elected = config.replication.is_controlled or None
@@ -67,7 +72,9 @@ class ReplicaStatus:
             else of_slave(name, self._config.replication.broker_id, status)
         )
         if (fault := self._role_fault()) is not None:
-            return [Trouble(f"role of {name}", "bad", without_role(name, fault)), *found]
+            # A slave and its master report the same sentence; only a master whose lease has ended refuses messages.
+            refuses = bool(status.master) and status.lease_left_millis == 0
+            return [Trouble(f"role of {name}", "bad", without_role(name, fault), refuses), *found]
         return list(found)
 
     def now(self) -> HaStatus:
@@ -89,6 +96,7 @@ class ReplicaStatus:
             return HaStatus(
                 master=True,
                 is_elected=self._is_elected,
+                epoch=self._stream.epoch() or None,
                 lease_left_millis=self._lease_left_ms(),
                 master_commit_log_max_offset=end,
                 in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
@@ -102,6 +110,18 @@ class ReplicaStatus:
                 if self._stream.waits_for_slaves
                 else None,
                 ha_connection_info=slaves,
+                lost_slaves=[
+                    SlaveConnection(
+                        addr=slave.address,
+                        slave_ack_offset=slave.end,
+                        diff=max(0, end - slave.end),
+                        transfer_from_where=slave.end,
+                        silent_millis=silent_ms,
+                    )
+                    for slave, silent_ms in self._stream.lost_slaves()
+                ]
+                or None,
+                backups=[self._backup(each, end) for each in self._backups()],
                 refused_slaves=[
                     RefusedSlave(
                         addr=slave.address, reason=slave.reason, lacks_ticket=slave.lacks_ticket or None
@@ -122,6 +142,7 @@ class ReplicaStatus:
         return HaStatus(
             master=False,
             is_elected=self._is_elected,
+            epoch=self._stream.epoch() or None,
             is_acting=self._role.is_acting,
             ha_client_runtime_info=MasterConnection(
                 master_addr=master.address,
@@ -140,6 +161,20 @@ class ReplicaStatus:
                 is_registered=self._known.is_registered,
                 apart_millis=self._apart_ms(),
             ),
+        )
+
+    def _backup(self, known: KnownBackup, end: int) -> BackupReport:
+        now_ms = self._clock.wall_ms()
+        report = BackupReport(
+            name=known.name, addr=known.addr, began_ago_millis=max(0, now_ms - known.began_millis)
+        )
+        if not known.ended_millis:
+            return report
+        return replace(
+            report,
+            ended_ago_millis=max(0, now_ms - known.ended_millis),
+            log_end=known.log_end,
+            diff=max(0, end - known.log_end),
         )
 
     def _apart_ms(self) -> int | None:

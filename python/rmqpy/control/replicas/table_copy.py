@@ -6,6 +6,7 @@ every few seconds. Threads: the event loop's.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,13 +15,15 @@ from typing import Final, Generic, TypeVar
 
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.groups.table import fault as group_fault
+from rmqpy.control.topics.static_topics import StaticTopics
 from rmqpy.control.topics.table import Topics
 from rmqpy.control.topics.table import fault as topic_fault
 from rmqpy.errors import DecodeError
 from rmqpy.protocol import fastjson
-from rmqpy.protocol.declare import json_tree
+from rmqpy.protocol.declare import json_tree, read_tree
 from rmqpy.protocol.requests.groups import GetAllSubscriptionGroupConfig, GroupTable, SubscriptionGroup
 from rmqpy.protocol.requests.topics import GetAllTopicConfig
+from rmqpy.protocol.static_topics import TopicMapping
 from rmqpy.protocol.topics import DataVersion, TopicConfig
 from rmqpy.remoting.client import Peer
 
@@ -31,8 +34,9 @@ WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 10.0
 #: The interval at an Apache master, which never reports a change; its own slaves poll every minute.
 APACHE_SECONDS: Final = 10.0
-#: The fraction of time for copying a constantly changing table of several pages.
+#: The fraction of time for copying a constantly changing table of several pages, and the longest pause for that.
 BUSY_PART: Final = 0.2
+PAUSE_SECONDS_MAX: Final = 1.0
 PAGE_ENTRIES: Final = 2_000
 #: The limit, like that of a registration.
 ENTRIES_MAX: Final = 100_000
@@ -52,11 +56,18 @@ class Page(Generic[T]):
     can_wait: bool
     #: For groups: forbidden bits by group and topic.
     forbidden: Mapping[str, dict[str, int]] = field(default_factory=dict)
+    #: For topics: the mappings of static ones, and their version.
+    mappings: Mapping[str, TopicMapping] = field(default_factory=dict)
+    mapping_version: DataVersion = field(default_factory=DataVersion)
 
 
 class TableCopy(ABC, Generic[T]):
-    def __init__(self) -> None:
+    def __init__(self, slave_id: int | None) -> None:
+        """`slave_id` is this broker's id from a controller."""
+        self._slave_id = slave_id
         self._can_wait = False
+        #: The earliest time to read the pages again.
+        self._not_before = 0.0
 
     @property
     @abstractmethod
@@ -64,20 +75,24 @@ class TableCopy(ABC, Generic[T]):
         """The name in log lines."""
 
     async def copy(self, master: Peer) -> float:
-        """Wait for a change if the master supports it, and copy it."""
+        """Wait for a change if the master supports it, and copy it. The wait shows the master what this broker has."""
         if self._can_wait:
             known = await self._page(master, 0, 0, self._version, WAIT_SECONDS)
             self._can_wait = known.can_wait
             if known.version == self._version:
                 return 0.0 if known.can_wait else APACHE_SECONDS
+            await asyncio.sleep(self._not_before - time.monotonic())
+        # After a failure the pages are read, even if the version is the newest.
+        self._can_wait = False
         began = time.monotonic()
         pages = await self._pages(master)
-        if pages[0].version != self._version:
+        if pages[0].version != self._version or self._lacks(pages):
             await self._take(pages)
         self._can_wait = pages[0].can_wait
-        if not self._can_wait:
-            return APACHE_SECONDS
-        return (time.monotonic() - began) / BUSY_PART if len(pages) > 1 else 0.0
+        if len(pages) > 1:
+            now = time.monotonic()
+            self._not_before = now + min((now - began) / BUSY_PART, PAUSE_SECONDS_MAX)
+        return 0.0 if self._can_wait else APACHE_SECONDS
 
     async def _pages(self, master: Peer) -> Sequence[Page[T]]:
         """Return all pages of one version."""
@@ -100,6 +115,10 @@ class TableCopy(ABC, Generic[T]):
             if page.total is None or count >= page.total or not page.entries:
                 return pages
 
+    def _lacks(self, pages: Sequence[Page[T]]) -> bool:
+        """Return whether something has changed that has a version that is separate."""
+        return False
+
     @property
     @abstractmethod
     def _version(self) -> DataVersion: ...
@@ -116,10 +135,18 @@ class TableCopy(ABC, Generic[T]):
 class TopicCopy(TableCopy[TopicConfig]):
     what = "topics"
 
-    def __init__(self, topics: Topics, delete: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        static: StaticTopics,
+        delete: Callable[[Sequence[str]], Awaitable[None]],
+        *,
+        slave_id: int | None = None,
+    ) -> None:
         """`delete` removes the queues and offsets of deleted topics."""
-        super().__init__()
+        super().__init__(slave_id)
         self._topics = topics
+        self._static = static
         self._delete = delete
 
     @property
@@ -131,7 +158,11 @@ class TopicCopy(TableCopy[TopicConfig]):
     ) -> Page[TopicConfig]:
         answer = await master.call(
             GetAllTopicConfig(
-                topic_seq=first, max_topic_num=count, data_version=_text(version), wait_millis=_millis(wait)
+                topic_seq=first,
+                max_topic_num=count,
+                data_version=_text(version),
+                wait_millis=_millis(wait),
+                slave_id=self._slave_id,
             ),
             timeout=ANSWER_SECONDS + (wait or 0.0),
         )
@@ -139,12 +170,24 @@ class TopicCopy(TableCopy[TopicConfig]):
         for name, topic in table.items():
             if reason := topic_fault(topic):
                 raise DecodeError(f"topic {name[:80]}: {reason}")
-        return Page(answer.body.data_version, table, answer.total_topic_num, bool(answer.can_wait))
+        details = answer.body.topic_queue_mapping_detail_map or {}
+        return Page(
+            answer.body.data_version,
+            table,
+            answer.total_topic_num,
+            bool(answer.can_wait),
+            mappings={name: read_tree(TopicMapping, detail) for name, detail in details.items()},
+            mapping_version=answer.body.mapping_data_version or DataVersion(),
+        )
+
+    def _lacks(self, pages: Sequence[Page[TopicConfig]]) -> bool:
+        return _mappings(pages) != self._static.next_table
 
     async def _take(self, pages: Sequence[Page[TopicConfig]]) -> None:
         table = {name: topic for page in pages for name, topic in page.entries.items()}
         # The configuration first, so that clients cannot use a topic whose queues are being deleted.
         removed = await self._topics.copy(table, pages[0].version)
+        await self._static.copy_all(_mappings(pages), pages[0].mapping_version)
         await self._delete([topic.topic_name for topic in removed])
 
 
@@ -153,8 +196,8 @@ class GroupCopy(TableCopy[SubscriptionGroup]):
 
     what = "groups"
 
-    def __init__(self, groups: Groups) -> None:
-        super().__init__()
+    def __init__(self, groups: Groups, *, slave_id: int | None = None) -> None:
+        super().__init__(slave_id)
         self._groups = groups
 
     @property
@@ -166,7 +209,11 @@ class GroupCopy(TableCopy[SubscriptionGroup]):
     ) -> Page[SubscriptionGroup]:
         answer = await master.call(
             GetAllSubscriptionGroupConfig(
-                group_seq=first, max_group_num=count, data_version=_text(version), wait_millis=_millis(wait)
+                group_seq=first,
+                max_group_num=count,
+                data_version=_text(version),
+                wait_millis=_millis(wait),
+                slave_id=self._slave_id,
             ),
             timeout=ANSWER_SECONDS + (wait or 0.0),
         )
@@ -188,6 +235,10 @@ class GroupCopy(TableCopy[SubscriptionGroup]):
                 forbidden_table={group: topics for page in pages for group, topics in page.forbidden.items()},
             )
         )
+
+
+def _mappings(pages: Sequence[Page[TopicConfig]]) -> dict[str, TopicMapping]:
+    return {name: mapping for page in pages for name, mapping in page.mappings.items()}
 
 
 def _text(version: DataVersion | None) -> str:

@@ -16,12 +16,14 @@ from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
 from rmqpy.control.handlers.introspection import IntrospectionHandlers
 from rmqpy.control.handlers.leadership import LeadershipHandlers
+from rmqpy.control.handlers.logical_queues import LogicalQueueHandlers
 from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.once import OnceHandlers
 from rmqpy.control.handlers.plain_acl import PlainAclHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
+from rmqpy.control.handlers.pulls import PullHandlers, pull_limits
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.replicas import ReplicaHandlers
 from rmqpy.control.handlers.replies import ReplyHandlers
@@ -34,6 +36,7 @@ from rmqpy.control.startup.replicas import Replicas
 from rmqpy.control.startup.servers import Servers
 from rmqpy.control.startup.service import ClientService
 from rmqpy.control.startup.storage import BrokerStorage
+from rmqpy.control.topics.logical_queues import LogicalQueues
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.endpoint import Endpoint
@@ -53,7 +56,7 @@ def make_endpoint(
     return Endpoint(
         service.server,
         (
-            *_of_topics_and_groups(local, storage, service),
+            *_of_topics_and_groups(local, servers, storage, service),
             *_of_clients(local, servers, storage, service),
             *_of_replicas(local, storage, service, replicas),
             BrokerHandlers(
@@ -64,6 +67,8 @@ def make_endpoint(
                 service.statistics,
                 local.history,
                 storage.apply,
+                local.plugins.states,
+                storage.tier,
             ),
             AccessHandlers(storage.access.users, storage.access.policies),
             PlainAclHandlers(storage.access.plain, lambda: local.settings.now, str(local.addresses)),
@@ -77,23 +82,49 @@ def make_endpoint(
 
 
 def _of_topics_and_groups(
-    local: LocalBroker, storage: BrokerStorage, service: ClientService
+    local: LocalBroker, servers: Servers, storage: BrokerStorage, service: ClientService
 ) -> tuple[object, ...]:
     settings, address = local.settings, str(local.addresses)
     offsets, topics, groups = storage.offsets, storage.topics, storage.groups
     server, consumers = service.server, service.consumers
     progress, statistics = service.progress, service.statistics
+    policies = local.plugins.policies
+    static, name_servers = storage.static_topics, tuple(servers.name_servers.values())
+    logical = LogicalQueues(
+        local.config.name, static, storage.store, name_servers, servers.peer, local.clock.elapsed
+    )
+    in_segments = LogicalQueueHandlers(logical, offsets)
     return (
         CreationHandlers(settings, topics, groups, server),
-        TopicHandlers(settings, topics, storage.store, offsets, service.deletion),
-        GroupHandlers(settings, groups, offsets, storage.offset_file, server, statistics),
-        OffsetHandlers(
-            settings, server, address, progress, topics, groups, consumers, statistics, local.history.note
+        TopicHandlers(
+            settings,
+            topics,
+            static,
+            storage.store,
+            offsets,
+            service.deletion,
+            policies,
+            server.wake_pulls,
         ),
+        GroupHandlers(settings, groups, offsets, storage.offset_file, server, statistics, policies),
+        OffsetHandlers(
+            settings,
+            server,
+            address,
+            progress,
+            logical,
+            topics,
+            groups,
+            consumers,
+            statistics,
+            local.history.note,
+        ),
+        in_segments,
+        PullHandlers(in_segments, storage.tier, storage.store, consumers, lambda: pull_limits(settings.now)),
         ProgressHandlers(
             address, progress, topics, groups, consumers, service.totals, statistics, local.clock
         ),
-        QueueLockHandlers(service.locks, topics, groups),
+        QueueLockHandlers(service.locks, topics, logical, groups),
     )
 
 
@@ -152,5 +183,6 @@ def _of_replicas(
             storage.log_end,
             replicas.stream,
             storage.access,
+            storage.backups,
         ),
     )

@@ -13,6 +13,7 @@ from rmqpy.control.addresses import Addresses
 from rmqpy.control.duplicates import refuse_duplicate
 from rmqpy.control.election.election import Election
 from rmqpy.control.identity import Identity
+from rmqpy.control.plugins.running import Plugins
 from rmqpy.control.replicas.known_master import KnownMaster
 from rmqpy.control.replicas.leadership import Leadership
 from rmqpy.control.replicas.role import BrokerRole
@@ -49,6 +50,7 @@ class LocalBroker:
     history: History
     #: Set if a controller assigns the role.
     election: Election | None
+    plugins: Plugins
 
     @property
     def is_slave(self) -> bool:

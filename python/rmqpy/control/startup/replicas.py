@@ -31,6 +31,7 @@ from rmqpy.control.startup.servers import Servers
 from rmqpy.control.startup.service import ClientService
 from rmqpy.control.startup.slave import SlaveRole
 from rmqpy.control.startup.storage import BrokerStorage
+from rmqpy.control.store.oldest_file import oldest_file
 from rmqpy.control.topics.adoption import adopt
 
 
@@ -48,6 +49,14 @@ class Replicas(NamedTuple):
     acting: ActingMaster | None
 
 
+def copied_end(local: LocalBroker, storage: BrokerStorage, stream: LogStream) -> int:
+    """Return the position before which the log is durable, and has been copied by the slaves that are in sync."""
+    durable = storage.durable_end()
+    if local.config.replication.is_controlled:
+        return min(durable, stream.confirmed())
+    return min([durable, *(slave.end for slave in stream.slaves() if slave.is_in_sync)])
+
+
 def make_replicas(
     local: LocalBroker, servers: Servers, storage: BrokerStorage, service: ClientService
 ) -> Replicas:
@@ -59,6 +68,7 @@ def make_replicas(
         local.certificates,
         needs_ticket=config.access.is_on,
         slaves_min=0 if local.leadership.replaced is None else 1,
+        elapsed=clock.elapsed,
     )
     lag = Lag(clock.elapsed, storage.log_end)
     status = ReplicaStatus(
@@ -72,8 +82,18 @@ def make_replicas(
         local.master,
         role_fault=lambda: None if local.election is None else local.election.fault,
         lease_left_ms=lambda: None if local.election is None else local.election.lease_left_ms,
+        backups=storage.backups.known,
     )
-    standing = Standing(lambda: local.settings.now, store, status.troubles)
+    standing = Standing(
+        lambda: local.settings.now,
+        store,
+        lambda: [
+            *status.troubles(),
+            *local.plugins.troubles(),
+            *(() if storage.tier is None else storage.tier.troubles()),
+        ],
+        lambda: oldest_file(local.settings.now.store, store, storage.log_end(), clock.wall_ms()),
+    )
     may_act = config.replication.may_act
     acting = _acting(local, servers, storage, service, stream) if may_act and local.is_slave else None
     members = _members(local, servers, storage, acting) if may_act else None
@@ -158,6 +178,8 @@ def _slave(
         else:
             servers.registration.everything_changed()
 
+    broker_id = local.config.replication.broker_id
+    elected_id = broker_id if local.election and broker_id > 0 else None
     return SlaveRole(
         local.config.name,
         local.leadership,
@@ -165,8 +187,8 @@ def _slave(
         servers.peer,
         stream=stream,
         table_copies=(
-            TopicCopy(storage.topics, service.deletion.delete),
-            GroupCopy(storage.groups),
+            TopicCopy(storage.topics, storage.static_topics, service.deletion.delete, slave_id=elected_id),
+            GroupCopy(storage.groups, slave_id=elected_id),
             # With a controller, each broker has its own settings.
             *(() if local.election else (PromiseCopy(local.leadership),)),
         ),

@@ -9,6 +9,7 @@ from typing import Final
 
 from rmqpy.control.registration import Registration, unregister
 from rmqpy.control.startup.local import LocalBroker
+from rmqpy.control.topics.static_topics import StaticTopics
 from rmqpy.control.topics.table import Topics
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.listener import Listener
@@ -36,7 +37,13 @@ class Servers:
             state_version=local.leadership.state_version,
         )
 
-    async def register(self, topics: Topics, ended: Iterable[str], undo: contextlib.AsyncExitStack) -> None:
+    async def register(
+        self,
+        topics: Topics,
+        static: StaticTopics,
+        ended: Iterable[str],
+        undo: contextlib.AsyncExitStack,
+    ) -> None:
         """Register, and unregister the replaced masters: those in `ended`, and one that was not notified yet."""
         replaced, registration = self._local.replaced, self.registration
         undo.push_async_callback(registration.stop)
@@ -46,5 +53,5 @@ class Servers:
         for address in {*ended, *([replaced] if replaced else ())}:
             before = dataclasses.replace(self._local.identity(), address=address)
             await unregister(before, self.name_servers.values())
-        registration.start(topics)
+        registration.start(topics, static)
         await registration.first_round(FIRST_ROUND_SECONDS)

@@ -87,7 +87,7 @@ class ClientService:
         )
         self.duties.schedule(self.scheduler, storage.schedule_progress)
         self.progress = ConsumerProgress(
-            config.name, store, offsets, server.fetch_positions, server.in_flight
+            config.name, storage.queues, offsets, server.fetch_positions, server.in_flight
         )
         self.locks = QueueLocks(clock, metadata.put_in_order)
         self.runtime = Runtime(config.store, store, server, self.due, clock)
@@ -95,7 +95,7 @@ class ClientService:
         self.totals = GroupTotals(self.progress, storage.topics, storage.groups, self.consumers)
         self.timer_counts = timer_counts_in(folder, self.due, clock)
         self._transaction_counts = transaction_counts_in(folder, self.transactions, clock)
-        self.deletion = TopicDeletion(offsets, storage.offset_file, store, self.statistics)
+        self.deletion = TopicDeletion(offsets, storage.offset_file, store, self.statistics, storage.tier)
 
     async def load(self, undo: contextlib.AsyncExitStack) -> None:
         """Read the counts of timers and transactions. Raises `StoreError`."""

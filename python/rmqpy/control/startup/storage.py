@@ -20,6 +20,7 @@ from rmqpy.control.access.rules import AccessRules
 from rmqpy.control.clients.filter_file import FilterFile
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.order_file import ORDERS_SECONDS, OrderFile
+from rmqpy.control.groups.queues import Queues
 from rmqpy.control.groups.request_modes import RequestModes
 from rmqpy.control.groups.steps_back import STEPS_BACK_SECONDS, log_steps_back
 from rmqpy.control.groups.table import Groups
@@ -27,14 +28,17 @@ from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Registration
 from rmqpy.control.schedules.table import ProgressFile, Schedules
 from rmqpy.control.startup.local import LocalBroker
+from rmqpy.control.store.backups import Backups
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
 from rmqpy.control.store.transaction_checks import CheckFile
+from rmqpy.control.tables.electable import ElectableReplicas
 from rmqpy.control.tables.full_disk import unless_full
+from rmqpy.control.tiered.storage import QueuesWithTier, TieredStorage
 from rmqpy.control.topics.built_in import built_in_topics
-from rmqpy.control.topics.static_topics import warn_of_static_topics
+from rmqpy.control.topics.static_topics import StaticTopics
 from rmqpy.control.topics.table import Topics
 from rmqpy.protocol import names
 
@@ -60,28 +64,59 @@ class BrokerStorage:
             built_in_topics(config),
             clock,
             is_copy=is_copy,
+            has_lights=config.store.has_lights,
             on_change=registration.changed,
             on_remove=registration.removed,
+            set_compacted=self.store.set_compacted,
+            admit=local.plugins.policies.topic,
+        )
+        self.static_topics = StaticTopics(
+            folder / "topicQueueMapping.json",
+            config.name,
+            metadata,
+            clock,
+            is_copy=is_copy,
+            on_change=self._mappings_changed,
         )
         self.groups = Groups(
             folder / "subscriptionGroup.json",
             metadata,
             clock,
             is_copy=is_copy,
+            has_lights=config.store.has_lights,
             has_no_master=lambda: role.is_slave and not role.has_master,
+            admit=local.plugins.policies.group,
         )
+        #: The replicas that must have changed topics and groups, on a master that a controller elected.
+        self.electable: tuple[ElectableReplicas, ...] = ()
+        if local.election is not None and not is_copy:
+            self.topics.electable = ElectableReplicas(lambda: self.topics.version)
+            self.groups.electable = ElectableReplicas(lambda: self.groups.version)
+            self.electable = (self.topics.electable, self.groups.electable)
         self.request_modes = RequestModes(folder / "messageRequestMode.json", clock, is_copy=is_copy)
         self.schedules = Schedules(folder / "schedules.json", clock, is_copy=is_copy)
         self.schedule_progress = ProgressFile(folder / "scheduleProgress.json", clock, self._flushed)
         self.offsets = Offsets(metadata)
-        self.offset_file = OffsetFile(folder / "consumerOffset.json", self.offsets, clock)
+        self.offset_file = OffsetFile(
+            folder / "consumerOffset.json", self.offsets, clock, has_lights=config.store.has_lights
+        )
         self.order_file = OrderFile(folder / "consumerOrderInfo.json", self.offsets, clock)
         self.delay_file = DelayFile(folder / "delayOffset.json", clock)
         self.check_file = CheckFile(folder / "transactionChecks.json", clock)
         self.filter_file = FilterFile(folder / "consumerFilter.json", clock)
+        self.backups = Backups(folder / "backups.json", clock)
         #: The progress file of timers, which the native module reads and writes.
         self.timer_file = folder / "timercheck"
         self.access = AccessRules(config.access, config.cluster, folder, clock)
+        self.tier = (
+            TieredStorage(
+                config, self.store, folder, is_master=lambda: not role.is_slave, wall_ms=clock.wall_ms
+            )
+            if config.tiered.is_on
+            else None
+        )
+        #: With the messages that only the tiered storage has.
+        self.queues: Queues = self.store if self.tier is None else QueuesWithTier(self.store, self.tier)
 
     async def recover(
         self, progress: Callable[[str], None], undo: contextlib.AsyncExitStack, *, is_cut: bool
@@ -101,15 +136,29 @@ class BrokerStorage:
         self._local.set_rules()
         for table in (self.topics, self.groups, self.request_modes, self.schedules, self.schedule_progress):
             await asyncio.to_thread(table.load)
+        self.store.compacted_topics_are_known()
+        await asyncio.to_thread(self.static_topics.load, self.topics.table)
         await asyncio.to_thread(self.offset_file.load, self.topics.has_queue, self.store.max_offset)
-        for file in (self.order_file, self.delay_file, self.check_file, self.filter_file):
+        for file in (self.order_file, self.delay_file, self.check_file, self.filter_file, self.backups):
             await asyncio.to_thread(file.load)
-        await asyncio.to_thread(warn_of_static_topics, self._local.folder)
         await self.access.load()
         if is_cut:
             await self._forget_ended_transactions()
         undo.push_async_callback(unless_full(self.offset_file.save))
         undo.push_async_callback(unless_full(self.order_file.save))
+
+    async def start_tier(self, safe_end: Callable[[], int], undo: contextlib.AsyncExitStack) -> None:
+        """Begin to copy files to the tiered storage, if there is one. Raises `StoreError`."""
+        if self.tier is not None:
+            undo.push_async_callback(self.tier.stop)
+            await self.tier.start(safe_end)
+
+    def _mappings_changed(self, names: list[str]) -> None:
+        """Have name servers and slaves learn of mappings, with the topics' version."""
+        if not self.topics.is_copy:
+            self.topics.touch()
+        known = (self.topics.table.get(name) for name in names)
+        self._registration.changed([topic for topic in known if topic is not None])
 
     async def _forget_ended_transactions(self) -> None:
         """Have half messages and their marks read from the log again, from the first one."""

@@ -29,8 +29,12 @@ from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.replies import REPLY_RESULTS
 from rmqpy.control.groups.backlog import Backlog, Bounds, backlogs
 from rmqpy.control.groups.table import Groups
+from rmqpy.control.plugins import metrics as plugin_metrics
+from rmqpy.control.plugins.running import Plugins
 from rmqpy.control.statistics import answer_metrics, replica_metrics, timer_metrics, transaction_metrics
 from rmqpy.control.statistics.traffic import Statistics, Totals
+from rmqpy.control.tiered import metrics as tiered_metrics
+from rmqpy.control.tiered.storage import TieredStorage
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.monitor import connections, grpc, process
@@ -101,6 +105,8 @@ class Metrics:
     _replies: Mapping[str, int]
     _replicas: Callable[[], HaStatus]
     _clock: Clock
+    _plugins: Plugins
+    _tier: TieredStorage | None
 
     async def exposition(self, accept: str) -> Exposition:
         """Return all metrics, for a client that accepts these content types."""
@@ -152,6 +158,8 @@ class Metrics:
             *process.families(),
             *transaction_metrics.families(self._transactions),
             *timer_metrics.families(self._due),
+            *plugin_metrics.families(self._plugins.watched()),
+            *tiered_metrics.families(self._tier),
             *self._traffic(tables),
             *self._given_up(tables),
             *self._consumption(tables),

@@ -24,13 +24,16 @@ class Attribute(NamedTuple):
 
 
 MESSAGE_TYPE: Final = "message.type"
+CLEANUP_POLICY: Final = "cleanup.policy"
+#: The policy that keeps the newest message of each key.
+COMPACTION: Final = "COMPACTION"
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MESSAGE_TYPE: Attribute(
         ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
     ),
     "queue.type": Attribute(("SimpleCQ", "BatchCQ"), is_changeable=False),
-    "cleanup.policy": Attribute(("DELETE", "COMPACTION"), is_changeable=False),
+    CLEANUP_POLICY: Attribute(("DELETE", COMPACTION), is_changeable=False),
     "reserve.time": Attribute(low=-1),
     "lite.topic.expiration": Attribute(low=-1, high=43_200),
 }
@@ -52,6 +55,11 @@ class AttributeChangeError(Refused):
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Return whether a topic with these attributes keeps the newest message of each key."""
+    return attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
 def parse(text: str) -> dict[str, str]:

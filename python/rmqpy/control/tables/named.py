@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, Generic, TypeVar
 
+from rmqpy.control.tables.electable import ElectableReplicas
 from rmqpy.control.tables.entries import Entries
 from rmqpy.control.tables.file import TableFile, Versioned
 from rmqpy.control.tables.readers import TableReaders
@@ -34,6 +35,8 @@ class NamedTable(ABC, Generic[T, C]):
         self._file = file
         self.is_copy = is_copy
         self.readers = TableReaders()
+        #: Set on a master that a controller elected.
+        self.electable: ElectableReplicas | None = None
         self._entries = Entries({self._name(entry): entry for entry in entries})
 
     @property
@@ -71,7 +74,7 @@ class NamedTable(ABC, Generic[T, C]):
         # Another caller's equal change may be in flight to the disk.
         if any(self._entries.is_unsaved(name) for name in named):
             await self._file.save()
-            await self.readers.reached(self.version)
+            await self.reached()
         return list(changed.values())
 
     async def remove(self, *names: str) -> list[T]:
@@ -84,8 +87,35 @@ class NamedTable(ABC, Generic[T, C]):
             self._entries.remove(self._name(entry))
         if removed:
             await self._file.save()
-            await self.readers.reached(self.version)
+            await self.reached()
         return removed
+
+    async def reached(self) -> None:
+        """Wait until the slaves have the changes so far, without late ones."""
+        await self.readers.reached(self.version)
+        if self.electable is not None:
+            await self.electable.reached()
+
+    async def confirm(self) -> None:
+        """Before an acknowledgement: wait until each replica that a controller may elect has the changes so far.
+
+        Raises `Refused` if one is late. The changes remain, and repeating them confirms them.
+        """
+        if self.electable is not None:
+            await self.electable.confirm()
+
+    def has(self, reader: int, replica: int | None, version: DataVersion) -> None:
+        """Note that the connection of a slave waits with this version; `replica` is its id from a controller."""
+        if self.electable is not None and replica is not None:
+            self.electable.has(replica, reader, version)
+        else:
+            self.readers.has(reader, version, is_newest=version == self.version)
+
+    def forget(self, reader: int) -> None:
+        """Forget a closed connection."""
+        self.readers.forget(reader)
+        if self.electable is not None:
+            self.electable.forget(reader)
 
     async def copy(self, entries: Mapping[str, T], version: DataVersion) -> list[T]:
         """Replace the table by another broker's; return the removed entries. Raises like `put`."""

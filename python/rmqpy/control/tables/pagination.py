@@ -39,15 +39,14 @@ def page_of(
 
 
 async def wait_for_change(
-    table: NamedTable[Any, Any], reader: int, known: str | None, millis: int | None
+    table: NamedTable[Any, Any], reader: int, replica: int | None, known: str | None, millis: int | None
 ) -> None:
     """Hold the reply to a connection until the version differs from the reader's, if it requests that. Apache's slaves
-    never do."""
+    never do. `replica` is the reader's id from a controller."""
     if millis is None or (version := _version(known)) is None:
         return
-    is_newest = version == table.version
-    table.readers.has(reader, version, is_newest=is_newest)
-    if is_newest:
+    table.has(reader, replica, version)
+    if version == table.version:
         await table.changed(table.version, min(max(millis / 1_000, 0.0), WAIT_SECONDS_MAX))
 
 

@@ -1,4 +1,4 @@
-"""Readers of table changes: our slaves, each with its version.
+"""Readers of table changes: our slaves without a controller, each with its version.
 
 A change is acknowledged when the waiting readers have it, so that a successor of this broker has it, too.
 Invariant: no change waits for a reader longer than `REACH_SECONDS`; a late reader is skipped until it has caught up.
@@ -46,7 +46,9 @@ class TableReaders:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REACH_SECONDS):
                 while late := [
-                    one for one in asked & self._versions.keys() if not self._is_there(one, version)
+                    one
+                    for one in asked & self._versions.keys()
+                    if not has_version(self._versions[one], version)
                 ]:
                     self._moved.clear()
                     await self._moved.wait()
@@ -54,6 +56,7 @@ class TableReaders:
             log.warning("a slave is slow to copy a change; changes no longer wait for it")
             self.forget(connection)
 
-    def _is_there(self, connection: int, version: DataVersion) -> bool:
-        has = self._versions[connection]
-        return (has.state_version, has.counter) >= (version.state_version, version.counter)
+
+def has_version(has: DataVersion, version: DataVersion) -> bool:
+    """Return whether a table of the first version has the changes of the second one."""
+    return (has.state_version, has.counter) >= (version.state_version, version.counter)

@@ -19,14 +19,12 @@ T = TypeVar("T", TopicConfig, SubscriptionGroup)
 
 #: Topic types that need more than an append-only store, with the alternative.
 _UNSERVED_TOPICS: Final = {
-    (MESSAGE_TYPE, "PRIORITY"): "it is for POP consumption; use a topic for each priority",
     (MESSAGE_TYPE, "LITE"): "it is for POP consumption; use topics, or filters by tag",
     (
         "queue.type",
         "BatchCQ",
     ): "it needs a different kind of queue; omit it and send batches to an ordinary topic, "
     "which also stores each as a unit",
-    ("cleanup.policy", "COMPACTION"): "it needs a store by key; messages are kept for fileReservedTime",
 }
 
 
@@ -47,8 +45,6 @@ def unserved_of_group(group: SubscriptionGroup) -> Iterator[str]:
     """Yield a sentence for each setting of a group that has no effect."""
     if group.group_retry_policy not in (None, GroupRetryPolicy()):
         yield "groupRetryPolicy is not served yet: it is for POP consumption"
-    if "priority.factor" in group.attributes:
-        yield "priority.factor is not served yet: it is for POP consumption"
     if any(name.startswith("lite.") for name in group.attributes):
         yield "lite topics are not served"
 

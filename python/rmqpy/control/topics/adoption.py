@@ -15,6 +15,7 @@ from typing import Final
 from rmqpy._native import Store
 from rmqpy.control.tables.listed import listed
 from rmqpy.control.topics.table import QUEUES_MAX, Topics
+from rmqpy.protocol import names
 from rmqpy.protocol.topics import TopicConfig
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ async def adopt(topics: Topics, store: Store) -> None:
     found = {
         name: _with_queues(topics.next_table.get(name), name, max(ids) + 1)
         for name, ids in await asyncio.to_thread(store.queues)
-        if ids and max(ids) < QUEUES_MAX and name not in topics.system
+        if ids and max(ids) < QUEUES_MAX and name not in topics.system and not names.is_light(name)
     }
     adopted = await topics.put(*found.values())
     if adopted:

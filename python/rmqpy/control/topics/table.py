@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from rmqpy._native import Metadata
 from rmqpy.clock import Clock
+from rmqpy.control.tables.attributes import is_compacted
 from rmqpy.control.tables.file import TableFile
 from rmqpy.control.tables.named import NamedTable
 from rmqpy.control.tables.unserved import unserved_of_topic, warn
 from rmqpy.errors import DecodeError
+from rmqpy.plugins import TopicRequest
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import record
@@ -56,6 +58,10 @@ class TopicContent:
     topic_config_table: dict[str, TopicConfig] = dataclasses.field(default_factory=dict)
 
 
+async def _admit_all(request: TopicRequest) -> None:
+    """Admit every topic."""
+
+
 class Topics(NamedTable[TopicConfig, TopicContent]):
     """All topics of this broker."""
 
@@ -69,17 +75,25 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         clock: Clock,
         *,
         is_copy: bool = False,
+        has_lights: bool = False,
         on_change: Callable[[list[TopicConfig]], None] = lambda changed: None,
         on_remove: Callable[[str], None] = lambda name: None,
+        set_compacted: Callable[[str, bool], None] = lambda name, is_compacted: None,
+        admit: Callable[[TopicRequest], Awaitable[None]] = _admit_all,
     ) -> None:
-        """`on_change` gets changed topics once they are durable, `on_remove` the name of a removed one."""
+        """`has_lights`: every name of a light queue is a topic. `on_change` gets changed topics once they are durable,
+        `on_remove` the name of a removed one. `set_compacted` sets whether the store keeps the newest message of each
+        key. `admit` raises `Refused` for a topic that a policy refuses."""
         file = TableFile(path, TopicContent, self._snapshot, clock, self._ended)
         super().__init__(file, built_in, is_copy=is_copy)
         self._metadata = metadata
+        self._has_lights = has_lights
         #: Names reserved for the system.
         self.system = names.SYSTEM_TOPICS | self.table.keys()
         self._on_change = on_change
         self._on_remove = on_remove
+        self._set_compacted = set_compacted
+        self._admit = admit
         #: Topics whose queues and offsets are being deleted.
         self._leaving: dict[str, asyncio.Event] = {}
 
@@ -107,11 +121,13 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         warn("topic", self.table, unserved_of_topic)
 
     async def put(self, *entries: TopicConfig) -> list[TopicConfig]:
-        """Like `NamedTable.put`, after the remains of an earlier topic of the same name are deleted."""
-        wanted = [entry.topic_name for entry in entries]
+        """Like `NamedTable.put`, after the remains of an earlier topic of the same name are deleted. Light queues are
+        not stored."""
+        stored = [entry for entry in entries if not self.has_light(entry.topic_name)]
+        wanted = [entry.topic_name for entry in stored]
         while leaving := next((self._leaving[name] for name in wanted if name in self._leaving), None):
             await leaving.wait()
-        return await super().put(*entries)
+        return await super().put(*stored)
 
     @asynccontextmanager
     async def leaving(self, names: Iterable[str]) -> AsyncIterator[None]:
@@ -129,29 +145,49 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
             for name in held:
                 self._leaving.pop(name).set()
 
+    def has_light(self, name: str) -> bool:
+        """Return whether the name is that of a light queue, and the broker has those."""
+        return self._has_lights and names.is_light(name)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """Return a topic, or a light queue as one; `None` if it does not exist."""
+        if self.has_light(name):
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+        return self.table.get(name)
+
     def existing(self, name: str) -> TopicConfig:
         """Return the topic of a query. Raises `Refused` if it does not exist."""
-        topic = self.table.get(name)
+        topic = self.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
 
     def has_queue(self, name: str, queue_id: int) -> bool:
         """Return whether the topic has the queue, for reading or writing."""
-        topic = self.table.get(name)
-        return topic is not None and 0 <= queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+        return 0 <= queue_id < self.queue_count(name)
 
     def is_system(self, name: str) -> bool:
         """Return whether clients and administrators must not change the topic."""
         return name in self.system or names.is_system_topic(name)
 
-    async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
-        """Create an internal topic, such as a group's retry topic; with 0 queues, create none. Raises `StoreError`."""
+    async def ensure_derived(
+        self, name: str, queues: int, *, is_ordered: bool = False, is_grown: bool = False
+    ) -> None:
+        """Create an internal topic, such as a group's retry topic; with 0 queues, create none. `is_grown` adds queues
+        to an existing one with fewer. Raises `StoreError`."""
         if queues > 0 and not self.is_copy:
             made = TopicConfig(
                 topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
             )
-            await self.put(self.next_table.get(name, made))
+            known = self.next_table.get(name, made)
+            if is_grown and max(known.read_queue_nums, known.write_queue_nums) < queues:
+                known = dataclasses.replace(known, read_queue_nums=queues, write_queue_nums=queues)
+            await self.put(known)
+
+    def queue_count(self, name: str) -> int:
+        """Return the number of queues of a topic, readable or writable; 0 if it does not exist."""
+        topic = self.get(name)
+        return 0 if topic is None else max(topic.read_queue_nums, topic.write_queue_nums)
 
     async def mark_ordered(self, names: Iterable[str]) -> None:
         """Make existing topics ordered; topics that are not listed keep their type. Raises `StoreError`."""
@@ -169,7 +205,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
     async def create_for_send(
         self, name: str, template_name: str, queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:
-        """Return the topic of a send, created from a template; `None` if it may not be created. Raises `StoreError`."""
+        """Return the topic of a send, created from a template; `None` if it may not be created. Raises `StoreError`,
+        and `Refused` if a policy refuses it."""
         if name in self.next_table:
             await self.put(self.next_table[name])
             return self.table.get(name)
@@ -193,6 +230,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
             topic_sys_flag=sys_flag,
             attributes={},
         )
+        if not self.is_system(name):
+            await self._admit(TopicRequest(name, count, count, {}, is_new=True, origin="client"))
         await self.put(topic)
         log.info("topic %s created with %d queues by a send", name, count)
         return topic
@@ -206,6 +245,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         return entry.topic_name
 
     def _publish(self, entry: TopicConfig) -> None:
+        # First, so that the store knows every queue that a request creates.
+        self._set_compacted(entry.topic_name, is_compacted(entry.attributes))
         self._metadata.put_topic(entry)
 
     def _retract(self, name: str) -> None:

@@ -154,6 +154,8 @@ class AlterSyncStateSet(Request[SyncStateSetAltered]):
     master_broker_id: int
     master_epoch: int
     invoke_time: int | None = None
+    #: Ours: in this epoch the master acknowledges only messages that the whole set has.
+    all_ack_in_sync_state_set: bool | None = None
     body: SyncStateSet
 
 
@@ -247,3 +249,26 @@ class UpdateControllerConfig(Request[None]):
     """Change settings: properties text."""
 
     body: str
+
+
+@reply
+class GroupReply:
+    """The reply to a `GroupCall`."""
+
+    #: HMAC-SHA256 of the call's seal and the body under the secret of the group; empty without a secret.
+    seal: str = ""
+    body: bytes = b""
+
+
+@request(RequestCode.RMQPY_CONTROLLER_CALL, needs=cluster(Action.UPDATE))
+class GroupCall(Request[GroupReply]):
+    """A call of one controller to another of its group: a vote, entries or a snapshot. rmqpy only."""
+
+    group: str
+    #: The name of the calling controller.
+    caller: str
+    #: The name of the called one.
+    target: str
+    #: HMAC-SHA256 of the names and the body under the secret of the group; empty without a secret.
+    seal: str = ""
+    body: bytes = b""

@@ -119,6 +119,8 @@ class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
     data_version: str | None = None
     #: How long the reply may wait for a version other than this one.
     wait_millis: int | None = None
+    #: The id that a controller gave to the waiting slave.
+    slave_id: int | None = None
 
 
 @request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(group("group", Action.GET),))

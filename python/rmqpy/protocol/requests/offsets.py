@@ -25,6 +25,7 @@ class OffsetReply:
 
 @request(
     RequestCode.QUERY_CONSUMER_OFFSET,
+    body_bytes_max=0,
     needs=(topic("topic", Action.SUB, Action.GET), group("consumer_group", Action.SUB, Action.GET)),
 )
 class QueryConsumerOffset(Request[OffsetReply]):
@@ -34,10 +35,14 @@ class QueryConsumerOffset(Request[OffsetReply]):
     topic: Resource
     queue_id: int
     set_zero_if_not_found: bool | None = None
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @request(
     RequestCode.UPDATE_CONSUMER_OFFSET,
+    body_bytes_max=0,
     needs=(topic("topic", Action.SUB, Action.UPDATE), group("consumer_group", Action.SUB, Action.UPDATE)),
 )
 class UpdateConsumerOffset(Request[None]):
@@ -47,6 +52,9 @@ class UpdateConsumerOffset(Request[None]):
     topic: Resource
     queue_id: int
     commit_offset: int
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, needs=(topic("topic", Action.GET),))
@@ -57,6 +65,9 @@ class SearchOffsetByTimestamp(Request[OffsetReply]):
     queue_id: int
     timestamp: int
     boundary_type: BoundaryType | None = None
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @request(RequestCode.GET_MAX_OFFSET, needs=(topic("topic", Action.GET),))
@@ -66,6 +77,9 @@ class GetMaxOffset(Request[OffsetReply]):
     topic: Resource
     queue_id: int
     committed: bool | None = None
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @request(RequestCode.GET_MIN_OFFSET, needs=(topic("topic", Action.GET),))
@@ -74,6 +88,9 @@ class GetMinOffset(Request[OffsetReply]):
 
     topic: Resource
     queue_id: int
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @reply
@@ -89,6 +106,9 @@ class GetEarliestMsgStoreTime(Request[StoreTimeReply]):
 
     topic: Resource
     queue_id: int
+    #: False: the queue is one of the broker itself, not a logical queue.
+    lo: bool | None = None
+    bname: str | None = None
 
 
 @record

@@ -25,6 +25,8 @@ _VALUES_MAX: Final = 12 * TOPICS_MAX
 TOPIC_NUMBER_MAX: Final = (1 << 31) - 1
 #: Brokers before 3.0.11 send only the topic table.
 _VERSION_WITH_FILTER_SERVERS: Final = 37
+#: Brokers since 5.0 append the mappings of static topics to a compressed body.
+_VERSION_WITH_MAPPINGS: Final = 413
 
 
 @record
@@ -163,7 +165,7 @@ def unpack(ask: RegisterBroker, version: int) -> Registration:
     if not ask.body:
         return Registration(topic_config_serialize_wrapper=TopicTable())
     if ask.compressed:
-        found = _unfold(ask.body)
+        found = _unfold(ask.body, version)
     elif (values := sum(map(ask.body.count, (b",", b"{", b"[")))) > _VALUES_MAX:
         raise DecodeError(f"the registration has {values} values", code=ResponseCode.INVALID_PARAMETER)
     elif version < _VERSION_WITH_FILTER_SERVERS:
@@ -194,16 +196,25 @@ def _number_fault(topic: TopicConfig) -> str | None:
 
 # ---- compressed bodies -------------------------------------------------------------------------------------
 # zlib over: version, count, topics as `name read write perm filterType {attributes}`, filter servers. Each part
-# but the count is preceded by its length. Mappings of static topics follow; they are not read.
+# but the count is preceded by its length. Newer brokers append the number of mappings of static topics, and each.
 
 
-def _unfold(body: bytes) -> Registration:
+def _unfold(body: bytes, version: int) -> Registration:
     parts = _Parts(_inflate(body))
-    version = read_json(DataVersion, parts.text())
+    data_version = read_json(DataVersion, parts.text())
     _check_count(count := parts.count())
     topics = [_topic(parts.text()) for _ in range(count)]
     filter_servers = read_json(list[str], parts.text())
-    table = TopicTable(data_version=version, topic_config_table={topic.topic_name: topic for topic in topics})
+    mappings: dict[str, object] = {}
+    if version >= _VERSION_WITH_MAPPINGS and not parts.is_at_end:
+        _check_count(count := parts.count())
+        infos = [read_json(dict[str, object], parts.text()) for _ in range(count)]
+        mappings = {str(info.get("topic")): info for info in infos}
+    table = TopicTable(
+        data_version=data_version,
+        topic_config_table={topic.topic_name: topic for topic in topics},
+        topic_queue_mapping_info_map=mappings,
+    )
     return Registration(topic_config_serialize_wrapper=table, filter_server_list=filter_servers)
 
 
@@ -231,6 +242,10 @@ class _Parts:
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at >= len(self._content)
 
     def count(self) -> int:
         return int.from_bytes(self._take(4), "big")

@@ -15,6 +15,8 @@ class OffsetTable:
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: `topic@group` → offset, of groups that only read light queues; of masters that have those.
+    lmq_offset_table: dict[str, int] | None = None
     #: What groups hold that pop in order; rmqpy only.
     order_table: OrderTable | None = None
 
@@ -63,19 +65,25 @@ class BrokerHaInfo:
     master_address: str | None = None
     #: A ticket for one connection to the port for slaves, in hexadecimal digits; of rmqpy's masters.
     ticket: str | None = None
+    #: Whether the connection with this ticket is an observer's, as requested.
+    is_observer: bool | None = None
 
 
 @request(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=cluster(Action.UPDATE))
 class ExchangeBrokerHaInfo(Request[BrokerHaInfo]):
     """From a starting master: its address. Without `master_ha_address`, to a master: query of its address and, with
     `wants_ticket`, which Apache's ignores, of a ticket for its port for slaves. `slave_id` is the id that a controller
-    gave to the sender."""
+    gave to the sender. An observer reads the log and counts as no copy of it, like a backup; it may name its folder,
+    and at the end of its run report the end of the log in it."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
     wants_ticket: bool | None = None
     slave_id: int | None = None
+    is_observer: bool | None = None
+    observer_name: str | None = None
+    observer_end: int | None = None
 
 
 @record
@@ -130,6 +138,21 @@ class RefusedSlave:
 
 
 @record
+class BackupReport:
+    """A folder of `rmqpy backup`, as its master knows it. Clocks differ, so times are spans."""
+
+    name: str
+    #: The address of the last run.
+    addr: str
+    began_ago_millis: int
+    #: Of the last complete run; `None` before the first one.
+    ended_ago_millis: int | None = None
+    #: The end of the log in it, and the bytes that the log has gained since.
+    log_end: int = 0
+    diff: int = 0
+
+
+@record
 class HaStatus:
     """Replication, as one broker sees it."""
 
@@ -142,10 +165,16 @@ class HaStatus:
     is_acting: bool | None = None
     #: Whether controllers elect the master; rmqpy only.
     is_elected: bool | None = None
+    #: The newest epoch of the log; rmqpy only, None without one.
+    epoch: int | None = None
     #: Masters of rmqpy with a lease of a controller: how long they may acknowledge without another heartbeat.
     lease_left_millis: int | None = None
     #: rmqpy only; None without one.
     refused_slaves: list[RefusedSlave] | None = None
+    #: Masters of rmqpy: the last reports of disconnected slaves.
+    lost_slaves: list[SlaveConnection] | None = None
+    #: Masters of rmqpy: backups, that with the latest run first.
+    backups: list[BackupReport] | None = None
     #: Masters of rmqpy: expected slaves, copies before a message is acknowledged with success, and replicas without
     #: which messages are refused; copies include the master.
     slaves_expected: int | None = None

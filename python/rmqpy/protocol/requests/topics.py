@@ -1,10 +1,13 @@
 """Topics on a broker: configuration and administration."""
 
+from dataclasses import fields
+
 from rmqpy.protocol import names
 from rmqpy.protocol.access import Action, cluster, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 from rmqpy.protocol.requests.routes import TopicList
+from rmqpy.protocol.static_topics import TopicMapping
 from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
 
@@ -22,6 +25,29 @@ class UpdateAndCreateTopic(Request[None]):
     order: bool = False
     attributes: str | None = None
     force: bool | None = None
+
+    def config(self) -> TopicConfig:
+        """Return the topic without attributes."""
+        return TopicConfig(
+            topic_name=self.topic,
+            read_queue_nums=self.read_queue_nums,
+            write_queue_nums=self.write_queue_nums,
+            perm=self.perm,
+            topic_filter_type=self.topic_filter_type,
+            topic_sys_flag=self.topic_sys_flag,
+            order=self.order,
+        )
+
+
+@request(
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+    body_bytes_max=4 << 20,
+    needs=(topic("topic", Action.CREATE),),
+)
+class UpdateAndCreateStaticTopic(UpdateAndCreateTopic, Request[None]):
+    """Create or update a topic, and with a body its mapping."""
+
+    body: TopicMapping | None = None
 
 
 @record
@@ -54,9 +80,20 @@ class CleanUnusedTopic(Request[None]):
     """Delete the queues of topics that no longer exist."""
 
 
+@record
+class MappedTopicConfig(TopicConfig):
+    """One topic with its mapping, if it is static."""
+
+    mapping_detail: TopicMapping | None = None
+
+    def plain(self) -> TopicConfig:
+        """Return the topic without its mapping."""
+        return TopicConfig(**{each.name: getattr(self, each.name) for each in fields(TopicConfig)})
+
+
 @request(RequestCode.GET_TOPIC_CONFIG, needs=(topic("topic", Action.GET),))
-class GetTopicConfig(Request[TopicConfig]):
-    """One topic."""
+class GetTopicConfig(Request[MappedTopicConfig]):
+    """One topic, with its mapping if `lo` is set."""
 
     topic: Resource
     lo: bool | None = None
@@ -79,6 +116,8 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
     data_version: str | None = None
     #: How long the reply may wait for a version other than this one.
     wait_millis: int | None = None
+    #: The id that a controller gave to the waiting slave.
+    slave_id: int | None = None
     #: Names separated by line ends: rmqpy's brokers return only these.
     names: str | None = wire("rmqpyNames", default=None)
 

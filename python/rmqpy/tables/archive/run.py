@@ -1,15 +1,17 @@
 """A run of an archive: the remaining messages, and the loop from messages to commits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqpy.bodies.arrow import pyarrow
+from rmqpy.client.pull.catalog import Catalog
 from rmqpy.client.pull.ranges import QueueRange
 from rmqpy.config.client import Address, ClientConfig
-from rmqpy.errors import ConfigError, DataLoss
+from rmqpy.errors import ConfigError, DataLoss, RocketMQError
 from rmqpy.message import MessageQueue
-from rmqpy.tables.archive.destination import TIME, Destination
+from rmqpy.tables.archive.destination import TIME, Destination, Position
 from rmqpy.tables.topic_read import Moment, TopicRead, read_topic
 
 if TYPE_CHECKING:
@@ -32,8 +34,18 @@ class Archived(NamedTuple):
 class Archive:
     """A topic and its destination. Made by `open_archive`; closing it drops uncommitted rows."""
 
-    def __init__(self, read: TopicRead, destination: Destination, commit_bytes: int) -> None:
+    def __init__(
+        self,
+        read: TopicRead,
+        destination: Destination,
+        commit_bytes: int,
+        report: Callable[[Mapping[MessageQueue, int]], None] = lambda offsets: None,
+    ) -> None:
+        """`report` gets the position after each commit."""
         self._destination = destination
+        self._report = report
+        #: The reason why the group did not get the last position.
+        self.group_fault: str | None = None
         self._commit_bytes = commit_bytes
         self._position = destination.position()
         self.is_new = not self._position
@@ -54,14 +66,25 @@ class Archive:
             messages += batch.num_rows
             since_commit += batch.num_rows
             if self._destination.is_full:
-                files += self._destination.commit(position)
+                files += self._commit(position)
                 commits, since_commit = commits + 1, 0
         # Offsets without a message, such as filtered ones, are archived too.
         ends = {_name(queue): end for queue, _, end in self.read.ranges}
         if since_commit or ends.items() - position.items():
-            files += self._destination.commit(position | ends)
+            files += self._commit(position | ends)
             commits += 1
         return Archived(messages, commits, files)
+
+    def _commit(self, position: Position) -> int:
+        files = self._destination.commit(position)
+        named = {_name(each.queue): each.queue for each in self.read.ranges}
+        try:
+            self._report({named[name]: offset for name, offset in position.items() if name in named})
+            self.group_fault = None
+        except RocketMQError as error:
+            # The destination has the position: the next run does not depend on the group.
+            self.group_fault = str(error)
+        return files
 
     def close(self) -> None:
         """Drop uncommitted rows."""
@@ -89,9 +112,11 @@ def open_archive(
     format: str = "parquet",  # noqa: A002
     since: Moment | None = None,
     commit_bytes: int = COMMIT_BYTES,
+    group: str | None = None,
     **options: Any,
 ) -> Archive:
-    """Return the archive of a topic at a destination, which may exist. `options` are those of `read_topic`."""
+    """Return the archive of a topic at a destination, which may exist. `group`, which must exist, gets its position
+    for tools that show lag. `options` are those of `read_topic`."""
     pyarrow("an archive")
     read = read_topic(topic, namesrv, since=since, **options)
     if missing := [name for name in _NEEDED if name not in read.column_names]:
@@ -113,10 +138,16 @@ def open_archive(
     else:
         raise ConfigError(f"archive format {format!r}: use parquet or delta")
     try:
-        return Archive(read, made, commit_bytes)
+        return Archive(read, made, commit_bytes, partial(_to_group, ClientConfig.of(namesrv), group))
     except BaseException:
         made.close()
         raise
+
+
+def _to_group(config: ClientConfig, group: str | None, offsets: Mapping[MessageQueue, int]) -> None:
+    if group is not None and offsets:
+        with Catalog(config) as catalog:
+            catalog.commit(group, offsets)
 
 
 def _name(queue: MessageQueue) -> str:

@@ -76,6 +76,11 @@ impl Claims {
     }
 }
 
+/// The silence after which a master that takes leases counts as dead: a little longer than its lease.
+pub(super) fn silence_of_holder(lease: Duration) -> Duration {
+    lease + lease / 3
+}
+
 /// A lease as the controller counts it: clocks of brokers may run slower by a tenth.
 pub(super) fn with_margin(lease: Duration) -> Duration {
     lease + lease / 10

@@ -13,8 +13,11 @@ use crate::controller::state::{BrokerId, Entry, Event};
 
 /// A lost master without a successor stays recorded for this long, so that a reconnection does not cost an epoch.
 const RECONNECTION: Duration = Duration::from_secs(1);
-/// Time for the first heartbeat of a broker after this controller began to lead.
-const SILENCE: Duration = Duration::from_secs(10);
+/// The longest wait for the first heartbeat of a master after this controller began to lead.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The same for a master that waits for all replicas in sync: brokers of rmqpy send several heartbeats within it, to every
+/// controller.
+const SILENCE: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Decides again what waits, and looks for masters that are lost.
@@ -59,13 +62,28 @@ impl Core {
         }
         match self.liveness.lost_at(name, master) {
             Some(lost) => has_winner || now >= lost + RECONNECTION,
-            None => has_winner && now >= since + SILENCE,
+            None => has_winner && now >= since + self.silence(name, set.waits_for_all, now),
         }
+    }
+
+    /// The time after which a master that this controller never received a heartbeat from counts as lost: that of the
+    /// other replicas.
+    fn silence(&self, name: &str, waits_for_all: bool, now: Duration) -> Duration {
+        let timeout = self.liveness.timeout_max(name, now).unwrap_or(SILENCE_MAX).min(SILENCE_MAX);
+        if waits_for_all { timeout.min(SILENCE) } else { timeout }
     }
 
     fn situation(&self, now: Duration, first_election_end: Duration) -> Situation<'_> {
         let rules = Rules { is_unclean_allowed: self.settings.is_unclean_allowed };
-        Situation { state: &self.state, liveness: &self.liveness, rules, now, first_election_end }
+        let leads_since = self.leads_since.unwrap_or(now);
+        Situation {
+            state: &self.state,
+            liveness: &self.liveness,
+            rules,
+            now,
+            first_election_end,
+            leads_since,
+        }
     }
 
     /// Decides queued requests, up to the next change.
@@ -104,12 +122,12 @@ impl Core {
 
     pub(super) fn succeeded(&mut self, work: Work, events: &[Event], now: Duration) {
         for event in events {
-            if let Event::MasterElected { name, master } = event {
+            if let Event::MasterElected { name, master, .. } = event {
                 let reason =
                     if matches!(work, Work::Request(_)) { "on request" } else { "by the controller" };
                 self.elected(name, *master, reason, now);
             }
-            if let Event::SyncStateSetAltered { name, in_sync } = event {
+            if let Event::SyncStateSetAltered { name, in_sync, .. } = event {
                 self.note(false, format!("{name}: in sync are {}", listed(in_sync)));
             }
         }

@@ -4,18 +4,22 @@ use std::time::Duration;
 
 use super::Core;
 use super::actions::Action;
-use super::claims::{Claim, Heartbeat, with_margin};
+use super::claims::{Claim, Heartbeat, silence_of_holder, with_margin};
 use crate::controller::requests::Outcome;
 use crate::controller::state::BrokerId;
 
 impl Core {
     /// Takes a heartbeat. With a token the broker takes leases, and the answer is an action.
     pub fn heartbeat(&mut self, token: Option<u64>, heartbeat: Heartbeat, now: Duration) {
-        let Heartbeat { name, id, beat, releases } = heartbeat;
+        let Heartbeat { name, id, mut beat, releases } = heartbeat;
         let set = self.state.get(&name).filter(|set| set.replicas.contains_key(&id));
         let is_master = set.is_some_and(|set| set.master == Some(id));
         let was_alive = self.liveness.alive(&name, id, now).is_some();
         let at = beat.at;
+        if is_master && token.is_some() && !self.settings.lease.is_zero() {
+            // Without a lease it serves no sends, so nothing is gained by a longer wait.
+            beat.timeout = beat.timeout.min(silence_of_holder(self.settings.lease));
+        }
         // A replica that is not registered must not fill the table.
         let is_fresh = set.is_some() && self.liveness.received(&name, id, beat);
         if releases {

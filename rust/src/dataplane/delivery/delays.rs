@@ -320,7 +320,8 @@ impl Delivery {
         // Apache's clients see DELAY, REAL_TOPIC and REAL_QID, so they stay.
         let record = RecordFields { queue_id, topic, prepared_transaction_offset: 0, ..record.fields() };
         let put = Put::new(queue, record, tag::tags_code(properties), KeyHashes::of(topic, properties));
-        Ok(Put { message_type: MessageType::Delay, ..put })
+        let lights = self.store.light_put(topic, properties);
+        Ok(Put { message_type: MessageType::Delay, lights, ..put })
     }
 }
 

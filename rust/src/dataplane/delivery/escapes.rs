@@ -202,7 +202,7 @@ impl Outlet {
                     let left = match put.outcome {
                         Ok(_) => continue,
                         Err(PutError::QueueGone) => Left::TopicDeleted,
-                        Err(PutError::TooLarge) => Left::TooLarge,
+                        Err(PutError::TooLarge | PutError::TooManyLights) => Left::TooLarge,
                         Err(_) => {
                             again.push(index);
                             continue;

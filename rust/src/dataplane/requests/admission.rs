@@ -11,6 +11,7 @@ use crate::dataplane::state::rejection::{
     ErrorReply, Missing, Rejection, missing_reply, serves_no_reads, takes_no_messages, unknown_topic,
 };
 use crate::dataplane::state::role::Role;
+use crate::message::properties::{self, name};
 use crate::message::tag::TAGS_MAX;
 use crate::message::topic::{
     self, BROKER_TOPICS, DEAD_LETTER_PREFIX, GROUP_BYTES_MAX, RETRY_PREFIX, REVIVE_TOPIC_PREFIX,
@@ -41,7 +42,8 @@ pub(in crate::dataplane) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Re
         let remark = format!("the broker[{}] sending message is forbidden", metadata.identity.store_host);
         return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
     }
-    if to.queue_id >= 0 && to.queue_id as u32 >= topic.queue_count() {
+    // The queue of a static topic is checked when it is translated.
+    if topic.mapping.is_none() && to.queue_id >= 0 && to.queue_id as u32 >= topic.queue_count() {
         let remark = format!(
             "request queueId[{}] is illegal, topic [{}] has {} queues",
             to.queue_id,
@@ -78,20 +80,36 @@ pub(in crate::dataplane) fn too_large(bytes_max: usize) -> ErrorReply {
     ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
 }
 
+/// Checks that a message has a key, if its topic is compacted. The refusal begins like Apache's.
+pub(in crate::dataplane) fn key(topic: &Topic, properties: &[u8]) -> Result<(), ErrorReply> {
+    let has_key = || {
+        let key = properties::get(properties, name::KEYS);
+        key.is_some_and(|key| key.iter().any(|byte| !byte.is_ascii_whitespace()))
+    };
+    if !topic.is_compacted || has_key() {
+        return Ok(());
+    }
+    let remark = format!(
+        "Required message key is missing: topic [{}] keeps the newest message of each key; set the property KEYS",
+        topic.name
+    );
+    Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark))
+}
+
 /// Returns the group of a POP retry topic, given its name without the prefix: both the group and the topic exist.
 fn popping_group<'n>(metadata: &Metadata, name: &'n str) -> Option<&'n str> {
-    if metadata.groups.get(name).is_some() {
+    if metadata.group(name).is_some() {
         return None;
     }
     let separators = name.match_indices(['_', '+']);
     let mut parts = separators.filter_map(|(at, _)| Some((name.get(..at)?, name.get(at + 1..)?)));
-    let found = parts
-        .find(|(group, topic)| metadata.groups.get(group).is_some() && metadata.topics.get(topic).is_some());
+    let found =
+        parts.find(|(group, topic)| metadata.group(group).is_some() && metadata.topic(topic).is_some());
     found.map(|(group, _)| group)
 }
 
 fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result<bool, ErrorReply> {
-    let Some(group) = metadata.groups.get(group) else {
+    let Some(group) = metadata.group(group) else {
         let remark = format!("subscription group not exist, {group}");
         return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
     };
@@ -101,7 +119,7 @@ fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result
 
 /// Returns the topic, or whether it can be created.
 pub(in crate::dataplane) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Rejection> {
-    if let Some(topic) = metadata.topics.get(name) {
+    if let Some(topic) = metadata.topic(name) {
         return Ok(topic);
     }
     if metadata.identity.is_auto_create_topics || topic::is_of_group(name) {
@@ -156,21 +174,23 @@ pub(in crate::dataplane) fn pull(
         let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());
     }
-    let Some(group) = metadata.groups.get(from.group) else {
+    let Some(group) = metadata.group(from.group) else {
         return Err(missing_group(from.group));
     };
     if !group.is_consume_enabled {
         let remark = format!("subscription group no permission, {}", from.group);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 2, remark).into());
     }
-    let Some(topic) = metadata.topics.get(from.topic) else {
+    let Some(topic) = metadata.topic(from.topic) else {
         return Err(unknown_topic(from.topic).into());
     };
     if topic.permission & PERMISSION_READ == 0 {
         let remark = format!("the topic[{}] pulling message is forbidden", from.topic);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 3, remark).into());
     }
-    if from.queue_id < 0 || from.queue_id as u32 >= topic.read_queues {
+    let is_known = from.queue_id >= 0 && topic.has_read_queue(from.queue_id as u32);
+    // The queue of a static topic is checked when it is translated.
+    if !is_known && topic.mapping.is_none() {
         let remark = format!(
             "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
             from.queue_id, from.topic, topic.read_queues, from.group

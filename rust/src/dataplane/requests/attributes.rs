@@ -34,23 +34,50 @@ pub(in crate::dataplane) struct MessageAttributes {
     pub(in crate::dataplane) is_timed: bool,
     /// Whether the message is the half of a transaction.
     pub(super) is_prepared: bool,
+    /// Whether it names light queues.
+    pub(super) names_lights: bool,
+    /// Whether the client sent offsets in light queues, which only brokers assign.
+    has_light_offsets: bool,
     /// Whether the message has a key for ordered delivery.
     has_sharding_key: bool,
+    has_priority: bool,
+    /// The requested priority, if there is one. A negative priority chooses no queue.
+    priority: i32,
 }
 
 impl MessageAttributes {
-    /// Appends `original` to the arena with the broker's own properties.
+    /// Appends `original` to the arena with the broker's own properties. Messages of other types lose their priority,
+    /// as in Apache's broker.
     pub(super) fn rewrite(
         broker: &AddedProperties,
         arena: &mut Vec<u8>,
         topic: &str,
         original: &str,
     ) -> Result<Self, ErrorReply> {
+        let start = arena.len();
+        let attributes = Self::written(broker, arena, topic, original, true)?;
+        if !attributes.has_priority
+            || attributes.priority < 0
+            || attributes.message_type() == MessageType::Priority
+        {
+            return Ok(attributes);
+        }
+        arena.truncate(start);
+        Self::written(broker, arena, topic, original, false)
+    }
+
+    fn written(
+        broker: &AddedProperties,
+        arena: &mut Vec<u8>,
+        topic: &str,
+        original: &str,
+        keeps_priority: bool,
+    ) -> Result<Self, ErrorReply> {
         let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         let mut writer = properties::Writer::new(arena);
         for (name, value) in properties::entries(original.as_bytes()) {
-            if ADDED_BY_BROKER.contains(&name) {
+            if ADDED_BY_BROKER.contains(&name) || (!keeps_priority && name == name::PRIORITY) {
                 continue;
             }
             writer.append(name, value);
@@ -65,7 +92,7 @@ impl MessageAttributes {
         attributes.close(arena, start)
     }
 
-    /// Appends the properties of a batch member unchanged, after checking their text.
+    /// Appends the properties of a batch member unchanged, but for offsets in light queues, after checking their text.
     pub(in crate::dataplane) fn read(
         arena: &mut Vec<u8>,
         topic: &str,
@@ -89,6 +116,12 @@ impl MessageAttributes {
             let remark = "the message is illegal: the messages of a batch cannot be delayed";
             return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
         }
+        // Like Apache's broker, this one dispatches only single messages.
+        attributes.names_lights = false;
+        if attributes.has_light_offsets {
+            arena.truncate(start);
+            properties::Writer::copy_if(arena, original, |name| name != name::LIGHT_OFFSETS);
+        }
         attributes.close(arena, start)
     }
 
@@ -100,9 +133,17 @@ impl MessageAttributes {
             MessageType::Delay
         } else if self.has_sharding_key {
             MessageType::Fifo
+        } else if self.has_priority {
+            MessageType::Priority
         } else {
             MessageType::Normal
         }
+    }
+
+    /// Returns the queue that the priority chooses out of `write_queues`; `None` leaves the choice to the sender.
+    pub(super) fn queue_of_priority(&self, write_queues: u32) -> Option<u32> {
+        let priority = u32::try_from(self.priority).ok().filter(|_| self.has_priority)?;
+        Some(priority.min(write_queues.checked_sub(1)?))
     }
 
     /// Returns the same message for another topic.
@@ -149,7 +190,7 @@ impl MessageAttributes {
         Self::rewritten(arena, topic, original, &SCHEDULE, added)
     }
 
-    /// Returns a copy without the properties in `dropped` and with `added`.
+    /// Returns a copy without the properties in `dropped`, without offsets in light queues, and with `added`.
     fn rewritten(
         arena: &mut Vec<u8>,
         topic: &str,
@@ -159,6 +200,7 @@ impl MessageAttributes {
     ) -> Result<Self, ErrorReply> {
         let start = arena.len();
         let is_kept = |name: &[u8]| !dropped.contains(&name) && added.iter().all(|(other, _)| *other != name);
+        let is_kept = |name: &[u8]| is_kept(name) && name != name::LIGHT_OFFSETS;
         let mut writer = properties::Writer::copy_if(arena, original, is_kept);
         for (name, value) in added {
             writer.append(name, value);
@@ -198,6 +240,9 @@ impl MessageAttributes {
             name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => self.is_timed = true,
             name::TRANSACTION_PREPARED => self.is_prepared = value.eq_ignore_ascii_case(b"true"),
             name::SHARDING_KEY => self.has_sharding_key = true,
+            name::PRIORITY => (self.has_priority, self.priority) = (true, priority(value)),
+            name::LIGHT_QUEUES => self.names_lights = true,
+            name::LIGHT_OFFSETS => self.has_light_offsets = true,
             _ => {}
         }
         Ok(())
@@ -229,7 +274,8 @@ fn illegal_text() -> ErrorReply {
 }
 
 /// Properties that only the broker sets.
-const ADDED_BY_BROKER: [&[u8]; 4] = [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK];
+const ADDED_BY_BROKER: [&[u8]; 5] =
+    [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK, name::LIGHT_OFFSETS];
 
 /// Properties for the destination and the time of delivery.
 const SCHEDULE: [&[u8]; 7] = [
@@ -253,6 +299,11 @@ fn delay_level(value: &[u8]) -> Result<u32, ErrorReply> {
         )
     })?;
     Ok(level.max(0) as u32)
+}
+
+/// Parses a priority; text that is not a number chooses no queue.
+fn priority(value: &[u8]) -> i32 {
+    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
 }
 
 /// The properties that the broker adds: region, trace switch, cluster, and a unique key if the client gave none.
@@ -282,7 +333,10 @@ impl AddedProperties {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::clock::ManualClock;
 
     #[test]
     fn a_copy_that_looks_torn_to_recovery_is_refused() {
@@ -295,5 +349,93 @@ mod tests {
         let copied =
             MessageAttributes::copied(&mut arena, "t", "KEYS\u{1}é\u{2}".as_bytes(), &[]).expect("a copy");
         assert_eq!(&arena[copied.properties], "KEYS\u{1}é\u{2}".as_bytes());
+    }
+
+    fn added() -> AddedProperties {
+        AddedProperties {
+            block: b"MSG_REGION\x01r\x02".to_vec(),
+            ids: UniqueIds::new(Ipv4Addr::LOCALHOST, 1, 2),
+            clock: ManualClock::at(1_700_000_000_000),
+        }
+    }
+
+    /// Returns the rewritten properties and their attributes.
+    fn rewritten(original: &str) -> (Vec<u8>, MessageAttributes) {
+        let mut arena = b"of an earlier message".to_vec();
+        let attributes = MessageAttributes::rewrite(&added(), &mut arena, "t", original).expect("a message");
+        assert!(arena.starts_with(b"of an earlier message"));
+        assert_eq!(attributes.properties.end, arena.len());
+        let key = properties::get(&arena[attributes.properties.clone()], name::UNIQ_KEY);
+        assert_eq!(key, Some(&arena[attributes.unique_key.clone()]));
+        (arena[attributes.properties.clone()].to_vec(), attributes)
+    }
+
+    #[test]
+    fn offsets_in_light_queues_are_never_taken_from_a_client() {
+        let original = "INNER_MULTI_QUEUE_OFFSET\u{1}7\u{2}INNER_MULTI_DISPATCH\u{1}%LMQ%a\u{2}a\u{1}b\u{2}";
+        let (stored, attributes) = rewritten(original);
+        assert!(attributes.names_lights);
+        assert_eq!(properties::get(&stored, name::LIGHT_OFFSETS), None);
+        let mut arena = b"of an earlier message".to_vec();
+        let member = MessageAttributes::read(&mut arena, "t", original.as_bytes()).expect("a message");
+        assert!(!member.names_lights);
+        assert_eq!(&arena[member.properties], b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02a\x01b\x02");
+        let mut arena = Vec::new();
+        let copied = MessageAttributes::copied(&mut arena, "t", original.as_bytes(), &[]).expect("a copy");
+        assert_eq!(&arena[copied.properties], b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02a\x01b\x02");
+    }
+
+    #[test]
+    fn a_priority_chooses_the_queue_up_to_the_last_one() {
+        for (text, chosen) in [("0", Some(0)), ("5", Some(5)), ("99", Some(7)), ("-1", None), ("high", None)]
+        {
+            let (stored, attributes) = rewritten(&format!("_SYS_MSG_PRIORITY_\u{1}{text}\u{2}"));
+            assert_eq!(attributes.queue_of_priority(8), chosen, "{text}");
+            assert_eq!(properties::get(&stored, name::PRIORITY), Some(text.as_bytes()));
+            assert_eq!(attributes.message_type(), MessageType::Priority);
+            assert_eq!(attributes.queue_of_priority(0), None);
+        }
+        assert_eq!(rewritten("KEYS\u{1}k\u{2}").1.queue_of_priority(8), None);
+    }
+
+    proptest! {
+        /// A priority of another type of message is removed, and nothing else is.
+        #[test]
+        fn only_messages_of_the_type_priority_keep_theirs(
+            mut order in Just(vec![0_usize, 1, 2, 3, 4, 5, 6]).prop_shuffle(),
+            count in 0_usize..=7,
+            priority in prop_oneof![Just("0"), Just("3"), Just("-2"), Just("2147483648"), Just("x")],
+        ) {
+            let entries = [
+                ("_SYS_MSG_PRIORITY_", priority), ("TRAN_MSG", "true"), ("DELAY", "2"), ("TIMER_DELAY_MS", "9"),
+                ("__SHARDINGKEY", "s"), ("UNIQ_KEY", "0A"), ("colour", "red"),
+            ];
+            order.truncate(count);
+            let has = |index: usize| order.contains(&index);
+            let text: String =
+                order.iter().map(|at| format!("{}\u{1}{}\u{2}", entries[*at].0, entries[*at].1)).collect();
+            let (stored, attributes) = rewritten(&text);
+            let kind = if has(1) {
+                MessageType::Transaction
+            } else if has(2) || has(3) {
+                MessageType::Delay
+            } else if has(4) {
+                MessageType::Fifo
+            } else if has(0) {
+                MessageType::Priority
+            } else {
+                MessageType::Normal
+            };
+            prop_assert_eq!(attributes.message_type(), kind);
+            let is_number = matches!(priority, "0" | "3");
+            let is_removed = is_number && kind != MessageType::Priority;
+            for (at, (name, value)) in entries.iter().enumerate() {
+                let found = properties::get(&stored, name.as_bytes());
+                let wanted = (has(at) && !(at == 0 && is_removed)).then_some(value.as_bytes());
+                prop_assert!(found == wanted || (at == 5 && !has(5)), "{} of {}", name, text);
+            }
+            let chosen = (kind == MessageType::Priority && is_number).then(|| priority.parse().unwrap_or(u32::MAX));
+            prop_assert_eq!(attributes.queue_of_priority(8), chosen);
+        }
     }
 }

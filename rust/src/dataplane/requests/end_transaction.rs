@@ -168,7 +168,8 @@ impl Broker {
                 ..half.fields()
             };
             let put = Put::new(Arc::clone(queue), record, attributes.tags_code, attributes.keys.clone());
-            puts.push(Put { message_type: MessageType::Transaction, ..put });
+            let lights = self.store.light_put(record.topic, record.properties);
+            puts.push(Put { message_type: MessageType::Transaction, lights, ..put });
         }
         puts.push(self.mark(marks, mark.as_bytes(), committed.is_some()));
         if self.store.try_append(&mut puts) == 0 {

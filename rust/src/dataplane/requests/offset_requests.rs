@@ -3,6 +3,7 @@
 //! Threads: the I/O thread of the connection.
 
 use super::broker::Broker;
+use super::logical::{self, Progress};
 use super::session::Session;
 use crate::dataplane::state::rejection::{ErrorReply, Rejection, unknown_topic};
 use crate::dataplane::state::reply;
@@ -27,9 +28,23 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let header = &session.header;
-        let (group, topic, queue_id) = queue_of(header)?;
+        let (group, topic, mut queue_id) = queue_of(header)?;
         let context = session.context(encoding);
-        let committed = queue_id.and_then(|queue_id| self.offsets.query(group, topic, queue_id));
+        let mut committed = None;
+        if let Some(queue) = queue_id
+            && let Some(known) = self.metadata.topic(topic)
+            && let Some(mapping) = logical::mapping_for(&known, header)
+        {
+            let own = |queue_id| self.offsets.query(group, topic, queue_id);
+            let broker = &self.metadata.identity.broker;
+            match logical::progress(&known, mapping, queue, broker, own)? {
+                Progress::Local(local) => queue_id = Some(local),
+                Progress::Committed(offset) => committed = Some(offset),
+                Progress::Absent => queue_id = None,
+            }
+        }
+        let committed =
+            committed.or_else(|| queue_id.and_then(|queue_id| self.offsets.query(group, topic, queue_id)));
         let is_zero_allowed = header.get("setZeroIfNotFound").is_none_or(|flag| flag != "false");
         let queue = queue_id.filter(|_| committed.is_none() && is_zero_allowed);
         let queue = queue.and_then(|queue_id| self.store.queue(topic, queue_id));
@@ -60,16 +75,24 @@ impl Broker {
     ) -> Result<(), Rejection> {
         let header = &session.header;
         let (group, topic, queue_id) = queue_of(header)?;
-        if self.metadata.groups.get(group).is_none() {
+        if self.metadata.group(group).is_none() {
             let remark = format!("subscription group [{group}] does not exist");
             return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark).into());
         }
-        let Some(topic) = self.metadata.topics.get(topic) else {
+        let Some(topic) = self.metadata.topic(topic) else {
             return Err(unknown_topic(topic).into());
         };
         let offset = header.get("commitOffset").and_then(|text| text.parse().ok());
         // A missing number is refused like one out of range.
-        let (queue_id, offset) = (queue_id.map_or(NO_NUMBER, i64::from), offset.unwrap_or(NO_NUMBER));
+        let (mut queue_id, mut offset) = (queue_id, offset.unwrap_or(NO_NUMBER));
+        if let Some(queue) = queue_id
+            && let Some(mapping) = logical::mapping_for(&topic, header)
+        {
+            let broker = &self.metadata.identity.broker;
+            let (local, at) = logical::commit(&topic, mapping, queue, offset, broker)?;
+            (queue_id, offset) = (Some(local), at);
+        }
+        let queue_id = queue_id.map_or(NO_NUMBER, i64::from);
         self.offsets.commit(group, &topic, queue_id, offset)?;
         let context = session.context(encoding);
         session.latency.note(context, response::SUCCESS);

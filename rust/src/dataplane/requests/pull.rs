@@ -6,6 +6,7 @@
 //! Threads: the I/O thread of the connection.
 
 mod pull_answer;
+mod segments;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use self::pull_answer::PullAnswer;
 use super::admission;
 use super::broker::{Broker, Deadline};
+use super::logical;
 use super::session::{PendingPull, Session};
 use crate::dataplane::state::filter::{Filter, compile_cost};
 use crate::dataplane::state::metadata::Metadata;
@@ -34,6 +36,8 @@ use crate::store::{Get, GetResult, GetStatus, ReadFilter};
 const PULL_BYTES_DEFAULT: usize = 256 << 10;
 /// The longest wait for any client; beyond it connections count as dead.
 const SUSPEND_MS_MAX: u64 = 110_000;
+/// The longest wait at the end of a segment that does not grow: the next one is decided within seconds.
+const ENDED_SUSPEND_MS_MAX: u64 = 500;
 /// The longest expression that a connection caches; longer ones are parsed with every pull.
 const KEPT_EXPRESSION_BYTES_MAX: usize = 16 << 10;
 /// The maximum number of parked pulls of a connection.
@@ -69,8 +73,13 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let context = session.context(encoding);
-        let fields = PullHeader::decode(&session.header)?;
+        let mut fields = PullHeader::decode(&session.header)?;
         let (group, topic) = admission::pull(&self.metadata, &fields)?;
+        let identity = &self.metadata.identity;
+        let logical = match topic.mapping {
+            None => None,
+            Some(_) => logical::pull(&topic, &mut fields, &session.header, &identity.broker)?,
+        };
         let filter = if fields.sys_flag & SUBSCRIPTION == 0 {
             admission::registered_filter(&self.metadata, &fields)?
         } else {
@@ -81,7 +90,6 @@ impl Broker {
         if fields.sys_flag & COMMIT_OFFSET != 0 && fields.commit_offset >= 0 {
             self.offsets.commit(fields.group, &topic, fields.queue_id.into(), fields.commit_offset)?;
         }
-        let identity = &self.metadata.identity;
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
         let pull = PendingPull {
             context,
@@ -98,8 +106,14 @@ impl Broker {
             filter,
             waiter: session.principal.waiter(fields.group),
             deadline: None,
+            logical,
         };
-        let corrected = if fields.offset < 0 {
+        let is_older = u64::try_from(fields.offset).is_ok_and(|offset| offset < pull.queue.min().0);
+        if is_older && identity.is_tiered && pull.logical.is_none() && !pull.topic.is_compacted {
+            return Err(Rejection::Elsewhere);
+        }
+        // A compacted queue may have messages before the beginning of the ordinary one.
+        let corrected = if fields.offset < 0 && !pull.topic.is_compacted {
             Some((GetStatus::OffsetTooSmall, pull.queue.min()))
         } else {
             let target = self.offsets.take_reset(fields.group, fields.topic, queue_id);
@@ -117,7 +131,8 @@ impl Broker {
         }
         let suspend = (fields.sys_flag & SUSPEND != 0).then(|| {
             let asked = if identity.is_long_polling { fields.suspend_ms } else { identity.short_polling_ms };
-            Duration::from_millis(asked.min(SUSPEND_MS_MAX))
+            let is_ended = pull.logical.as_ref().is_some_and(|logical| !logical.is_newest());
+            Duration::from_millis(asked.min(if is_ended { ENDED_SUSPEND_MS_MAX } else { SUSPEND_MS_MAX }))
         });
         let parking = if suspend.is_some() { Parking::WithoutMessages } else { Parking::Never };
         match (self.execute(session, &pull, parking, out), suspend) {
@@ -363,21 +378,22 @@ fn carried_filter(
     Ok(filter)
 }
 
-fn answer(
-    out: &mut Outbox,
-    pull: &PendingPull,
-    found: &mut GetResult,
-    PullAnswer { code, suggested, .. }: PullAnswer,
-) {
+fn answer(out: &mut Outbox, pull: &PendingPull, found: &mut GetResult, said: PullAnswer) {
+    let PullAnswer { code, suggested, .. } = said;
     if pull.context.is_oneway {
         found.clear();
         return;
     }
     let mut reply = reply::begin(out.bytes(), pull.context, code, Some(found.status.name()));
     reply.ext_u64("suggestWhichBrokerId", suggested);
-    reply.ext_u64("nextBeginOffset", found.next_begin.0);
-    reply.ext_u64("minOffset", found.min.0);
-    reply.ext_u64("maxOffset", found.max.0);
+    match &pull.logical {
+        None => {
+            reply.ext_u64("nextBeginOffset", found.next_begin.0);
+            reply.ext_u64("minOffset", found.min.0);
+            reply.ext_u64("maxOffset", found.max.0);
+        }
+        Some(logical) => logical.write(said, found, &mut reply),
+    }
     reply.ext_i64("topicSysFlag", i64::from(pull.topic.sys_flag));
     reply.ext_i64("groupSysFlag", i64::from(pull.group.sys_flag));
     reply::finish(reply, if code == response::SUCCESS { found.bytes } else { 0 });
@@ -385,7 +401,8 @@ fn answer(
         pull.delivery.count(u64::from(found.count), found.bytes as u64);
         found.slices.drain(..).for_each(|slice| out.push_shared(slice));
     }
-    if matches!(code, response::SUCCESS | response::PULL_RETRY_IMMEDIATELY) {
+    let stays = pull.logical.as_ref().is_none_or(|logical| logical.index() == said.segment);
+    if stays && matches!(code, response::SUCCESS | response::PULL_RETRY_IMMEDIATELY) {
         pull.delivery.advance(found.next_begin);
     }
     found.clear();

@@ -88,6 +88,7 @@ impl Broker {
             message_type: MessageType::Delay,
             is_half: false,
             recall_handle: None,
+            logical: None,
             context,
         })
     }
@@ -103,7 +104,7 @@ impl Broker {
             let remark = "recall failed, broker service not available: it is not writable";
             return Err(ErrorReply::new(response::SERVICE_NOT_AVAILABLE, remark));
         }
-        if self.metadata.topics.get(topic).is_none() {
+        if self.metadata.topic(topic).is_none() {
             return Err(unknown_topic(topic));
         }
         Ok(())

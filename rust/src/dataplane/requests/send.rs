@@ -18,12 +18,15 @@ use arrayvec::ArrayVec;
 use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
+use super::logical::{self, Logical};
 use super::session::Session;
 use crate::dataplane::delivery::delays;
 use crate::dataplane::delivery::timers::schedule;
 use crate::dataplane::state::latency::LatencyBuffer;
 use crate::dataplane::state::metadata::Topic;
-use crate::dataplane::state::rejection::{ErrorReply, Rejection, no_room, put_refused, unavailable};
+use crate::dataplane::state::rejection::{
+    ErrorReply, Rejection, lights_refused, no_room, put_refused, unavailable,
+};
 use crate::dataplane::state::reply;
 use crate::dataplane::state::request::RequestContext;
 use crate::dataplane::waiting::held_replies::HeldReplies;
@@ -59,6 +62,8 @@ pub(in crate::dataplane) struct StagedRecord<'f> {
     pub(in crate::dataplane) is_half: bool,
     /// Handle for recalling the message before delivery.
     pub(super) recall_handle: Option<Box<str>>,
+    /// The logical queue, of a static topic.
+    pub(super) logical: Option<Logical>,
     pub(in crate::dataplane) context: RequestContext,
 }
 
@@ -82,7 +87,13 @@ impl Broker {
         let context = session.context(frame.encoding);
         let Session { header, arena, random, link, .. } = session;
         let fields = SendHeader::decode(header)?;
-        let (topic, queue_id) = admission::send(&self.metadata, &fields)?;
+        let (topic, mut queue_id) = admission::send(&self.metadata, &fields)?;
+        let mut logical = None;
+        if topic.mapping.is_some() {
+            let broker = &self.metadata.identity.broker;
+            (queue_id, logical) =
+                logical::send(&topic, &fields, header, |count| random.below(count), broker)?;
+        }
         self.check_copies()?;
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
         let queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
@@ -107,22 +118,38 @@ impl Broker {
             message_type: MessageType::Normal,
             is_half: false,
             recall_handle: None,
+            logical,
             context,
         };
         if fields.is_batch {
             Self::check_flag(transaction, false)?;
             return self.stage_batch(arena, &staged, &fields, &topic).map_err(Rejection::from);
         }
-        admission::body(&self.metadata, frame.body)?;
+        // Without a body, a message deletes its key.
+        if !(topic.is_compacted && frame.body.is_empty()) {
+            admission::body(&self.metadata, frame.body)?;
+        }
         let attributes =
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
+        admission::key(&topic, fields.properties.as_bytes())?;
         // A copy that a consumer returned keeps the property without being a half.
         let is_half = attributes.is_prepared && !is_of_group(&topic.name);
         Self::check_flag(transaction, attributes.is_prepared)?;
         let message_type = attributes.message_type();
         self.check_type(&topic, message_type)?;
+        if attributes.names_lights {
+            let properties = arena.get(attributes.properties.clone()).unwrap_or_default();
+            let is_for_later = attributes.is_prepared || attributes.is_timed || attributes.delay_level > 0;
+            self.store.admit_lights(&topic.name, properties, is_for_later).map_err(lights_refused)?;
+        }
         let body_crc = RecordFields::body_crc(frame.body);
         let mut staged = StagedRecord { body_crc, attributes, message_type, ..staged };
+        if let Some(queue_id) = staged.attributes.queue_of_priority(topic.write_queues)
+            && staged.logical.is_none()
+        {
+            staged.queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
+            staged.queue_id = queue_id;
+        }
         if is_half {
             return self.stage_half(arena, staged, &topic.name, link.peer().ip());
         }
@@ -268,7 +295,9 @@ impl Broker {
         };
         let (tags_code, keys) = (staged.attributes.tags_code, staged.attributes.keys.clone());
         let put = Put::new(Arc::clone(&staged.queue), record, tags_code, keys);
-        Put { message_type: staged.message_type, joined, ..put }
+        let lights = || self.store.light_put(record.topic, record.properties);
+        let lights = staged.attributes.names_lights.then(lights).flatten();
+        Put { message_type: staged.message_type, joined, lights, ..put }
     }
 
     /// Writes the reply for stored records: one message, or the members of a batch.
@@ -294,8 +323,17 @@ impl Broker {
         let ids =
             stored.clone().map(|stored| OffsetMessageId { store_host, physical: stored.physical }.text());
         reply.ext_plain_list("msgId", ids);
-        reply.ext_u64("queueId", u64::from(staged.queue_id));
-        reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
+        let first = stored.clone().next().map(|first| first.queue_offset).unwrap_or_default();
+        match &staged.logical {
+            None => {
+                reply.ext_u64("queueId", u64::from(staged.queue_id));
+                reply.ext_u64("queueOffset", first.0);
+            }
+            Some(logical) => {
+                reply.ext_u64("queueId", u64::from(logical.queue_id));
+                reply.ext_i64("queueOffset", logical.offset(first));
+            }
+        }
         if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {
             reply.ext("transactionId", unique_key);
         }

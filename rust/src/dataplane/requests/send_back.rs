@@ -61,7 +61,7 @@ impl Broker {
                 format!("the broker[{}] sending message is forbidden", self.metadata.identity.store_host);
             return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
         }
-        let Some(group) = self.metadata.groups.get(fields.group) else {
+        let Some(group) = self.metadata.group(fields.group) else {
             return Err(admission::missing_group(fields.group));
         };
         if group.retry_queues == 0 {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
+use super::logical::Logical;
 use super::pop::pending::PendingPop;
 use crate::dataplane::delivery::deadlines::DeadlineKey;
 use crate::dataplane::state::deliveries::{Delivery, KeptDeliveries};
@@ -38,6 +39,8 @@ pub(in crate::dataplane) struct PendingPull {
     /// The user, if the permission is checked again before the reply.
     pub(in crate::dataplane) waiter: Option<Waiter>,
     pub(in crate::dataplane) deadline: Option<DeadlineKey>,
+    /// The logical queue, of a static topic.
+    pub(super) logical: Option<Logical>,
 }
 
 /// Sends and returned messages for which the log had no space, oldest first. Later sends are parked behind them,

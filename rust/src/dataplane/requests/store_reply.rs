@@ -34,7 +34,8 @@ impl Broker {
                 Rejection::Refused(error_reply) => error_reply,
                 Rejection::Missing(missing, name) => missing_reply(missing, &name),
                 Rejection::Late(error_reply, _) => error_reply,
-                Rejection::NoRoom => no_room(),
+                // A reply topic is never static.
+                Rejection::NoRoom | Rejection::Elsewhere => no_room(),
             })?;
         let queue = topic.queue(&self.store, queue_id.unwrap_or(0)).map_err(unavailable)?;
         admission::body(&self.metadata, body)?;

@@ -60,6 +60,7 @@ impl DataPlane {
                 }
                 no_room()
             }
+            Rejection::Elsewhere => return self.send_up(session, frame, out),
             Rejection::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_reply(missing, &name),
             Rejection::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1)
             {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use crate::message::topic::{LIGHT_PREFIX, is_light};
 use crate::positions::QueueOffset;
 use crate::store::ConsumeQueue;
 
@@ -164,14 +165,16 @@ impl Deliveries {
         counts.filter(|each| each.messages > 0).collect()
     }
 
-    /// Takes the non-zero counts since the last call.
+    /// Takes the non-zero counts since the last call. Light queues, and the groups that only read those, count as one.
     pub(crate) fn take(&self) -> Vec<Delivered> {
         let mut taken = Vec::new();
+        let light: Arc<str> = LIGHT_PREFIX.into();
+        let folded = |name: &Arc<str>| Arc::clone(if is_light(name) { &light } else { name });
         self.table.lock().retain(|(group, topic, queue_id), delivery| {
             let [pulls, messages, bytes, returned, checkpoints, acks] = delivery.take();
             let is_idle = pulls == 0 && returned == 0 && acks == 0;
             if !is_idle {
-                let (group, topic) = (Arc::clone(group), Arc::clone(topic));
+                let (group, topic) = (folded(group), folded(topic));
                 taken.push(Delivered {
                     group,
                     topic,

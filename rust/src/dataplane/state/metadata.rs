@@ -9,9 +9,8 @@
 use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,14 +19,18 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::filter::{Filter, SharedFilters, SqlSupport, UnservedFilter};
+use super::mapping::Mapping;
 use super::pop_options::PopOptions;
 use super::role::{CopyRules, Role, SlaveReads};
 use crate::message::MessageType;
-use crate::message::topic::REVIVE_TOPIC_PREFIX;
+use crate::message::topic::{REVIVE_TOPIC_PREFIX, is_light};
 use crate::store::{ConsumeQueue, Store, StoreError};
 
 pub(crate) const PERMISSION_READ: u8 = 4;
 pub(crate) const PERMISSION_WRITE: u8 = 2;
+
+/// The share of pops by priority in a group that sets none.
+pub(crate) const PRIORITY_PERCENT_USUAL: u32 = 100;
 
 /// With 10,000 topics a change copies some 160 entries.
 const SHARDS: usize = 64;
@@ -83,8 +86,12 @@ pub struct Topic {
     pub(crate) is_ordered: bool,
     /// Whether records are marked as having several tags.
     pub(crate) is_multi_tag: bool,
+    /// Whether only the newest message of each key is kept, so that every message needs one.
+    pub(crate) is_compacted: bool,
     /// The type of its messages, if the topic declares one.
     pub(crate) message_type: Option<MessageType>,
+    /// The logical queues, if it is a static topic.
+    pub(in crate::dataplane) mapping: Option<Arc<Mapping>>,
     queues: Box<[OnceLock<Arc<ConsumeQueue>>]>,
     /// Whether the topic was deleted while a request holds it; shared with its newer snapshots.
     is_deleted: Arc<AtomicBool>,
@@ -103,10 +110,18 @@ impl Topic {
             sys_flag: 0,
             is_ordered: false,
             is_multi_tag: false,
+            is_compacted: false,
             message_type: None,
+            mapping: None,
             queues: (0..count).map(|_| OnceLock::new()).collect(),
             is_deleted: Arc::default(),
         }
+    }
+
+    /// Returns the same topic with another mapping, and with its cached queues.
+    fn with_mapping(&self, mapping: Option<Arc<Mapping>>) -> Self {
+        let is_deleted = Arc::clone(&self.is_deleted);
+        Self { name: Arc::clone(&self.name), queues: self.queues.clone(), mapping, is_deleted, ..*self }
     }
 
     /// Whether consumers may read this queue.
@@ -156,6 +171,8 @@ pub struct Group {
     pub(crate) slow_broker_id: u64,
     /// Whether 5.x clients and pops consume it in order.
     pub(crate) is_ordered: bool,
+    /// Pops, of 100, that read topics of the type PRIORITY by priority.
+    pub(crate) priority_percent: u32,
 }
 
 impl Default for Group {
@@ -169,6 +186,7 @@ impl Default for Group {
             broker_id: 0,
             slow_broker_id: 1,
             is_ordered: false,
+            priority_percent: PRIORITY_PERCENT_USUAL,
         }
     }
 }
@@ -211,8 +229,12 @@ pub struct Identity {
     pub is_long_polling: bool,
     /// The wait of a pull without long polling.
     pub short_polling_ms: u64,
+    /// Whether messages that left the log can be read from the tiered storage.
+    pub is_tiered: bool,
     /// Whether a send to an unknown topic may create it.
     pub is_auto_create_topics: bool,
+    /// Whether every light queue is a topic, and every group of that prefix exists.
+    pub has_lights: bool,
     /// Topics and groups that the requests of a connection may create in a minute.
     pub creations_per_minute: u32,
     /// Whether SQL92 subscriptions are served.
@@ -292,19 +314,42 @@ impl Metadata {
         }
     }
 
+    /// Returns a topic. Any name of a light queue is one, if the broker has light queues.
+    pub(crate) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        let light = || Arc::new(Topic::new(name, 1, 1, PERMISSION_READ | PERMISSION_WRITE));
+        self.topics.get(name).or_else(|| self.has_light(name).then(light))
+    }
+
+    /// Returns a group. Any group that reads light queues exists, if the broker has light queues.
+    pub(crate) fn group(&self, name: &str) -> Option<Arc<Group>> {
+        static USUAL: LazyLock<Arc<Group>> = LazyLock::new(Arc::default);
+        self.groups.get(name).or_else(|| self.has_light(name).then(|| Arc::clone(&USUAL)))
+    }
+
+    fn has_light(&self, name: &str) -> bool {
+        self.identity.has_lights && is_light(name)
+    }
+
     /// Sets or removes a topic. Remove it before its queues are removed from the store.
     pub fn set_topic(&self, name: &str, topic: Option<Topic>) {
         let known = self.topics.get(name);
         match (topic, known) {
             (Some(topic), Some(known)) => {
-                let is_deleted = Arc::clone(&known.is_deleted);
-                self.topics.set(name, Some(Topic { is_deleted, ..topic }));
+                let (mapping, is_deleted) = (known.mapping.clone(), Arc::clone(&known.is_deleted));
+                self.topics.set(name, Some(Topic { mapping, is_deleted, ..topic }));
             }
             (None, Some(known)) => {
                 self.topics.set(name, None);
                 known.is_deleted.store(true, Ordering::Release);
             }
             (topic, None) => self.topics.set(name, topic),
+        }
+    }
+
+    /// Sets or removes the mapping of a topic; without the topic, does nothing.
+    pub fn set_mapping(&self, topic: &str, mapping: Option<Mapping>) {
+        if let Some(known) = self.topics.get(topic) {
+            self.topics.set(topic, Some(known.with_mapping(mapping.map(Arc::new))));
         }
     }
 
@@ -423,7 +468,9 @@ mod tests {
             pull_bytes_max: 1 << 20,
             is_long_polling: true,
             short_polling_ms: 1_000,
+            is_tiered: false,
             is_auto_create_topics: true,
+            has_lights: false,
             creations_per_minute: 1_000,
             sql: SqlSupport::Off,
             recall: RecallOptions::default(),
@@ -433,7 +480,7 @@ mod tests {
         };
         let metadata = Metadata::new(identity, 6);
         metadata.set_topic("orders", Some(Topic::new("orders", 2, 2, 6)));
-        let held = metadata.topics.get("orders").expect("a topic");
+        let held = metadata.topic("orders").expect("a topic");
         assert!(held.queue(&store, 0).is_ok());
         // Changed once before it is deleted.
         metadata.set_topic("orders", Some(Topic::new("orders", 4, 4, 6)));
@@ -443,7 +490,7 @@ mod tests {
         assert!(held.queue(&store, 0).expect("the one it knows").is_deleted());
         assert_eq!(store.topics(), []);
         metadata.set_topic("orders", Some(Topic::new("orders", 1, 1, 6)));
-        let again = metadata.topics.get("orders").expect("made again");
+        let again = metadata.topic("orders").expect("made again");
         assert!(!again.queue(&store, 0).expect("a queue").is_deleted());
     }
 

@@ -5,6 +5,7 @@
 pub(crate) mod deliveries;
 pub mod filter;
 pub(crate) mod latency;
+pub mod mapping;
 pub mod metadata;
 pub mod offsets;
 pub(crate) mod orders;

@@ -9,6 +9,13 @@ pub struct PopOptions {
     pub parked_max: usize,
     /// Requests, of 100, that read the retry topic first (`popFromRetryProbability`).
     pub retry_first_percent: u32,
+    /// The same of requests that read by priority (`popFromRetryProbabilityForPriority`).
+    pub retry_first_percent_by_priority: u32,
+    /// Whether a larger priority is more urgent (`priorityOrderAsc`).
+    pub is_larger_more_urgent: bool,
+    /// Whether a retry topic has as many queues as its topic, so that redelivered messages keep their priority
+    /// (`useSeparateRetryQueue`).
+    pub keeps_retry_queues: bool,
     /// Whether messages are redelivered through retry topics of the second kind (`enableRetryTopicV2`).
     pub is_retry_v2: bool,
     /// Whether those of the first kind are read, too (`retrieveMessageFromPopRetryTopicV1`).
@@ -28,6 +35,9 @@ impl Default for PopOptions {
             parked_per_group_max: 1_024,
             parked_max: 100_000,
             retry_first_percent: 20,
+            retry_first_percent_by_priority: 0,
+            is_larger_more_urgent: true,
+            keeps_retry_queues: false,
             is_retry_v2: false,
             reads_retry_v1: true,
             shows_retry_topic: false,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::remoting::codes::response;
 use crate::remoting::error::FieldError;
-use crate::store::{PutError, StoreError};
+use crate::store::{LightError, PutError, StoreError};
 
 /// Maximum wait of a frame for a topic or group from Python.
 pub(in crate::dataplane) const PARKED_MAX: Duration = Duration::from_secs(3);
@@ -21,6 +21,8 @@ pub(in crate::dataplane) enum Rejection {
     Missing(Missing, String),
     /// The log has no space at present; the request can wait.
     NoRoom,
+    /// Another broker has the data; Python queries it.
+    Elsewhere,
 }
 
 impl From<ErrorReply> for Rejection {
@@ -109,6 +111,7 @@ pub(crate) fn unknown_topic(name: &str) -> ErrorReply {
 pub(in crate::dataplane) fn unavailable(error: StoreError) -> ErrorReply {
     match error {
         StoreError::TopicDeleted { topic } => unknown_topic(&topic),
+        StoreError::LightQueues { .. } => ErrorReply::new(response::LMQ_QUOTA_EXCEEDED, error.to_string()),
         error => ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),
     }
 }
@@ -157,10 +160,21 @@ pub(in crate::dataplane) fn missing_reply(missing: Missing, name: &str) -> Error
 /// Returns the refusal of a message that the store did not append.
 pub(in crate::dataplane) fn put_refused(error: &PutError) -> ErrorReply {
     let code = match error {
-        PutError::TooLarge => response::MESSAGE_ILLEGAL,
+        PutError::TooLarge | PutError::TooManyLights => response::MESSAGE_ILLEGAL,
         PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
         PutError::QueueGone => response::TOPIC_NOT_EXIST,
         PutError::ReadOnly | PutError::DiskFull | PutError::Replica => response::SERVICE_NOT_AVAILABLE,
+    };
+    ErrorReply::new(code, error.to_string())
+}
+
+/// Returns the refusal of a message that names light queues.
+pub(in crate::dataplane) fn lights_refused(error: LightError) -> ErrorReply {
+    let code = match error {
+        LightError::Store(error) => return unavailable(error),
+        LightError::Put(error) => return put_refused(&error),
+        LightError::List(_) => response::MESSAGE_ILLEGAL,
+        LightError::Quota => response::LMQ_QUOTA_EXCEEDED,
     };
     ErrorReply::new(code, error.to_string())
 }

@@ -8,12 +8,27 @@
 use std::sync::Arc;
 
 use crate::message::record::RecordView;
-use crate::message::{MessageType, sysflag, tag};
+use crate::message::{MessageType, multi_dispatch, sysflag, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::error::StoreError;
 
 use super::index::key_hashes::KeyHashes;
 use super::queue::consume_queue::ConsumeQueue;
+use super::queue::unit::Unit;
+
+/// The place of a record in one of its light queues.
+#[derive(Clone, Debug)]
+pub(crate) struct LightPlace {
+    pub(crate) queue: Arc<ConsumeQueue>,
+    pub(crate) offset: QueueOffset,
+}
+
+impl LightPlace {
+    /// Returns whether the queue's next record has another offset. Under the put lock.
+    pub(crate) fn is_out_of_turn(&self) -> bool {
+        self.queue.next() != self.offset
+    }
+}
 
 /// The fields of a record that the derived files need.
 pub(crate) struct DispatchRequest {
@@ -29,6 +44,8 @@ pub(crate) struct DispatchRequest {
     pub(crate) keys: KeyHashes,
     /// The type for statistics.
     pub(crate) message_type: MessageType,
+    /// Its places in light queues; `None` for most records.
+    pub(crate) lights: Option<Box<[LightPlace]>>,
 }
 
 impl DispatchRequest {
@@ -43,8 +60,38 @@ impl DispatchRequest {
             store_timestamp_ms: record.store_timestamp_ms(),
             keys: KeyHashes::of(record.topic(), record.properties()),
             message_type: MessageType::Normal,
+            lights: None,
             queue,
         }
+    }
+
+    /// Adds the places of the record in light queues, which `queue_of` returns by name.
+    pub(crate) fn with_lights(
+        self,
+        record: &RecordView<'_>,
+        queue_of: impl Fn(&str) -> Option<Arc<ConsumeQueue>>,
+    ) -> Self {
+        let places = multi_dispatch::places(record.topic(), record.properties());
+        if places.is_empty() {
+            return self;
+        }
+        let place = |(name, offset)| Some(LightPlace { queue: queue_of(name)?, offset });
+        Self { lights: Some(places.into_iter().filter_map(place).collect()), ..self }
+    }
+
+    /// Returns its places in light queues.
+    pub(crate) fn lights(&self) -> &[LightPlace] {
+        self.lights.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the light queues that take it.
+    pub(crate) fn light_queues(&self) -> impl Iterator<Item = &Arc<ConsumeQueue>> {
+        self.lights().iter().map(|place| &place.queue).filter(|queue| !queue.is_deleted())
+    }
+
+    /// Returns its entry in every queue.
+    pub(crate) fn unit(&self) -> Unit {
+        Unit { physical: self.physical.0, size: self.size, tags_code: self.tags_code }
     }
 
     pub(crate) fn is_queued(&self) -> bool {

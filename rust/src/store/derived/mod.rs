@@ -14,7 +14,7 @@ pub use index::layout::Shape;
 pub use queue::consume_queue::ConsumeQueue;
 pub use queue::unit::Unit;
 
-pub(crate) use dispatch::{Derived, DispatchRequest};
+pub(crate) use dispatch::{Derived, DispatchRequest, LightPlace};
 pub(crate) use files::{DerivedFiles, digest_with_index};
 pub(crate) use index::Index;
 pub(crate) use index::index_file::Key;
@@ -23,5 +23,5 @@ pub(crate) use index::layout::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES};
 pub(crate) use queue::consume_queue::{Arrived, weight_of};
 pub(crate) use queue::queue_file_cache::QueueFileCache;
 pub(crate) use queue::queue_files::QueueFiles;
-pub(crate) use queue::queues::Queues;
+pub(crate) use queue::queues::{LIGHT_QUEUES_MAX, Queues};
 pub(crate) use queue::unit::UNIT_BYTES;

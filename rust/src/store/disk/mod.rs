@@ -146,6 +146,20 @@ impl dyn Disk + '_ {
         }
     }
 
+    /// Durably replaces the content of the file `name` in `dir`: after a crash it has the new one or the old one.
+    pub(crate) fn replace_file(&self, dir: &Path, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        let (path, scratch) = (dir.join(name), dir.join(format!("{name}.new")));
+        self.make_dir(dir)?;
+        self.remove_file(&scratch)?;
+        let file = self.open(&scratch, Open::Create).map_err(StoreError::io(&scratch, "create"))?;
+        file.resize(content.len() as u64)
+            .and_then(|()| file.write_at(content, 0))
+            .and_then(|()| file.sync())
+            .map_err(StoreError::io(&scratch, "write"))?;
+        self.rename(&scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
+        self.sync_entries(dir)
+    }
+
     /// Removes a file, durably.
     pub(crate) fn remove_durably(&self, path: &Path) -> Result<(), StoreError> {
         self.remove_file(path)?;

@@ -11,9 +11,25 @@ use crate::store::error::StoreError;
 use crate::store::recovery::CheckpointFiles;
 
 use super::StoppedStore;
-use super::walk::log_files;
+use super::walk::{Found, log_files};
 
 impl StoppedStore {
+    /// Returns the position before the first record stored at `stored_ms` or later, and the end of the log; the same
+    /// twice if there is none. Clocks may step back, so this reads the whole log.
+    pub fn end_before(&self, stored_ms: i64) -> Result<(u64, u64), StoreError> {
+        let mut cut = None;
+        let extent = self.walk(|found| {
+            if let Found::Record(record) = found
+                && cut.is_none()
+                && record.store_timestamp_ms() >= stored_ms
+            {
+                cut = Some(record.physical_offset().0);
+            }
+            Ok(())
+        })?;
+        Ok((cut.unwrap_or(extent.end), extent.end))
+    }
+
     /// Durably removes everything from `at` on.
     ///
     /// Can be repeated after a crash.

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use hashbrown::{HashMap, HashSet};
 
 use crate::message::record::RecordView;
-use crate::message::topic::SCHEDULE_TOPIC;
-use crate::message::{sysflag, tag};
+use crate::message::topic::{SCHEDULE_TOPIC, is_light};
+use crate::message::{multi_dispatch, sysflag, tag};
 use crate::store::derived::{UNIT_BYTES, Unit};
 use crate::store::disk::{Disk, Open, name_of, position_of};
 use crate::store::error::StoreError;
@@ -23,8 +23,6 @@ use super::findings::{FindingKind, Findings};
 
 /// Units of one queue in memory.
 const CHUNK_UNITS: usize = 256;
-/// Topics whose queues hold units of records of other topics.
-const LIGHT_PREFIX: &str = "%LMQ%";
 /// The maximum of third fields that are positions in an extension file.
 const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
 
@@ -72,18 +70,35 @@ impl<'a> QueueCheck<'a> {
         Self { disk, root, topics: HashMap::new() }
     }
 
-    /// Compares a record with its unit.
+    /// Compares a record with its unit in each queue. `is_deleted` returns whether a topic was deleted after the record.
     pub(super) fn take(
         &mut self,
         record: &RecordView<'_>,
+        is_deleted: impl Fn(&[u8]) -> bool,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        if !sysflag::is_queued(record.sys_flag()) {
-            return Ok(());
+        if sysflag::is_queued(record.sys_flag()) && !is_deleted(record.topic()) {
+            let (topic, queue_id) = (record.topic(), record.queue_id());
+            self.compare(record, (topic, queue_id, record.queue_offset().0), findings)?;
         }
-        let (offset, physical) = (record.queue_offset().0, record.physical_offset().0);
+        for (name, offset) in multi_dispatch::places(record.topic(), record.properties()) {
+            if !is_deleted(name.as_bytes()) {
+                self.compare(record, (name.as_bytes(), 0, offset.0), findings)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a record with its unit at an offset of a queue.
+    fn compare(
+        &mut self,
+        record: &RecordView<'_>,
+        (topic, queue_id, offset): (&[u8], u32, u64),
+        findings: &mut Findings,
+    ) -> Result<(), StoreError> {
+        let physical = record.physical_offset().0;
         let disk = self.disk;
-        let queue = self.queue(record, offset)?;
+        let queue = self.queue(topic, queue_id, offset)?;
         if offset > queue.next {
             let range = queue.next..offset;
             let text = format!("the log has no records for the offsets {} to {}", range.start, range.end - 1);
@@ -103,7 +118,7 @@ impl<'a> QueueCheck<'a> {
                 let found = || format!("points to {} bytes at {}", unit.size, unit.physical);
                 queue.wrong.add(offset, physical, found);
             }
-            Ok(Some(unit)) if unit.tags_code != tags_code && has_tags(record.topic(), &unit) => {
+            Ok(Some(unit)) if unit.tags_code != tags_code && has_tags(topic, &unit) => {
                 let found = || format!("tag hash {} differs from {tags_code} of the record", unit.tags_code);
                 queue.wrong.add(offset, physical, found);
             }
@@ -112,9 +127,8 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    fn queue(&mut self, record: &RecordView<'_>, offset: u64) -> Result<&mut Queue, StoreError> {
-        let (topic, id) = (record.topic(), record.queue_id());
-        let queues = self.topics.entry_ref(topic).or_insert_with(BTreeMap::new);
+    fn queue(&mut self, topic: &[u8], id: u32, offset: u64) -> Result<&mut Queue, StoreError> {
+        let queues = self.topics.entry_ref(topic).or_default();
         match queues.entry(id) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -145,8 +159,6 @@ impl<'a> QueueCheck<'a> {
                     let before = units.surplus(self.disk, units.first()..first, &log, findings);
                     before.and_then(|()| units.surplus(self.disk, next..u64::MAX, &log, findings))
                 }
-                // Light queues hold units of other topics; records no longer in the log have expired.
-                None if name.starts_with(LIGHT_PREFIX) => Ok(()),
                 None => {
                     let mut units = Units::list(self.disk, self.root.join(&name).join(id.to_string()))?;
                     units.surplus(self.disk, units.first()..u64::MAX, &log, findings)
@@ -160,7 +172,7 @@ impl<'a> QueueCheck<'a> {
         for (topic, queues) in self.topics {
             let name = String::from_utf8_lossy(&topic);
             for queue in queues.into_values() {
-                if topics.is_some_and(|topics| !topics.contains(&*name)) {
+                if !is_light(&name) && topics.is_some_and(|topics| !topics.contains(&*name)) {
                     let text =
                         format!("the topic was deleted; the log still has {} records of it", queue.records);
                     findings.note(FindingKind::Unit, &queue.units.dir, text);
@@ -253,6 +265,11 @@ impl Units {
         let file = disk.open(&self.dir.join(name_of(base)), Open::Read)?;
         let read = file.read_at(self.chunk.as_flattened_mut(), at - base)?;
         self.chunk.truncate(read / UNIT_BYTES);
+        let written = |bytes: &[u8; UNIT_BYTES]| Unit::decode(bytes).is_plausible();
+        let count = self.chunk.iter().position(|bytes| !written(bytes)).unwrap_or(self.chunk.len());
+        self.chunk.truncate(count);
+        // Most of many queues are short, and each keeps its chunk.
+        self.chunk.shrink_to_fit();
         Ok(())
     }
 

@@ -67,10 +67,7 @@ impl StoppedStore {
             last.1.clear();
             last.1.extend_from_slice(record.bytes());
             index.take(record, &mut findings)?;
-            match deleted.covers(record.topic(), at) {
-                true => Ok(()),
-                false => queues.take(record, &mut findings),
-            }
+            queues.take(record, |topic| deleted.covers(topic, at), &mut findings)
         })?;
         if let Some(range) = &extent.tail {
             let text = format!(

@@ -33,6 +33,8 @@ use super::write_path::{BLANK_BYTES_MIN, Blank, WritePath, blank_head};
 
 /// Maximum number of published records that are not visible yet. A burst beyond it waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
+/// Maximum number of places of those records in light queues, 25 MB.
+const RING_LIGHTS_MAX: usize = 1 << 20;
 /// The time that an append waits for room before it asks again.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
@@ -71,6 +73,8 @@ struct Writer {
     end: u64,
     store_timestamp_ms: i64,
     ring: Vec<DispatchRequest>,
+    /// Places in light queues of the records in the ring.
+    lights: usize,
 }
 
 impl CommitLog {
@@ -102,6 +106,7 @@ impl CommitLog {
             end,
             store_timestamp_ms,
             ring: Vec::with_capacity(RING_RECORDS_MAX),
+            lights: 0,
         };
         Ok(Self {
             segments,
@@ -229,7 +234,7 @@ impl CommitLog {
         writer.store_timestamp_ms = store_time;
         let (mut done, mut missing) = (0, None);
         while let Some(group) = next_group(puts, done) {
-            let size = group.iter().map(|put| put.record.encoded_len() as u64).sum::<u64>();
+            let size = group.iter_mut().fold(0_u64, |size, put| size.saturating_add(put.measure()));
             match self.check(group, size) {
                 Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
                 Ok(()) => match self.find_room(&mut writer, group.len(), size) {
@@ -251,7 +256,7 @@ impl CommitLog {
 
     /// Continues in the next file if the records do not fit the active one. Returns what they still lack.
     fn find_room(&self, writer: &mut MutexGuard<'_, Writer>, count: usize, size: u64) -> Option<NoRoom> {
-        if writer.ring.len() + count > writer.ring.capacity() {
+        if !writer.has_ring_room(count) {
             return Some(NoRoom::Flush);
         }
         if size + BLANK_BYTES_MIN as u64 > writer.file_room() && !self.roll(writer) {
@@ -269,12 +274,19 @@ impl CommitLog {
         if self.check_open()?.has(Condition::Replica) {
             return Err(PutError::Replica);
         }
+        if size == u64::MAX {
+            return Err(PutError::TooManyLights);
+        }
         // Apache's broker blanks a whole file for such a record, stores nothing and reports success.
         if size > self.record_bytes_max() {
             return Err(PutError::TooLarge);
         }
         if group.iter().any(|put| put.queue.is_deleted()) {
             return Err(PutError::QueueGone);
+        }
+        // The topic is still there: the sender tries again, and the light queue is created again.
+        if group.iter().any(Put::lacks_light) {
+            return Err(PutError::Busy);
         }
         Ok(())
     }
@@ -313,6 +325,7 @@ impl CommitLog {
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
         std::mem::swap(&mut writer.ring, into);
+        writer.lights = 0;
         PhysicalOffset(writer.end)
     }
 
@@ -363,6 +376,11 @@ impl Writer {
         self.segment.limit() - self.end
     }
 
+    /// Returns whether the ring has room for `count` records. Their light queues may exceed the bound by one burst.
+    fn has_ring_room(&self, count: usize) -> bool {
+        self.ring.len() + count <= self.ring.capacity() && self.lights < RING_LIGHTS_MAX
+    }
+
     /// Ends the file with a blank and continues in the next one.
     fn enter(&mut self, blank: Blank<'_>, next: Arc<Segment>, appender: Option<Appender>) {
         self.write_path.enter(blank, next.base(), appender);
@@ -371,8 +389,10 @@ impl Writer {
     }
 
     fn place(&mut self, put: &mut Put<'_>) {
-        let size = put.record.encoded_len();
-        let is_queued = sysflag::is_queued(put.record.sys_flag);
+        let record = put.lights.as_ref().map(|lights| lights.record(&put.record));
+        let record = record.as_ref().unwrap_or(&put.record);
+        let size = record.encoded_len();
+        let is_queued = sysflag::is_queued(record.sys_flag);
         let queue_offset = if is_queued { put.queue.next() } else { QueueOffset(0) };
         let physical = PhysicalOffset(self.end);
         let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
@@ -382,11 +402,13 @@ impl Writer {
             put.outcome = Err(PutError::Busy);
             return;
         };
-        put.record.encode(into, stamp);
+        record.encode(into, stamp);
         self.end += size as u64;
         if is_queued {
             put.queue.advance_next();
         }
+        let lights = put.lights.as_mut().map(|lights| lights.place());
+        self.lights += lights.as_ref().map_or(0, |lights| lights.len());
         self.ring.push(DispatchRequest {
             queue: Arc::clone(&put.queue),
             sys_flag: put.record.sys_flag,
@@ -397,6 +419,7 @@ impl Writer {
             store_timestamp_ms: self.store_timestamp_ms,
             keys: std::mem::take(&mut put.keys),
             message_type: put.message_type,
+            lights,
         });
         put.outcome = Ok(Stored {
             physical,

@@ -23,7 +23,7 @@ use super::growth::Growth;
 pub(crate) struct LastRecord {
     pub(crate) physical: u64,
     pub(crate) store_timestamp_ms: i64,
-    /// What it adds to the digest of the queues: 0 if it is in none.
+    /// What it adds to the digest of its queues, light ones included: 0 if it is in none.
     pub(crate) weight: u64,
 }
 
@@ -62,14 +62,37 @@ struct Moving {
     ring: Vec<DispatchRequest>,
     /// The newest record that is visible.
     last: Option<LastRecord>,
+    /// What it adds to the digest in each of its queues.
+    weights: Vec<u64>,
+}
+
+impl Moving {
+    /// Notes that the newest record no longer adds anything for queues of this weight.
+    fn forget(&mut self, weight: u64) {
+        self.weights.retain(|one| *one != weight);
+        if let Some(last) = &mut self.last {
+            last.weight = sum(&self.weights);
+        }
+    }
+}
+
+/// Returns the sum of weights, which may overflow like the digest.
+fn sum(weights: &[u64]) -> u64 {
+    weights.iter().fold(0, |sum, weight| sum.wrapping_add(*weight))
 }
 
 impl Dispatcher {
-    pub(crate) fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
+    /// `weights` are those of `last` in each of its queues.
+    pub(crate) fn new(
+        derived: DerivedFiles,
+        visible: PhysicalOffset,
+        last: Option<LastRecord>,
+        weights: Vec<u64>,
+    ) -> Self {
         Self {
             derived,
             arrivals: OnceLock::new(),
-            moving: Mutex::new(Moving { ring: Vec::new(), last }),
+            moving: Mutex::new(Moving { ring: Vec::new(), last, weights }),
             visible: AtomicU64::new(visible.0),
             growth: Growth::default(),
         }
@@ -118,12 +141,7 @@ impl Dispatcher {
             note(log.published());
             self.derived.queues.remove(topic)
         });
-        if let Some(last) =
-            moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
-        {
-            // The newest record no longer belongs to a queue.
-            last.weight = 0;
-        }
+        removed.iter().for_each(|queue| moving.forget(queue.weight()));
         removed
     }
 
@@ -137,10 +155,8 @@ impl Dispatcher {
         log_begin: u64,
     ) -> Result<(), StoreError> {
         let mut moving = self.moving.lock();
-        if let Some(last) = moving.last.as_mut().filter(|last| last.weight == queue.weight()) {
-            // The digest contains the lost records, too.
-            last.weight = 0;
-        }
+        // The digest contains the lost records, too.
+        moving.forget(queue.weight());
         self.derived.queues.start_over(queue, offset, physical.0, log_begin)
     }
 
@@ -158,14 +174,17 @@ impl Dispatcher {
         ready: impl FnOnce(PhysicalOffset) -> Result<(), StoreError>,
     ) -> Result<PhysicalOffset, StoreError> {
         let mut moving = self.moving.lock();
-        let Moving { ring, last } = &mut *moving;
+        let Moving { ring, last, weights } = &mut *moving;
         let position = log.take_ring(ring);
         let is_ready = ready(position);
         if is_ready.is_ok() {
             self.derived.take(ring);
             if let Some(newest) = ring.last() {
                 let store_timestamp_ms = newest.store_timestamp_ms;
-                let weight = if newest.is_queued() { newest.queue.weight() } else { 0 };
+                weights.clear();
+                weights.extend(newest.is_queued().then(|| newest.queue.weight()));
+                weights.extend(newest.light_queues().map(|queue| queue.weight()));
+                let weight = sum(weights);
                 *last = Some(LastRecord { physical: newest.physical.0, store_timestamp_ms, weight });
             }
             self.visible.store(position.0, Ordering::Release);
@@ -192,14 +211,22 @@ impl Dispatcher {
         }
         // All queues get their ends before any waiter is notified: see `ConsumeQueue::set_awaited`.
         fence(Ordering::SeqCst);
-        let mut awaited =
-            records.iter().filter(|record| record.queue.is_awaited() && record.is_queued()).peekable();
+        let is_awaited = |record: &&DispatchRequest| {
+            (record.queue.is_awaited() && record.is_queued())
+                || record.lights().iter().any(|place| place.queue.is_awaited())
+        };
+        let mut awaited = records.iter().filter(is_awaited).peekable();
         if awaited.peek().is_none() {
             return;
         }
         let Some(arrivals) = self.arrivals() else { return };
         for record in awaited {
-            arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
+            if record.queue.is_awaited() && record.is_queued() {
+                arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
+            }
+            for place in record.lights().iter().filter(|place| place.queue.is_awaited()) {
+                arrivals.arrived(&place.queue, place.offset.advanced(1), record.tags_code);
+            }
         }
     }
 }

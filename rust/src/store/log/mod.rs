@@ -10,6 +10,7 @@ mod conditions;
 mod dispatcher;
 mod flush;
 mod growth;
+mod light_put;
 mod put;
 mod ring;
 mod scan;
@@ -19,6 +20,7 @@ mod write_path;
 
 pub use dispatcher::Arrivals;
 pub use growth::{Growth, Watcher};
+pub use light_put::LightPut;
 pub use put::Put;
 
 pub(crate) use checksums::Checksums;

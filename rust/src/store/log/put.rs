@@ -8,6 +8,8 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, KeyHashes};
 use crate::store::error::PutError;
 
+use super::light_put::LightPut;
+
 /// A message to append, and the outcome.
 pub struct Put<'a> {
     pub queue: Arc<ConsumeQueue>,
@@ -21,6 +23,8 @@ pub struct Put<'a> {
     pub message_type: MessageType,
     /// Whether it belongs to the same client batch as the put before it: stored in the same file, directly after it.
     pub joined: bool,
+    /// Its light queues; `None` for most messages. Only one of joined puts may have some.
+    pub lights: Option<Box<LightPut>>,
     /// `Err(PutError::Pending)` before the append.
     pub outcome: Result<Stored, PutError>,
 }
@@ -30,7 +34,24 @@ impl<'a> Put<'a> {
     #[must_use]
     pub fn new(queue: Arc<ConsumeQueue>, record: RecordFields<'a>, tags_code: i64, keys: KeyHashes) -> Self {
         let (message_type, outcome) = (MessageType::Normal, Err(PutError::Pending));
-        Self { queue, record, tags_code, keys, message_type, joined: false, outcome }
+        Self { queue, record, tags_code, keys, message_type, joined: false, lights: None, outcome }
+    }
+
+    /// Assigns the offsets in light queues, and returns the size of the record; `u64::MAX` if no record can have these
+    /// offsets. Under the put lock.
+    pub(super) fn measure(&mut self) -> u64 {
+        match &mut self.lights {
+            None => self.record.encoded_len() as u64,
+            Some(lights) => match lights.assign() {
+                true => lights.record(&self.record).encoded_len() as u64,
+                false => u64::MAX,
+            },
+        }
+    }
+
+    /// Returns whether one of its light queues was deleted.
+    pub(super) fn lacks_light(&self) -> bool {
+        self.lights.as_ref().is_some_and(|lights| lights.lacks_queue())
     }
 }
 

@@ -119,8 +119,9 @@ pub(crate) fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
 }
 
 /// Returns whether the head of a record at the front of `bytes` matches the queue entry for it. Cheap enough for
-/// every message of every read. Entries and log are synced separately, and disks lose bits.
-pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
+/// every message of every read. Entries and log are synced separately, and disks lose bits. Records of a light queue
+/// have their `offset` in a property, so it is `None`.
+pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: Option<u64>) -> bool {
     let Some(head) = bytes.first_chunk::<36>() else { return false };
     let int = |from: usize| {
         head.get(from..).and_then(|rest| rest.first_chunk()).map(|int| u32::from_be_bytes(*int))
@@ -130,7 +131,7 @@ pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bo
     };
     int(0) == Some(unit.size)
         && matches!(int(4), Some(MAGIC_V1 | MAGIC_V2))
-        && long(20) == Some(offset)
+        && offset.is_none_or(|offset| long(20) == Some(offset))
         && long(28) == Some(at)
 }
 

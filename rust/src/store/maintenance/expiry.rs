@@ -13,10 +13,12 @@
 
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::store::compaction::Copied;
 use crate::store::derived::DerivedFiles;
 use crate::store::disk::Space;
 use crate::store::error::StoreError;
@@ -38,6 +40,9 @@ pub(crate) struct Expiry {
     events: Arc<Events>,
     retention: Mutex<Retention>,
     volumes: Volumes,
+    /// Files that end after this position are not copied yet, to where they are kept longer.
+    keep_from: AtomicU64,
+    copied: Arc<Copied>,
     state: Mutex<ExpiryState>,
 }
 
@@ -62,6 +67,7 @@ impl Expiry {
         events: Arc<Events>,
         retention: Retention,
         volumes: Volumes,
+        copied: Arc<Copied>,
     ) -> Self {
         let state = ExpiryState {
             clock_watch: ClockWatch::new(&**log.clock()),
@@ -73,13 +79,26 @@ impl Expiry {
             held: None,
             held_at: None,
         };
-        Self { log, events, retention: Mutex::new(retention), volumes, state: Mutex::new(state) }
+        Self {
+            log,
+            events,
+            retention: Mutex::new(retention),
+            volumes,
+            keep_from: AtomicU64::new(u64::MAX),
+            copied,
+            state: Mutex::new(state),
+        }
     }
 
     pub(crate) fn set(&self, retention: Retention) {
         *self.retention.lock() = retention;
         let mut state = self.state.lock();
         (state.measured_at, state.held_at) = (None, None);
+    }
+
+    /// Keeps files that end after `position`, unless the oldest file must go because the disk is full.
+    pub(crate) fn keep_from(&self, position: u64) {
+        self.keep_from.store(position, Ordering::Release);
     }
 
     /// Detects changes of the clock, and reports when store times went back with it.
@@ -146,6 +165,9 @@ impl Expiry {
         let segments = self.log.segments();
         let list = segments.all();
         let [oldest, later @ ..] = list.as_slice() else { return None };
+        if before.is_some() && oldest.limit() > self.keep_from.load(Ordering::Acquire) {
+            return None;
+        }
         // The file being written stays, and so does the next file.
         later.first().filter(|next| next.base() < self.log.published().0)?;
         let first_of =
@@ -160,11 +182,21 @@ impl Expiry {
         // Waits until the space freed by the last deletion is visible; a reader of that file may still hold it.
         let is_premature = !is_expired && self.has_just_deleted();
         let keeps_waiting = retention.keeps_waiting && before.is_some();
-        (may_go && !is_premature).then(|| Due { segment: Arc::clone(oldest), is_expired, keeps_waiting })
+        let is_forced = before.is_none();
+        (may_go && !is_premature).then(|| Due {
+            segment: Arc::clone(oldest),
+            is_expired,
+            keeps_waiting,
+            is_forced,
+        })
     }
 
-    /// Returns whether a file is kept because messages in it are pending, and reports when that begins.
+    /// Returns whether a file is kept because messages in it are pending, and reports when that begins; or because
+    /// messages of compacted topics are not copied yet, which takes seconds.
     pub(crate) fn is_held(&self, due: &Due, waits: Waits) -> bool {
+        if self.copied.holds(due.end(), due.is_forced) {
+            return true;
+        }
         let at = match waits {
             Waits::From(at) if at.0 < due.end() => Some(at.0),
             Waits::Unknown => None,
@@ -233,6 +265,8 @@ pub(crate) struct Due {
     is_expired: bool,
     /// Whether pending messages in the file prevent its deletion.
     keeps_waiting: bool,
+    /// Whether the disk is so full that the oldest file is deleted, whatever is in it.
+    is_forced: bool,
 }
 
 impl Due {

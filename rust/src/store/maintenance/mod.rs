@@ -41,7 +41,7 @@ const ROUND: Duration = Duration::from_millis(50);
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause between checkpoints that are made early to delete a file.
 const EARLY_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-/// Rounds after which idle queues and an idle write ring free their memory.
+/// Rounds after which idle queues, an idle index and an idle write ring free their memory.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
 type Work = fn(&Maintenance, &mut RoundState) -> Result<(), StoreError>;
@@ -137,7 +137,9 @@ impl Maintenance {
         state.rounds += 1;
         let is_cool_down = state.rounds.is_multiple_of(COOL_DOWN_ROUNDS);
         if is_cool_down {
-            self.dispatcher.derived().queues.cool_down();
+            let derived = self.dispatcher.derived();
+            derived.queues.cool_down();
+            derived.index.iter().for_each(Index::cool_down);
         }
         if let Some(ring) = self.log.segments().write_ring() {
             ring.fit_memory(self.log.published().0, is_cool_down);

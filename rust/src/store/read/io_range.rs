@@ -28,8 +28,15 @@ enum Source {
 }
 
 impl IoRange {
-    /// Adds a record to the run, or begins a new run. Returns false if the record is not in the log.
-    pub(super) fn add(&mut self, log: &CommitLog, unit: &Unit, offset: u64, slices: &mut Vec<Bytes>) -> bool {
+    /// Adds a record to the run, or begins a new run. Returns false if the record is not in the log. `offset` is that in
+    /// the record, or `None` for any.
+    pub(super) fn add(
+        &mut self,
+        log: &CommitLog,
+        unit: &Unit,
+        offset: Option<u64>,
+        slices: &mut Vec<Bytes>,
+    ) -> bool {
         let follows = self.size > 0 && unit.physical == self.start + self.size as u64;
         let is_same_source = self.source.as_ref().is_some_and(|source| source.holds(log, unit));
         if !(follows && is_same_source) {

@@ -253,7 +253,8 @@ impl StoreReader<'_> {
                         break 'units;
                     }
                 }
-                if run.add(self.log, &unit, offset, &mut into.slices) {
+                let claimed = (!queue.is_light()).then_some(offset);
+                if run.add(self.log, &unit, claimed, &mut into.slices) {
                     into.status = GetStatus::Found;
                     into.bytes += unit.size as usize;
                     into.count += 1;

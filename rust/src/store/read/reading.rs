@@ -8,15 +8,16 @@ use bytes::Bytes;
 
 use crate::message::tag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::{ConsumeQueue, Unit};
+use crate::store::derived::{ConsumeQueue, UNIT_BYTES, Unit};
 use crate::store::error::StoreError;
 use crate::store::log::record_at;
 use crate::store::read::lookup::{Boundary, Get, GetResult, QueryResult, ReadFilter, StoreReader};
 
 use crate::store::Store;
 
-/// Maximum number of units per query.
+/// Maximum number of units per query, and of encoded ones.
 const UNITS_MAX: usize = 1_024;
+const ENCODED_UNITS_MAX: u64 = 65_536;
 
 impl Store {
     fn reader(&self) -> StoreReader<'_> {
@@ -65,7 +66,14 @@ impl Store {
         filter: &mut ReadFilter<'_>,
         into: &mut GetResult,
     ) -> Result<bool, StoreError> {
-        let read = self.reader().get(queue, ask, hot_bytes, filter, into);
+        let read = if queue.is_compacted() && ask.offset < queue.max() {
+            if hot_bytes != u64::MAX {
+                return Ok(false);
+            }
+            self.compaction.get(queue, ask, filter, into).map(|()| true)
+        } else {
+            self.reader().get(queue, ask, hot_bytes, filter, into)
+        };
         match read {
             Ok(true) => self.count(into),
             Ok(false) => {}
@@ -115,6 +123,36 @@ impl Store {
         let queues = &self.dispatcher.derived().queues;
         let end = queue.max().0.min(offset.0.saturating_add(count.min(UNITS_MAX) as u64));
         (offset.0..end).map_while(|at| queues.unit(queue, at).transpose()).collect()
+    }
+
+    /// Returns the offset of a queue's first message whose record is at `position` or later; its end without one.
+    pub(crate) fn first_from(
+        &self,
+        queue: &ConsumeQueue,
+        position: PhysicalOffset,
+    ) -> Result<QueueOffset, StoreError> {
+        self.dispatcher.derived().queues.first_from(queue, position.0).map(QueueOffset)
+    }
+
+    /// Returns the encoded units `begin..end` of a queue, at most `ENCODED_UNITS_MAX`, fewer at its end.
+    pub(crate) fn encoded_units(
+        &self,
+        queue: &ConsumeQueue,
+        begin: QueueOffset,
+        end: QueueOffset,
+    ) -> Result<Vec<u8>, StoreError> {
+        let queues = &self.dispatcher.derived().queues;
+        let wanted = end.0.min(queue.max().0).saturating_sub(begin.0).min(ENCODED_UNITS_MAX);
+        let mut units = vec![[0; UNIT_BYTES]; wanted as usize];
+        let mut done = 0;
+        while let Some(rest) = units.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match queues.read(queue, begin.0 + done as u64, rest)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        units.truncate(done);
+        Ok(units.into_flattened())
     }
 
     /// Runs `read` on the thread for reads that may block on the disk. Returns false, with nothing done, if its

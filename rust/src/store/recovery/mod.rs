@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use crate::clock::SharedClock;
 use crate::positions::QueueKey;
+use crate::store::compaction;
 use crate::store::derived::{Derived, DerivedFiles, Index, Shape};
 use crate::store::disk::{DIRECT_BYTES, Disk, Open};
 use crate::store::error::{StoreError, unless_full};
@@ -63,6 +64,16 @@ pub(super) struct Recovered {
     /// The last record of the log.
     pub(crate) last: Option<LastRecord>,
     pub(crate) checkpoint: Checkpoint,
+}
+
+impl Recovered {
+    /// Returns what the last record adds to the digest in each of its queues.
+    pub(super) fn weights_of_last(&self) -> Vec<u64> {
+        let last = self.last.and_then(|last| {
+            record_at(&self.segments, last.physical, |record| replay::weights_of(record, &self.deleted))
+        });
+        last.unwrap_or_default()
+    }
 }
 
 /// Opens log, queues and index of the store in `options.paths`, which this process has locked. `lost_bytes` of its
@@ -187,6 +198,7 @@ impl Recovery<'_> {
         let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
         for topic in &deleted {
             queues.files().remove_topic(topic)?;
+            compaction::remove_topic(&**self.disk, &options.paths.root, topic)?;
             // If the disk has no space for the note, the next start removes them again.
             unless_full(self.deleted.finish(topic))?;
         }

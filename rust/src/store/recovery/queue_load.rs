@@ -11,7 +11,10 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::positions::QueueKey;
+use crate::message::multi_dispatch;
+use crate::message::record::RecordView;
+use crate::message::topic::is_light;
+use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::{ConsumeQueue, QueueFiles, Queues, UNIT_BYTES, Unit};
 use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
 use crate::store::error::StoreError;
@@ -248,11 +251,17 @@ fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit
     if unit.physical < log.begin() {
         return true;
     }
-    let matches = record_at(log, unit.physical, |record| {
+    let is_own = |record: &RecordView<'_>| {
         record.topic() == key.topic.as_bytes()
             && record.queue_id() == key.queue_id
             && record.queue_offset().0 == offset
-            && record.total_size() == unit.size as usize
+    };
+    let is_light = |record: &RecordView<'_>| {
+        let place = || multi_dispatch::place(record.topic(), record.properties(), &key.topic);
+        is_light(&key.topic) && place() == Some(QueueOffset(offset))
+    };
+    let matches = record_at(log, unit.physical, |record| {
+        record.total_size() == unit.size as usize && (is_own(record) || is_light(record))
     });
     matches == Some(true)
 }

@@ -18,7 +18,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::message::record::RecordView;
-use crate::message::sysflag;
+use crate::message::{multi_dispatch, sysflag, tag};
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::{
     ConsumeQueue, Derived, DerivedFiles, DispatchRequest, Queues, UNIT_BYTES, Unit, weight_of,
@@ -67,8 +67,10 @@ pub(crate) struct Replay<'a> {
     pub(crate) damage: Vec<Range<u64>>,
     /// Position of the newest record.
     last: Option<u64>,
+    /// The number of records, and of their places in light queues.
     records: usize,
-    /// The number of records that are in files.
+    /// That number at the last write, and at the last successful write.
+    tried: usize,
     written: usize,
 }
 
@@ -110,6 +112,7 @@ impl<'a> Replay<'a> {
             damage: Vec::new(),
             last: None,
             records: 0,
+            tried: 0,
             written: 0,
         }
     }
@@ -130,14 +133,19 @@ impl<'a> Replay<'a> {
             }
         };
         self.last = Some(at);
-        if self.deleted.covers(record.topic(), at) {
-            return Ok(());
-        }
-        let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
         // Inner batches belong to queues of another kind, which stay unchanged.
         if record.sys_flag() & sysflag::INNER_BATCH != 0 {
             return Ok(());
         }
+        if self.records - self.tried >= RECORDS_BETWEEN_WRITES {
+            self.tried = self.records;
+            self.write()?;
+        }
+        self.take_lights(at, record)?;
+        if self.deleted.covers(record.topic(), at) {
+            return Ok(());
+        }
+        let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
         // A send cannot use a topic that cannot name a directory; the record keeps its place in the log.
         let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
         let dispatch = DispatchRequest::of(record, queue);
@@ -150,10 +158,38 @@ impl<'a> Replay<'a> {
             index.take(slice::from_ref(&dispatch));
         }
         self.records += 1;
-        if self.records.is_multiple_of(RECORDS_BETWEEN_WRITES) {
-            self.write()?;
-        }
         self.progress.reached(at - self.from);
+        Ok(())
+    }
+
+    /// Takes a record into its light queues, whether or not its own topic was deleted.
+    fn take_lights(&mut self, at: u64, record: &RecordView<'_>) -> Result<(), StoreError> {
+        for (name, offset) in multi_dispatch::places(record.topic(), record.properties()) {
+            if self.deleted.covers(name.as_bytes(), at) {
+                continue;
+            }
+            let Ok(queue) = self.derived.queues.get_or_create(name, 0) else { continue };
+            self.records += 1;
+            let tags_code = tag::tags_code(record.properties());
+            let unit = Unit { physical: at, size: record.total_size() as u32, tags_code };
+            self.take_into_light(Entry { queue, offset, unit })?;
+        }
+        Ok(())
+    }
+
+    /// Takes a record into a light queue, which may lack records: those of topics that only another broker admits, or that
+    /// a copy of the store left out. A smaller offset than the next is that of another queue of this name, or a mistake.
+    fn take_into_light(&mut self, entry: Entry) -> Result<(), StoreError> {
+        let key = entry.queue.key();
+        let is_wanted = self.only.as_ref().is_none_or(|only| only.contains(key)) && !self.skips.contains(key);
+        if !is_wanted || self.enter(&entry) || !entry.has_a_place() {
+            return Ok(());
+        }
+        match self.base {
+            ReplayBase::InDoubt => drop(self.skips.insert(key.clone())),
+            _ if entry.offset.0 > 0 && entry.offset < entry.queue.max() => {}
+            ReplayBase::Expired | ReplayBase::Held => self.start_over(&entry)?,
+        }
         Ok(())
     }
 
@@ -259,11 +295,20 @@ impl<'a> Replay<'a> {
 impl LastRecord {
     /// Describes a record of the log, checking whether its topic was deleted since.
     pub(crate) fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
-        let is_queued = sysflag::is_queued(record.sys_flag())
-            && !deleted.covers(record.topic(), record.physical_offset().0);
-        let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
+        let weight = weights_of(record, deleted).into_iter().fold(0_u64, u64::wrapping_add);
         Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
     }
+}
+
+/// Returns what a record of the log adds to the digest in each of its queues, except those of topics that were deleted
+/// since.
+pub(super) fn weights_of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Vec<u64> {
+    let is_kept = |topic: &[u8]| !deleted.covers(topic, record.physical_offset().0);
+    let own = (sysflag::is_queued(record.sys_flag()) && is_kept(record.topic()))
+        .then(|| weight_of(record.topic(), record.queue_id()));
+    let places = multi_dispatch::places(record.topic(), record.properties());
+    let names = places.iter().map(|(name, _)| name.as_bytes()).filter(|name| is_kept(name));
+    own.into_iter().chain(names.map(|name| weight_of(name, 0))).collect()
 }
 
 /// Empties queues that will be filled from the beginning of the log.

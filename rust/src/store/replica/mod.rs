@@ -319,12 +319,15 @@ impl Replica {
     fn record<'a>(&mut self, at: PhysicalOffset, bytes: &'a [u8]) -> Result<RawRecord<'a>, ReplicaError> {
         let record = RecordView::parse(bytes).ok().filter(|record| is_whole(record, at.0));
         let record = record.ok_or(ReplicaError::Damaged { at })?;
-        let queue = self.queue_of(&record);
-        Ok(RawRecord {
-            bytes,
-            store_timestamp_ms: record.store_timestamp_ms(),
-            dispatch: queue.map(|queue| DispatchRequest::of(&record, queue)),
-        })
+        let dispatch = self.dispatch_of(&record);
+        Ok(RawRecord { bytes, store_timestamp_ms: record.store_timestamp_ms(), dispatch })
+    }
+
+    /// Returns the request of a record for its queue and its light queues.
+    fn dispatch_of(&mut self, record: &RecordView<'_>) -> Option<DispatchRequest> {
+        let queue = self.queue_of(record)?;
+        let light_queue = |name: &str| self.store.queue_or_create(name, 0).ok();
+        Some(DispatchRequest::of(record, queue).with_lights(record, light_queue))
     }
 
     /// Returns the queue of a record, like recovery; inner batches belong to queues of another kind.
@@ -363,8 +366,7 @@ impl Replica {
                 Some(RawStop::OutOfTurn) => self.start_over(next)?,
                 Some(RawStop::QueueGone) => {
                     let record = RecordView::parse(next.bytes).ok();
-                    let queue = record.and_then(|record| Some((record, self.queue_of(&record)?)));
-                    next.dispatch = queue.map(|(record, queue)| DispatchRequest::of(&record, queue));
+                    next.dispatch = record.and_then(|record| self.dispatch_of(&record));
                 }
                 None => {}
             }
@@ -404,7 +406,7 @@ impl Replica {
         }
     }
 
-    /// Continues the queue of a record with it.
+    /// Continues the queues of a record with it, except those whose next record it is.
     fn start_over(&self, record: &RawRecord<'_>) -> Result<(), ReplicaError> {
         let Some(dispatch) = &record.dispatch else { return Ok(()) };
         let Store { dispatcher, flush, log, options, .. } = &*self.store;
@@ -414,7 +416,13 @@ impl Replica {
             self.store.make_visible();
         }
         let begin = log.segments().begin();
-        dispatcher.start_over(&dispatch.queue, dispatch.queue_offset, dispatch.physical, begin)?;
+        let own = dispatch.is_queued().then_some((&dispatch.queue, dispatch.queue_offset));
+        let lights = dispatch.lights().iter().map(|place| (&place.queue, place.offset));
+        for (queue, offset) in own.into_iter().chain(lights) {
+            if queue.next() != offset {
+                dispatcher.start_over(queue, offset, dispatch.physical, begin)?;
+            }
+        }
         Ok(())
     }
 }

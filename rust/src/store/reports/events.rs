@@ -103,6 +103,12 @@ pub enum Event {
     NoRing {
         reason: String,
     },
+    /// A queue of a compacted topic was rewritten with the newest message of each key.
+    Compacted {
+        queue: String,
+        kept: u64,
+        dropped: u64,
+    },
     /// Events were dropped because they were not taken in time.
     Missed {
         count: u64,
@@ -128,6 +134,8 @@ pub enum Step {
     Index,
     Checksums,
     Checkpoint,
+    Copy,
+    Compact,
 }
 
 impl Step {
@@ -141,6 +149,8 @@ impl Step {
             Self::Index => "write the index",
             Self::Checksums => "write checksums of the log",
             Self::Checkpoint => "make a checkpoint",
+            Self::Copy => "copy messages of compacted topics",
+            Self::Compact => "compact a topic",
         }
     }
 }
@@ -170,6 +180,7 @@ impl Event {
             | Self::IndexComplete
             | Self::RingDrained { .. }
             | Self::NoRing { .. }
+            | Self::Compacted { .. }
             | Self::Deleted { is_expired: true, .. } => false,
         }
     }
@@ -250,6 +261,9 @@ impl fmt::Display for Event {
             ),
             Self::NoRing { reason } => {
                 write!(out, "the commit log is written through a memory mapping, not a write ring: {reason}")
+            }
+            Self::Compacted { queue, kept, dropped } => {
+                write!(out, "compacted {queue}: {kept} messages kept, {dropped} older ones dropped")
             }
             Self::Missed { count } => write!(out, "{count} earlier events of the store were not logged"),
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::MessageType;
+use crate::message::topic::LIGHT_PREFIX;
 use crate::positions::QueueKey;
 
 use super::counters::Sizes;
@@ -22,14 +23,19 @@ pub(crate) struct QueueArrivals {
 }
 
 impl Store {
-    /// Takes the arrivals since the last call, by queue and type. The first call includes those found by recovery.
+    /// Takes the arrivals since the last call, by queue and type. The first call includes those found by recovery. All
+    /// light queues have one key.
     pub(crate) fn take_arrivals(&self) -> Vec<QueueArrivals> {
-        let queues = self.dispatcher.derived().queues.all();
-        let counted = queues.iter().flat_map(|queue| {
-            let arrivals = MessageType::ALL.into_iter().zip(queue.take_arrivals());
+        let queues = &self.dispatcher.derived().queues;
+        let light = QueueKey { topic: LIGHT_PREFIX.into(), queue_id: 0 };
+        let light = (light, queues.take_light_arrivals());
+        let ordinary = queues.ordinary();
+        let ordinary = ordinary.iter().map(|queue| (queue.key().clone(), queue.take_arrivals()));
+        let counted = ordinary.chain([light]).flat_map(|(key, arrivals)| {
+            let arrivals = MessageType::ALL.into_iter().zip(arrivals);
             let present = arrivals.filter(|(_, arrived)| arrived.messages > 0);
-            present.map(|(message_type, Arrived { messages, bytes })| QueueArrivals {
-                key: queue.key().clone(),
+            present.map(move |(message_type, Arrived { messages, bytes })| QueueArrivals {
+                key: key.clone(),
                 message_type,
                 messages,
                 bytes,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::store::derived::UNIT_BYTES;
+use crate::store::derived::{LIGHT_QUEUES_MAX, UNIT_BYTES};
 use crate::store::error::StoreError;
 use crate::store::settings::durability::Durability;
 use crate::store::settings::paths::StorePaths;
@@ -61,6 +61,13 @@ pub struct Options {
     pub delay_levels_ms: Vec<u64>,
     /// Timed messages.
     pub timers: TimerOptions,
+    /// Compacted topics.
+    pub compaction: CompactionOptions,
+    /// Whether messages are stored for the light queues they name.
+    pub multi_dispatch: bool,
+    /// Whether messages that would create more than `light_queues_max` light queues are refused.
+    pub has_light_quota: bool,
+    pub light_queues_max: u64,
     /// Whether the log is a copy of a master's, so that the store refuses messages.
     pub is_replica: bool,
     /// Whether the store runs its threads. Tests that control every step disable them and call
@@ -99,6 +106,38 @@ impl Default for TimerOptions {
     }
 }
 
+/// Options of compacted topics.
+#[derive(Clone, Debug)]
+pub struct CompactionOptions {
+    pub is_enabled: bool,
+    /// Maximum number of threads for rounds; never more than the machine has processors.
+    pub threads: u64,
+    /// Time between two rounds of a queue, and the most that is added to it.
+    pub interval_ms: u64,
+    /// Memory for the keys of all rounds.
+    pub map_bytes: u64,
+    /// Bytes that all rounds read and write in a second; 0 for no limit.
+    pub bytes_per_second: u64,
+    /// Size of a new file of records, rounded like Apache's. Existing files take precedence.
+    pub log_file_bytes: u64,
+    /// Size of a new file of units, likewise.
+    pub queue_file_bytes: u64,
+}
+
+impl Default for CompactionOptions {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            threads: 6,
+            interval_ms: 900_000,
+            map_bytes: 100 << 20,
+            bytes_per_second: 64 << 20,
+            log_file_bytes: 100 << 20,
+            queue_file_bytes: 10 << 20,
+        }
+    }
+}
+
 impl TimerOptions {
     /// Returns the window of rolls, limited to what fits into a unit of the timer log.
     pub(crate) fn roll_window_ms(&self) -> i64 {
@@ -126,13 +165,22 @@ impl Options {
             in_memory_percent: 40,
             delay_levels_ms: vec![1000],
             timers: TimerOptions::default(),
+            compaction: CompactionOptions::default(),
+            multi_dispatch: false,
+            has_light_quota: false,
+            light_queues_max: 20_000,
             is_replica: false,
             threads: true,
         }
     }
 
+    /// Returns the number of light queues beyond which none is created.
+    pub(crate) fn light_queues_limit(&self) -> u64 {
+        if self.has_light_quota { self.light_queues_max } else { LIGHT_QUEUES_MAX }
+    }
+
     /// Returns the numeric settings.
-    pub(crate) fn settings(&self) -> [Setting; 12] {
+    pub(crate) fn settings(&self) -> [Setting; 17] {
         let setting = |key, value, bounds, unit| Setting { key, value, bounds, unit };
         let unit_bytes = UNIT_BYTES as u64;
         let queue_file_bytes_max = (1 << 30) / unit_bytes * unit_bytes;
@@ -158,6 +206,12 @@ impl Options {
             // Apache's wheel has two weeks, and a unit stores its wait in 31 bits.
             setting("timerRollWindowSlot", self.timers.roll_window_slots, 2..=604_740, "slots"),
             setting("mappedFileSizeTimerLog", self.timers.log_file_bytes, 4096..=1 << 30, "bytes"),
+            setting("compactionThreadNum", self.compaction.threads, 1..=64, "threads"),
+            // Short intervals are for tests.
+            setting("compactionScheduleInternal", self.compaction.interval_ms, 100..=604_800_000, "ms"),
+            setting("maxOffsetMapSize", self.compaction.map_bytes, 1 << 10..=i32::MAX as u64, "bytes"),
+            setting("compactionBytesPerSecond", self.compaction.bytes_per_second, 0..=1 << 40, "bytes"),
+            setting("maxLmqConsumeQueueNum", self.light_queues_max, 0..=LIGHT_QUEUES_MAX, "queues"),
         ]
     }
 

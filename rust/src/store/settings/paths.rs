@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use crate::store::disk::{Disk, Entry, FileLock, position_of};
 use crate::store::error::StoreError;
-use crate::store::own_file::replace;
 
 const RECORD_NAME: &str = "paths";
 
@@ -176,7 +175,7 @@ impl StorePaths {
             text.extend_from_slice(folder.path.as_os_str().as_bytes());
             text.push(b'\n');
         }
-        replace(disk, &self.own(), RECORD_NAME, &text)
+        disk.replace_file(&self.own(), RECORD_NAME, &text)
     }
 
     fn folders(&self) -> [Folder<'_>; 3] {

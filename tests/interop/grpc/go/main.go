@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -193,12 +194,7 @@ func again() object {
 }
 
 func filter() object {
-	kind := rmq.TAG
-	if os.Args[5] == "SQL" {
-		kind = rmq.SQL92
-	}
-	producer := producer()
-	consumer := consumer(rmq.NewFilterExpressionWithType(os.Args[6], kind))
+	producer, consumer := producer(), consumer(wanted())
 	for number := range 4 {
 		sent := message(strconv.Itoa(number))
 		sent.SetTag([]string{"even", "odd"}[number%2])
@@ -221,6 +217,7 @@ func sendOnce() object {
 }
 
 func push() object {
+	var seen sync.Map
 	consumer, err := rmq.NewPushConsumer(config(),
 		rmq.WithPushAwaitDuration(5*time.Second),
 		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{topic: rmq.SUB_ALL}),
@@ -228,7 +225,8 @@ func push() object {
 			Consume: func(one *rmq.MessageView) rmq.ConsumerResult {
 				body := string(one.GetBody())
 				show(object{"got": body, "attempt": one.GetDeliveryAttempt()})
-				if len(body) >= 3 && body[:3] == "bad" {
+				_, isKnown := seen.LoadOrStore(body, true)
+				if strings.HasPrefix(body, "bad") || strings.HasPrefix(body, "once") && !isKnown {
 					return rmq.FAILURE
 				}
 				return rmq.SUCCESS
@@ -276,6 +274,7 @@ func main() {
 	scenarios := map[string]func() object{
 		"normal": normal, "fifo": fifo, "delay": delay, "transactions": transactions,
 		"again": again, "filter": filter, "send": sendOnce, "push": push, "steady": steady,
+		"exchange": exchange, "batches": batches, "stuck": stuck, "bounds": bounds, "late": late, "checks": checks,
 	}
 	show(scenarios[os.Args[1]]())
 }

@@ -3,6 +3,7 @@
 A separate process, because importing the client turns other loggers off.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -10,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import rocketmq
 from rocketmq.grpc_protocol import FilterType
 
 #: The time of a message that was received, in seconds: the shortest that servers take.
 HIDDEN_S = 10
+#: The answer of a checker that does not know yet; the client has no name for it.
+UNDECIDED = 0
 SCENARIO, ADDRESS, TOPIC, GROUP, *REST = sys.argv[1:]
 _printing = threading.Lock()
 
@@ -159,6 +163,143 @@ def filter_() -> dict[str, Any]:
     return {"found": bodies(received(member, 2))}
 
 
+def described(text: str) -> Any:
+    """The message of an argument."""
+    made = message(" ")
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name == "body":
+            made.body = value.encode()
+        elif name == "size":
+            made.body = b"x" * int(value)
+        elif name == "key":
+            made.keys = value
+        elif name == "tag":
+            made.tag = value
+        elif name == "group":
+            made.message_group = value
+        elif name == "in":
+            made.delivery_timestamp = int(time.time()) + int(value)
+        else:
+            made.add_property(name.removeprefix("property."), value)
+    return made
+
+
+def exchange() -> dict[str, Any]:
+    kind, expression, count, *messages = REST
+    wanted = rocketmq.FilterExpression(expression, FilterType.Value(kind))
+    sender, member = producer(), consumer(wanted) if int(count) else None
+    refused: list[str | None] = []
+    for text in messages:
+        try:
+            sender.send(described(text))
+            refused.append(None)
+        except Exception as error:
+            refused.append(str(error))
+    found = [
+        {
+            "body": one.body.decode(),
+            "tag": one.tag,
+            "keys": list(one.keys or ()),
+            "properties": dict(one.properties or {}),
+        }
+        for one in (received(member, int(count)) if member else ())
+    ]
+    return {"refused": refused, "found": found}
+
+
+def batches() -> dict[str, Any]:
+    sender, member, count = producer(), consumer(), int(REST[0])
+    for sent in [sender.send_async(message(str(number))) for number in range(count)]:
+        sent.result()
+    found: list[list[Any]] = []
+    sizes: list[int] = []
+    end = time.monotonic() + 60
+    for turn in itertools.count():
+        if len(found) > count or time.monotonic() > end:
+            break
+        is_async = turn % 2 == 1
+        views = (
+            member.receive_async(50, HIDDEN_S).result() if is_async else member.receive(50, HIDDEN_S)
+        ) or ()
+        for one in views:
+            found.append([one.body.decode(), one.delivery_attempt])
+            if found[-1] == ["0", 1]:
+                continue
+            if is_async:
+                member.ack_async(one)  # returns nothing to wait for
+            else:
+                member.ack(one)
+        sizes += [len(views)] if views else []
+    rest = member.receive(32, HIDDEN_S) or ()
+    return {"sizes": sizes, "found": found, "rest": len(rest)}
+
+
+def stuck() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    for number in range(6):
+        sender.send(message(str(number), message_group="order-1"))
+    found: list[list[str]] = []
+    acked: set[str] = set()
+    end = time.monotonic() + 60
+    while len(acked) < 6 and time.monotonic() < end:
+        views = member.receive(3, HIDDEN_S) or ()
+        is_first = not found
+        if views:
+            found.append(bodies(list(views)))
+        for one in views[1:] if is_first else views:
+            member.ack(one)
+            acked.add(one.body.decode())
+    return {"batches": found}
+
+
+def bounds() -> dict[str, Any]:
+    member = consumer()
+    refused: list[str | None] = []
+    for seconds in (9, 43_201):
+        try:
+            member.receive(1, seconds)
+            refused.append(None)
+        except Exception as error:
+            refused.append(str(error))
+    begin = time.monotonic()
+    count = len(member.receive(100_000, HIDDEN_S) or ())
+    return {"refused": refused, "count": count, "after": time.monotonic() - begin}
+
+
+def late() -> dict[str, Any]:
+    sender, member = producer(), consumer()
+    sender.send(message("late"))
+    (first,) = received(member, 1, acks=False)
+    time.sleep(HIDDEN_S + 1)  # the handle ends by the clock
+    refused = None
+    try:
+        member.ack(first)
+    except Exception as error:
+        refused = str(error)
+    (second,) = received(member, 1)
+    return {"refused": refused, "attempt": second.delivery_attempt}
+
+
+def checks() -> dict[str, Any]:
+    asked: list[str] = []
+
+    class Checker(rocketmq.TransactionChecker):  # type: ignore[misc]
+        def check(self, one: Any) -> Any:
+            body = one.body.decode()
+            asked.append(body)
+            if body == "rollback":
+                return rocketmq.TransactionResolution.ROLLBACK
+            if asked.count("unknown") == 1 and body == "unknown":
+                return UNDECIDED
+            return rocketmq.TransactionResolution.COMMIT
+
+    sender, member = producer(checker=Checker()), consumer()
+    for body in ("commit", "rollback", "unknown"):
+        sender.send(message(body), sender.begin_transaction())
+    found = bodies(received(member, 2))
+    return {"found": found + bodies(list(member.receive(32, HIDDEN_S) or ())), "asked": asked}
+
+
 def send() -> dict[str, Any]:
     try:
         return {"sent": producer().send(message("hello")).message_id}
@@ -167,11 +308,14 @@ def send() -> dict[str, Any]:
 
 
 def push() -> dict[str, Any]:
+    seen: set[str] = set()
+
     class Listener(rocketmq.MessageListener):  # type: ignore[misc]
         def consume(self, one: Any) -> Any:
             body = one.body.decode()
             show({"got": body, "attempt": one.delivery_attempt})
-            failed = body.startswith("bad")
+            failed = body.startswith("bad") or (body.startswith("once") and body not in seen)
+            seen.add(body)
             return rocketmq.ConsumeResult.FAILURE if failed else rocketmq.ConsumeResult.SUCCESS
 
     wanted = {TOPIC: rocketmq.FilterExpression()}
@@ -211,6 +355,12 @@ SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "transactions": transactions,
     "again": again,
     "filter": filter_,
+    "exchange": exchange,
+    "batches": batches,
+    "stuck": stuck,
+    "bounds": bounds,
+    "late": late,
+    "checks": checks,
     "send": send,
     "push": push,
     "steady": steady,

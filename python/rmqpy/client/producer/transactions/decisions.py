@@ -77,7 +77,7 @@ class Decisions:
         route = self._cluster.routes.cached(topic, self._caller)
         if route is None:
             route = await self._cluster.routes.subscribe(topic, self._caller)
-        return route.master(half.queue.broker)
+        return route.master(route.home(half.queue))
 
 
 def decision(

@@ -47,8 +47,7 @@ impl Copier {
     /// Copies the messages of a checkpoint.
     pub(super) fn copy(&self, checkpoint: &Checkpoint) -> Result<Copied, StoreError> {
         let key = &checkpoint.key;
-        let (Some(topic), Some(group)) =
-            (self.metadata.topics.get(&key.topic), self.metadata.groups.get(&key.group))
+        let (Some(topic), Some(group)) = (self.metadata.topic(&key.topic), self.metadata.group(&key.group))
         else {
             // The topic or the group was deleted, and its messages with it.
             return Ok(Copied::All);
@@ -103,7 +102,7 @@ impl Copier {
             .iter()
             .zip(&puts)
             .filter(|(_, put)| put.outcome.is_ok())
-            .map(|((record, _), _)| record.queue_offset().0)
+            .map(|((record, _), _)| queue.offset_of(record).0)
             .collect();
         Ok(if stored.len() == copies.len() { Copied::All } else { Copied::Some(stored) })
     }
@@ -127,8 +126,13 @@ impl Copier {
         } else {
             pop_retry_topic(&key.group, &key.topic, options.is_retry_v2)
         };
-        let Some(topic) = self.metadata.topics.get(&name) else { return Ok(Err(name)) };
-        let queue = topic.queue(&self.store, 0)?;
+        let Some(topic) = self.metadata.topic(&name) else { return Ok(Err(name)) };
+        // A retry topic that does not have this queue yet returns the message in its last one.
+        let queue_id = match options.keeps_retry_queues && !is_dead {
+            true => key.queue_id.min(topic.queue_count().saturating_sub(1)),
+            false => 0,
+        };
+        let queue = topic.queue(&self.store, queue_id)?;
         let original = record.properties();
         let pop_ms = key.pop_ms.to_string();
         let is_first =

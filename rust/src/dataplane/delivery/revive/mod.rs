@@ -137,7 +137,7 @@ enum Decided {
 impl Worker {
     /// Reads on, copies what is due, and returns when to look again.
     fn step(&mut self) -> Duration {
-        let Some(topic) = self.metadata.topics.get(&self.metadata.revive_topic) else { return IDLE_PAUSE };
+        let Some(topic) = self.metadata.topic(&self.metadata.revive_topic) else { return IDLE_PAUSE };
         // What the timers have delivered by now is read below.
         let delivered_ms = self.timers.delivered_ms();
         let Ok(mut is_whole) = self.read_on(&topic) else { return REFUSED_PAUSE };

@@ -29,7 +29,7 @@ pub(super) fn recover(store: &Store, metadata: &Metadata, offsets: &Offsets) -> 
     let Some(newest_ms) = store.last_store_time() else { return Ok(()) };
     let revive = &*metadata.revive_topic;
     let mut reached = PoppedOffsets::new();
-    for queue_id in 0..metadata.topics.get(revive).map_or(0, |topic| topic.queue_count()) {
+    for queue_id in 0..metadata.topic(revive).map_or(0, |topic| topic.queue_count()) {
         if let Some(queue) = store.queue(revive, queue_id) {
             read(store, &queue, newest_ms, metadata, &mut reached)?;
         }
@@ -38,7 +38,7 @@ pub(super) fn recover(store: &Store, metadata: &Metadata, offsets: &Offsets) -> 
         read(store, &queue, newest_ms, metadata, &mut reached)?;
     }
     for ((group, name, queue_id), next) in reached {
-        let Some(topic) = metadata.topics.get(&name) else { continue };
+        let Some(topic) = metadata.topic(&name) else { continue };
         if offsets.query(&group, &name, queue_id).is_none_or(|committed| committed < next) {
             // Refused only for a queue that consumers can no longer read.
             let _ = offsets.commit(&group, &topic, queue_id.into(), next as i64);

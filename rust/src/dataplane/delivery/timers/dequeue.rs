@@ -14,7 +14,7 @@ use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{REVIVE_TOPIC_PREFIX, TIMER_TOPIC};
 use crate::message::{MessageType, tag};
 use crate::positions::PhysicalOffset;
-use crate::store::{ConsumeQueue, FirstOf, KeyHashes, Left, Put, WaitingRoom};
+use crate::store::{ConsumeQueue, FirstOf, KeyHashes, Left, Put, Store, WaitingRoom};
 
 /// The capacity that the heap keeps when it has fewer messages.
 const WAITING_KEPT_MAX: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    fn put<'a>(&'a self, record: &RecordView<'a>) -> Put<'a> {
+    fn put<'a>(&'a self, store: &Store, record: &RecordView<'a>) -> Put<'a> {
         let key = self.queue.key();
         let topic = if self.is_roll {
             TIMER_TOPIC.as_bytes()
@@ -45,7 +45,8 @@ impl Moved {
         };
         let (tags_code, keys) = (tag::tags_code(&self.properties), KeyHashes::of(topic, &self.properties));
         let put = Put::new(Arc::clone(&self.queue), fields, tags_code, keys);
-        Put { message_type: MessageType::Delay, ..put }
+        let lights = store.light_put(topic, &self.properties);
+        Put { message_type: MessageType::Delay, lights, ..put }
     }
 }
 
@@ -265,7 +266,8 @@ impl Delivery {
         if moved.is_empty() {
             return Vec::new();
         }
-        let mut puts: Vec<Put<'_>> = moved.iter().map(|(record, moved)| moved.put(record)).collect();
+        let mut puts: Vec<Put<'_>> =
+            moved.iter().map(|(record, moved)| moved.put(&self.store, record)).collect();
         let positions = moved.iter().map(|(record, _)| record.physical_offset());
         self.outlet.pass_on(&self.store, WaitingRoom::Timed, positions, &mut puts)
     }

@@ -121,7 +121,7 @@ impl Transactions {
         if let Some((_, halves, marks)) = ready {
             for (name, offset) in [(HALF_TOPIC, halves), (OP_HALF_TOPIC, marks)] {
                 let known = offsets.query(TRANSACTION_GROUP, name, 0);
-                if let Some(topic) = metadata.topics.get(name).filter(|_| known != Some(offset)) {
+                if let Some(topic) = metadata.topic(name).filter(|_| known != Some(offset)) {
                     // Cannot fail: the offset is within the queue and the topic is internal.
                     let _ = offsets.save_own(TRANSACTION_GROUP, &topic, 0, offset as i64);
                 }

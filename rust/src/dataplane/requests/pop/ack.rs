@@ -203,7 +203,7 @@ impl Broker {
         is_inside: impl Fn(u64, u64) -> bool,
     ) -> Result<Acked, Rejection> {
         self.check_takes_acks()?;
-        let Some(topic) = self.metadata.topics.get(fields.topic) else {
+        let Some(topic) = self.metadata.topic(fields.topic) else {
             return Err(unknown_topic(fields.topic).into());
         };
         let queue_id = u32::try_from(fields.queue_id).ok().filter(|id| *id < topic.read_queues);
@@ -229,7 +229,7 @@ impl Broker {
     }
 
     fn check_revive_queue(&self, revive_queue: u32) -> Result<(), ErrorReply> {
-        let topic = self.metadata.topics.get(&self.metadata.revive_topic);
+        let topic = self.metadata.topic(&self.metadata.revive_topic);
         if topic.is_some_and(|topic| revive_queue < topic.queue_count()) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl Broker {
             TopicMark::Normal => entry.topic.clone(),
             mark => pop_retry_topic(&entry.group, &entry.topic, mark == TopicMark::RetryV2),
         };
-        let Some(topic) = self.metadata.topics.get(&name).filter(|topic| entry.queue_id < topic.read_queues)
+        let Some(topic) = self.metadata.topic(&name).filter(|topic| entry.queue_id < topic.read_queues)
         else {
             return Ok(None);
         };

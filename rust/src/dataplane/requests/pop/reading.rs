@@ -12,6 +12,7 @@ use crate::dataplane::requests::session::Session;
 use crate::dataplane::state::metadata::Topic;
 use crate::dataplane::state::orders::{Batch, Place};
 use crate::dataplane::state::rejection::{ErrorReply, Missing, Rejection, overload};
+use crate::message::MessageType;
 use crate::message::record::records;
 use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX};
 use crate::positions::QueueOffset;
@@ -25,6 +26,25 @@ pub(super) struct PopQueue {
     pub(super) topic: Arc<Topic>,
     pub(super) queue: Arc<ConsumeQueue>,
     pub(super) mark: TopicMark,
+}
+
+/// The order in which a pop looks at the queues of a topic.
+#[derive(Clone, Copy)]
+enum ScanOrder {
+    /// From this queue on.
+    From(u32),
+    /// The most urgent first.
+    ByPriority { is_descending: bool },
+}
+
+impl ScanOrder {
+    fn ids(self, count: u32) -> impl Iterator<Item = u32> {
+        (0..count).map(move |index| match self {
+            Self::From(first) => (first + index) % count,
+            Self::ByPriority { is_descending: true } => count - 1 - index,
+            Self::ByPriority { is_descending: false } => index,
+        })
+    }
 }
 
 impl PopQueue {
@@ -46,28 +66,41 @@ pub(super) enum ReadOutcome {
 const UNTIL_WOKEN: ReadOutcome = ReadOutcome::Nothing(QueueOffset(u64::MAX));
 
 impl Broker {
-    /// The queues to look at, in turn: those of the topic from a random one on, the retry topics before or behind them.
+    /// The queues to look at, in turn: those of the topic from a random one on, or by priority, and the retry topics
+    /// before or behind them.
     pub(super) fn queues_of(&self, session: &mut Session, pop: &Pop<'_>) -> Result<Vec<PopQueue>, Rejection> {
         let open = |topic: &Arc<Topic>, queue_id, mark| {
             let queue = topic.queue(&self.store, queue_id).map_err(ErrorReply::from)?;
             Ok::<_, Rejection>(PopQueue { topic: Arc::clone(topic), queue, mark })
         };
+        let options = &self.metadata.identity.pop;
+        let is_by_priority = pop.topic.message_type == Some(MessageType::Priority)
+            && !pop.fields.is_ordered
+            && session.random.below(100) < pop.group.priority_percent;
+        let mut order = |topic: &Topic| match is_by_priority {
+            true => ScanOrder::ByPriority { is_descending: options.is_larger_more_urgent },
+            false => ScanOrder::From(session.random.below(topic.read_queues)),
+        };
         let mut queues = Vec::new();
         for (topic, mark) in &pop.retries {
-            for queue_id in 0..topic.read_queues {
+            for queue_id in order(topic).ids(topic.read_queues) {
                 queues.push(open(topic, queue_id, *mark)?);
             }
         }
         let retry_count = queues.len();
-        let count = pop.topic.read_queues;
-        let (first, asked) = match u32::try_from(pop.fields.queue_id) {
-            Ok(queue_id) => (queue_id, count.min(1)),
-            Err(_) => (session.random.below(count), count),
-        };
-        for index in 0..asked {
-            queues.push(open(&pop.topic, (first + index) % count.max(1), TopicMark::Normal)?);
+        match u32::try_from(pop.fields.queue_id) {
+            Ok(queue_id) => queues.push(open(&pop.topic, queue_id, TopicMark::Normal)?),
+            Err(_) => {
+                for queue_id in order(&pop.topic).ids(pop.topic.read_queues) {
+                    queues.push(open(&pop.topic, queue_id, TopicMark::Normal)?);
+                }
+            }
         }
-        if session.random.below(100) >= self.metadata.identity.pop.retry_first_percent {
+        let retry_first_percent = match is_by_priority {
+            true => options.retry_first_percent_by_priority,
+            false => options.retry_first_percent,
+        };
+        if session.random.below(100) >= retry_first_percent {
             queues.rotate_left(retry_count);
         }
         Ok(queues)
@@ -199,7 +232,7 @@ impl Broker {
                     // Its next copy is a dead letter, whose topic has to exist by then.
                     self.check_dead_letters(pop)?;
                 }
-                offsets.push(record.queue_offset().0);
+                offsets.push(from.queue.offset_of(&record).0);
                 if is_renamed {
                     slices.push(renamed(&record, &pop.topic.name, &handle, from.mark));
                 }
@@ -223,7 +256,7 @@ impl Broker {
 
     fn check_dead_letters(&self, pop: &Pop<'_>) -> Result<(), Rejection> {
         let name = format!("{DEAD_LETTER_PREFIX}{}", pop.fields.group);
-        match self.metadata.topics.get(&name) {
+        match self.metadata.topic(&name) {
             Some(_) => Ok(()),
             None => Err(Rejection::Missing(Missing::Topic, name)),
         }
@@ -259,5 +292,20 @@ impl Broker {
         };
         self.offsets.commit(group, topic, queue_id.into(), begin.0 as i64)?;
         Ok(begin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_order_has_every_queue_once() {
+        let ids = |order: ScanOrder, count| order.ids(count).collect::<Vec<_>>();
+        assert_eq!(ids(ScanOrder::From(2), 4), [2, 3, 0, 1]);
+        assert_eq!(ids(ScanOrder::ByPriority { is_descending: true }, 4), [3, 2, 1, 0]);
+        assert_eq!(ids(ScanOrder::ByPriority { is_descending: false }, 4), [0, 1, 2, 3]);
+        assert!(ids(ScanOrder::From(0), 0).is_empty());
+        assert!(ids(ScanOrder::ByPriority { is_descending: true }, 0).is_empty());
     }
 }

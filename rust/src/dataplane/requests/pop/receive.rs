@@ -135,7 +135,7 @@ impl Broker {
 
     fn any_revive_queue(&self, session: &mut Session) -> Result<u32, ErrorReply> {
         let name = &*self.metadata.revive_topic;
-        let topic = self.metadata.topics.get(name).ok_or_else(|| unknown_topic(name))?;
+        let topic = self.metadata.topic(name).ok_or_else(|| unknown_topic(name))?;
         Ok(session.random.below(topic.write_queues))
     }
 

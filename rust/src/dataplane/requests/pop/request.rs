@@ -14,7 +14,7 @@ use crate::dataplane::requests::session::Session;
 use crate::dataplane::state::filter::Filter;
 use crate::dataplane::state::metadata::{Group, PERMISSION_READ, Topic};
 use crate::dataplane::state::orders::Place;
-use crate::dataplane::state::rejection::{ErrorReply, Rejection, takes_no_messages, unknown_topic};
+use crate::dataplane::state::rejection::{ErrorReply, Missing, Rejection, takes_no_messages, unknown_topic};
 use crate::dataplane::state::reply;
 use crate::dataplane::state::request::RequestContext;
 use crate::dataplane::state::role::Role;
@@ -120,7 +120,7 @@ impl Broker {
         }
         let (topic, group) = self.receiver(session, &fields)?;
         let filter = self.receiving_filter(&fields)?;
-        let retries = if fields.is_ordered { Retries::new() } else { self.retries(&fields, true)? };
+        let retries = if fields.is_ordered { Retries::new() } else { self.retries(&fields, &topic, true)? };
         Ok(Pop { fields, context, group, topic, retries, filter, now_ms, born_ms })
     }
 
@@ -135,7 +135,7 @@ impl Broker {
         self.check_readable("peek")?;
         let (topic, group) = self.receiver(session, &fields)?;
         let filter = self.receiving_filter(&fields)?;
-        let retries = if fields.is_ordered { Retries::new() } else { self.retries(&fields, false)? };
+        let retries = if fields.is_ordered { Retries::new() } else { self.retries(&fields, &topic, false)? };
         Ok(Pop { fields, context, group, topic, retries, filter, now_ms, born_ms })
     }
 
@@ -166,7 +166,7 @@ impl Broker {
         if fields.attempt.is_some_and(|attempt| attempt.len() > ATTEMPT_BYTES_MAX) {
             return Err(invalid(format!("attemptId has more than {ATTEMPT_BYTES_MAX} bytes")));
         }
-        let Some(topic) = self.metadata.topics.get(fields.topic) else {
+        let Some(topic) = self.metadata.topic(fields.topic) else {
             return Err(unknown_topic(fields.topic).into());
         };
         if topic.permission & PERMISSION_READ == 0 {
@@ -181,7 +181,7 @@ impl Broker {
                 session.link.peer()
             )));
         }
-        let Some(group) = self.metadata.groups.get(fields.group) else {
+        let Some(group) = self.metadata.group(fields.group) else {
             return Err(admission::missing_group(fields.group));
         };
         if !group.is_consume_enabled {
@@ -203,8 +203,9 @@ impl Broker {
         })
     }
 
-    /// The group's retry topics. With `is_made` the current one is created if it does not exist, the older one never.
-    fn retries(&self, fields: &PopHeader<'_>, is_made: bool) -> Result<Retries, Rejection> {
+    /// The group's retry topics. With `is_made` the current one is created if it does not exist or lacks queues, the older
+    /// one never.
+    fn retries(&self, fields: &PopHeader<'_>, of: &Topic, is_made: bool) -> Result<Retries, Rejection> {
         let mut retries = Retries::new();
         if fields.topic.starts_with(RETRY_PREFIX) {
             return Ok(retries);
@@ -212,13 +213,18 @@ impl Broker {
         let options = &self.metadata.identity.pop;
         let name = pop_retry_topic(fields.group, fields.topic, options.is_retry_v2);
         let mark = if options.is_retry_v2 { TopicMark::RetryV2 } else { TopicMark::Retry };
-        let topic = match self.metadata.topics.get(&name) {
+        let topic = match self.metadata.topic(&name) {
             None if is_made => Some(admission::topic_of(&self.metadata, &name)?),
+            Some(known)
+                if is_made && options.keeps_retry_queues && known.queue_count() < of.queue_count() =>
+            {
+                return Err(Rejection::Missing(Missing::Topic, name));
+            }
             known => known,
         };
         retries.extend(topic.map(|topic| (topic, mark)));
         if options.is_retry_v2 && options.reads_retry_v1 {
-            let older = self.metadata.topics.get(&pop_retry_topic(fields.group, fields.topic, false));
+            let older = self.metadata.topic(&pop_retry_topic(fields.group, fields.topic, false));
             retries.extend(older.map(|topic| (topic, TopicMark::Retry)));
         }
         Ok(retries)

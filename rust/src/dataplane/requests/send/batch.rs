@@ -45,6 +45,7 @@ impl Broker {
             })?;
             // Stored verbatim, as in Apache's broker: members get no region, trace switch or cluster.
             let attributes = MessageAttributes::read(arena, fields.topic, inner.properties)?;
+            admission::key(topic, inner.properties)?;
             let message_type = attributes.message_type();
             self.check_type(topic, message_type)?;
             messages.push(StagedRecord {
@@ -55,6 +56,7 @@ impl Broker {
                 attributes,
                 message_type,
                 recall_handle: None,
+                logical: outer.logical.clone(),
                 ..*outer
             });
         }

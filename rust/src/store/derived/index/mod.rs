@@ -257,6 +257,11 @@ impl Index {
         Ok(hits)
     }
 
+    /// Frees memory that a recent load needed.
+    pub(crate) fn cool_down(&self) {
+        self.files.lock().list.iter_mut().for_each(IndexFile::cool_down);
+    }
+
     /// Returns the time of the newest key of the newest file that is full and durable, for Apache's checkpoint.
     pub(crate) fn full_timestamp_ms(&self) -> i64 {
         let files = self.files.lock();

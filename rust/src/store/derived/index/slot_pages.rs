@@ -125,9 +125,11 @@ impl SlotPages {
         Ok(())
     }
 
-    /// Frees the memory, once everything is written.
-    pub(super) fn clear(&mut self) {
-        self.pages = Vec::new();
+    /// Frees the memory, unless a page is not written yet.
+    pub(super) fn release(&mut self) {
+        if !self.pages.iter().flatten().any(|page| page.is_dirty) {
+            self.pages = Vec::new();
+        }
     }
 }
 
@@ -143,5 +145,33 @@ impl Page {
         };
         self.is_dirty = true;
         u32::from_be_bytes(std::mem::replace(slot, number.to_be_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::store::disk::simulated::SimDisk;
+    use crate::store::disk::{Disk, Open};
+
+    #[test]
+    fn released_pages_are_read_again_and_unwritten_ones_stay() {
+        let disk = SimDisk::new();
+        let file = disk.open(Path::new("/slots"), Open::Create).expect("a disk");
+        file.resize(4 * PAGE_BYTES as u64).expect("room");
+        let mut slots = SlotPages::new(40..3 * PAGE_BYTES);
+        assert_eq!(slots.replace(&*file, 5000, 7).expect("a slot"), 0);
+        slots.release();
+        assert_eq!(slots.pages.len(), 3, "the number is only in memory");
+        slots.write(&*file).expect("a disk");
+        slots.release();
+        assert!(slots.pages.is_empty());
+        assert_eq!(slots.get(&*file, 5000).expect("a slot"), 7);
+        assert_eq!(slots.replace(&*file, 5000, 8).expect("a slot"), 7);
+        slots.write(&*file).expect("a disk");
+        slots.release();
+        assert_eq!(slots.get(&*file, 5000).expect("a slot"), 8);
     }
 }

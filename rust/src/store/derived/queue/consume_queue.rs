@@ -12,7 +12,9 @@ use std::collections::VecDeque;
 use std::iter;
 use std::sync::atomic::Ordering;
 
-use crate::message::MessageType;
+use crate::message::record::RecordView;
+use crate::message::topic::is_light;
+use crate::message::{MessageType, multi_dispatch};
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
@@ -30,6 +32,7 @@ pub struct ConsumeQueue {
     weight: u64,
     /// Delay of its messages, if it is the queue of a delay level.
     delay_ms: Option<u64>,
+    is_light: bool,
     next: AtomicU64,
     /// The offset of the first unit that its files may hold.
     first: AtomicU64,
@@ -37,6 +40,7 @@ pub struct ConsumeQueue {
     max: AtomicU64,
     is_awaited: AtomicBool,
     is_deleted: AtomicBool,
+    is_compacted: AtomicBool,
     is_listed: AtomicBool,
     tail: Mutex<Tail>,
 }
@@ -86,6 +90,7 @@ impl ConsumeQueue {
     pub(crate) fn new(key: QueueKey, serial: u64, min: u64, max: u64) -> Self {
         Self {
             weight: weight_of(key.topic.as_bytes(), key.queue_id),
+            is_light: is_light(&key.topic),
             key,
             serial,
             delay_ms: None,
@@ -95,6 +100,7 @@ impl ConsumeQueue {
             max: AtomicU64::new(max),
             is_awaited: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
+            is_compacted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             tail: Mutex::new(Tail::at(max)),
         }
@@ -108,6 +114,17 @@ impl ConsumeQueue {
     /// Returns the third field of a unit: the delivery time in the queue of a delay level, else `of_tag`.
     pub(crate) fn tags_code(&self, of_tag: i64, store_timestamp_ms: i64) -> i64 {
         self.delay_ms.map_or(of_tag, |delay_ms| store_timestamp_ms.saturating_add_unsigned(delay_ms))
+    }
+
+    /// Returns whether its records may belong to other topics, and have their offsets here in a property.
+    pub(crate) fn is_light(&self) -> bool {
+        self.is_light
+    }
+
+    /// Returns the offset of one of its records.
+    pub(crate) fn offset_of(&self, record: &RecordView<'_>) -> QueueOffset {
+        let place = || multi_dispatch::place(record.topic(), record.properties(), &self.key.topic);
+        self.is_light.then(place).flatten().unwrap_or(record.queue_offset())
     }
 
     #[must_use]
@@ -161,6 +178,15 @@ impl ConsumeQueue {
         self.is_deleted.store(true, Ordering::Release);
     }
 
+    /// Returns whether consumers read the copy with the newest message of each key.
+    pub(crate) fn is_compacted(&self) -> bool {
+        self.is_compacted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_compacted(&self, is_compacted: bool) {
+        self.is_compacted.store(is_compacted, Ordering::Relaxed);
+    }
+
     /// Returns the offset that the next message gets. Under the put lock.
     pub(crate) fn next(&self) -> QueueOffset {
         QueueOffset(self.next.load(Ordering::Relaxed))
@@ -205,6 +231,20 @@ impl ConsumeQueue {
         Pushed { count: max - begin, unwritten: (max - tail.written) as usize }
     }
 
+    /// Adds the unit of a record, unless it is not the next one, without counting it: a record in light queues is counted
+    /// in its own queue.
+    pub(crate) fn push_light(&self, offset: QueueOffset, unit: Unit) -> Pushed {
+        let mut tail = self.tail.lock();
+        let max = tail.first + tail.units.len() as u64;
+        let is_next = offset.0 == max;
+        if is_next {
+            tail.units.push_back(unit.encode());
+            self.max.store(max + 1, Ordering::Release);
+        }
+        let count = u64::from(is_next);
+        Pushed { count, unwritten: (max + count - tail.written) as usize }
+    }
+
     /// Adds one unit; returns false, with nothing done, unless it is the next one.
     pub(crate) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
         self.push_all(iter::once((offset, unit, MessageType::Normal))).count == 1
@@ -217,7 +257,8 @@ impl ConsumeQueue {
 
     /// Adds a unit in recovery, when nothing is appended. The next message follows it.
     pub(crate) fn restore(&self, offset: QueueOffset, unit: Unit) -> bool {
-        let is_next = self.push(offset, unit);
+        let is_next =
+            if self.is_light { self.push_light(offset, unit).count == 1 } else { self.push(offset, unit) };
         if is_next {
             self.next.store(offset.0 + 1, Ordering::Relaxed);
         }
@@ -363,8 +404,8 @@ mod tests {
             queue.push_all(offsets.map(|(offset, kind)| (QueueOffset(offset), unit(offset * 100), kind)));
         assert_eq!((pushed.count, pushed.unwritten, queue.max()), (4, 4, QueueOffset(9)));
         let of = |messages| Arrived { messages, bytes: messages * 100 };
-        assert_eq!(queue.take_arrivals(), [of(1), of(2), of(0), of(1)]);
-        assert_eq!(queue.take_arrivals(), [Arrived::default(); 4]);
+        assert_eq!(queue.take_arrivals(), [of(1), of(2), of(0), of(1), of(0)]);
+        assert_eq!(queue.take_arrivals(), [Arrived::default(); 5]);
         let mut into = [[0; UNIT_BYTES]; 8];
         assert_eq!(queue.read_tail(5, &mut into), Some(4));
         let physical = into[..4].iter().map(|bytes| Unit::decode(bytes).physical).collect::<Vec<_>>();

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::RwLock;
 
-use crate::message::topic::SCHEDULE_TOPIC;
+use crate::message::topic::{SCHEDULE_TOPIC, is_light};
 use crate::positions::{QueueKey, QueueOffset};
-use crate::store::derived::dispatch::{Derived, DispatchRequest};
+use crate::store::derived::dispatch::{Derived, DispatchRequest, LightPlace};
 use crate::store::derived::pace;
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex};
 
-use super::consume_queue::ConsumeQueue;
+use super::consume_queue::{ArrivedByType, ConsumeQueue, Pushed};
 use super::queue_files::QueueFiles;
 use super::unit::{UNIT_BYTES, Unit};
 
@@ -38,6 +38,8 @@ const WRITE_PAUSE: Duration = Duration::from_secs(1);
 const ROOM_UNITS_MAX: usize = 1 << 20;
 /// Queues trimmed per call: a few milliseconds of work.
 const QUEUES_PER_PIECE: usize = 256;
+/// The most light queues, with any settings: each takes about half a kilobyte of memory, and three inodes.
+pub(crate) const LIGHT_QUEUES_MAX: u64 = 1 << 20;
 /// Longest name of a topic in bytes, limited by a directory entry.
 const TOPIC_BYTES_MAX: usize = 255;
 
@@ -62,6 +64,12 @@ pub(crate) struct Queues {
     /// Delays of the delay levels, from level 1 on.
     delay_levels_ms: Box<[u64]>,
     topics: RwLock<Topics>,
+    /// The topics whose queues are marked as compacted. Locked after `topics`.
+    compacted: RwLock<HashSet<Box<str>>>,
+    /// The number of light queues in the table.
+    lights: AtomicUsize,
+    /// What clients sent to light queues themselves since the last `take_light_arrivals`.
+    light_arrivals: Mutex<ArrivedByType>,
     serials: AtomicU64,
     /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
     pub(super) digest: AtomicU64,
@@ -81,6 +89,9 @@ impl Queues {
             files,
             delay_levels_ms: delay_levels_ms.into(),
             topics: RwLock::default(),
+            compacted: RwLock::default(),
+            lights: AtomicUsize::new(0),
+            light_arrivals: Mutex::default(),
             serials: AtomicU64::new(0),
             digest: AtomicU64::new(0),
             dirty: Mutex::default(),
@@ -116,6 +127,9 @@ impl Queues {
     ) -> Result<Arc<ConsumeQueue>, StoreError> {
         match self.get(topic, queue_id) {
             Some(queue) => Ok(queue),
+            None if is_light(topic) && self.lights() as u64 >= LIGHT_QUEUES_MAX => {
+                Err(StoreError::LightQueues { topic: topic.to_owned(), count: self.lights() })
+            }
             None => self.insert_unless(topic, queue_id, (0, 0), is_gone),
         }
     }
@@ -159,6 +173,8 @@ impl Queues {
             let serial = self.serials.fetch_add(1, Ordering::Relaxed);
             let delay_ms = self.delay_ms(&name, queue_id);
             let queue = ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max);
+            queue.set_compacted(self.compacted.read().contains(topic));
+            self.lights.fetch_add(usize::from(queue.is_light()), Ordering::Relaxed);
             Arc::new(queue.delayed_by(delay_ms))
         });
         Ok(Arc::clone(queue))
@@ -173,9 +189,41 @@ impl Queues {
         self.delay_levels_ms.get(queue_id as usize).or(self.delay_levels_ms.last()).copied()
     }
 
+    /// Returns the number of light queues.
+    pub(crate) fn lights(&self) -> usize {
+        self.lights.load(Ordering::Relaxed)
+    }
+
+    /// Takes the counts of messages sent to light queues themselves since the last call, by type.
+    pub(crate) fn take_light_arrivals(&self) -> ArrivedByType {
+        std::mem::take(&mut *self.light_arrivals.lock())
+    }
+
+    /// Returns the queues that are not light. There may be many times more light ones.
+    pub(crate) fn ordinary(&self) -> Vec<Arc<ConsumeQueue>> {
+        let topics = self.topics.read();
+        topics.values().flat_map(BTreeMap::values).filter(|queue| !queue.is_light()).cloned().collect()
+    }
+
     /// Returns all queues, by topic and id.
     pub(crate) fn all(&self) -> Vec<Arc<ConsumeQueue>> {
         self.topics.read().values().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Returns the queues of a topic, by id.
+    pub(crate) fn of_topic(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+        self.topics.read().get(topic).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Marks the queues of a topic, also those created later, as compacted or not.
+    pub(crate) fn set_compacted(&self, topic: &str, is_compacted: bool) {
+        let topics = self.topics.write();
+        match is_compacted {
+            true => self.compacted.write().insert(topic.into()),
+            false => self.compacted.write().remove(topic),
+        };
+        let queues = topics.get(topic).into_iter().flat_map(BTreeMap::values);
+        queues.for_each(|queue| queue.set_compacted(is_compacted));
     }
 
     /// Returns the topics with the ids of their queues, sorted.
@@ -201,6 +249,7 @@ impl Queues {
         let removed = self.topics.write().remove(topic).unwrap_or_default();
         for queue in removed.values() {
             queue.delete();
+            self.lights.fetch_sub(usize::from(queue.is_light()), Ordering::Relaxed);
             self.digest.fetch_sub(digest_of(queue), Ordering::AcqRel);
         }
         removed.into_values().collect()
@@ -275,7 +324,7 @@ impl Queues {
     }
 
     /// Returns the offset of a queue's first unit whose record is at `position` or later.
-    fn first_from(&self, queue: &ConsumeQueue, position: u64) -> Result<u64, StoreError> {
+    pub(crate) fn first_from(&self, queue: &ConsumeQueue, position: u64) -> Result<u64, StoreError> {
         let is_before = |offset: u64| -> Result<bool, StoreError> {
             let unit = self.unit(queue, offset)?;
             Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < position))
@@ -297,8 +346,7 @@ impl Queues {
 
     /// Returns what a topic's records before a position of the log add to the digest.
     pub(crate) fn digest_before(&self, topic: &str, position: u64) -> Result<u64, StoreError> {
-        let queues: Vec<_> =
-            self.topics.read().get(topic).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let queues = self.of_topic(topic);
         queues.iter().try_fold(0, |sum: u64, queue| {
             Ok(sum.wrapping_add(queue.weight().wrapping_mul(self.first_from(queue, position)?)))
         })
@@ -348,11 +396,32 @@ impl Queues {
     /// Takes records of one queue.
     fn take_run(&self, queue: &Arc<ConsumeQueue>, records: &[DispatchRequest]) {
         let queued = records.iter().filter(|record| record.is_queued());
-        let pushed = queue.push_all(queued.clone().map(|record| {
-            let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
-            (record.queue_offset, unit, record.message_type)
-        }));
+        let pushed = queue
+            .push_all(queued.clone().map(|record| (record.queue_offset, record.unit(), record.message_type)));
         debug_assert_eq!(pushed.count, queued.count() as u64, "records of a queue arrive in order");
+        if queue.is_light() {
+            // Counted together, because there may be too many of these queues to ask each.
+            let arrivals = queue.take_arrivals();
+            for (sum, arrived) in self.light_arrivals.lock().iter_mut().zip(arrivals) {
+                sum.messages += arrived.messages;
+                sum.bytes += arrived.bytes;
+            }
+        }
+        self.note_pushed(queue, pushed);
+    }
+
+    /// Takes a record into its light queues.
+    fn take_lights(&self, record: &DispatchRequest) {
+        for LightPlace { queue, offset } in record.lights() {
+            if !queue.is_deleted() {
+                let pushed = queue.push_light(*offset, record.unit());
+                debug_assert_eq!(pushed.count, 1, "records of a light queue arrive in order");
+                self.note_pushed(queue, pushed);
+            }
+        }
+    }
+
+    fn note_pushed(&self, queue: &Arc<ConsumeQueue>, pushed: Pushed) {
         if pushed.count == 0 {
             return;
         }
@@ -414,9 +483,14 @@ pub(super) fn digest_of(queue: &ConsumeQueue) -> u64 {
 impl Derived for Queues {
     fn take(&self, records: &[DispatchRequest]) {
         // The messages of a batch, and most of a pipelined producer's, are adjacent in their queue, too.
-        for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
+        // A run ends with a record in light queues, because later records may belong to those.
+        for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue) && one.lights.is_none())
+        {
             if let Some(first) = run.first().filter(|first| !first.queue.is_deleted()) {
                 self.take_run(&first.queue, run);
+            }
+            if let Some(last) = run.last() {
+                self.take_lights(last);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::store::derived::DispatchRequest;
+use crate::store::derived::{DispatchRequest, LightPlace};
 use crate::store::error::PutError;
 use crate::store::log::conditions::Condition;
 use crate::store::log::segments::Active;
@@ -70,14 +70,16 @@ impl CommitLog {
             return Err(RawStop::Refused(PutError::TooLarge));
         }
         if let Some(dispatch) = &record.dispatch {
-            if dispatch.queue.is_deleted() {
+            let is_gone = |place: &LightPlace| place.queue.is_deleted();
+            if dispatch.queue.is_deleted() || dispatch.lights().iter().any(is_gone) {
                 return Err(RawStop::QueueGone);
             }
-            if dispatch.is_queued() && dispatch.queue.next() != dispatch.queue_offset {
+            let is_out_of_turn = dispatch.is_queued() && dispatch.queue.next() != dispatch.queue_offset;
+            if is_out_of_turn || dispatch.lights().iter().any(LightPlace::is_out_of_turn) {
                 return Err(RawStop::OutOfTurn);
             }
         }
-        if writer.ring.len() == writer.ring.capacity() {
+        if !writer.has_ring_room(1) {
             return Err(RawStop::NoRoom(NoRoom::Flush));
         }
         self.check_room(writer, size)?;
@@ -91,6 +93,8 @@ impl CommitLog {
             if dispatch.is_queued() {
                 dispatch.queue.advance_next();
             }
+            dispatch.lights().iter().for_each(|place| place.queue.advance_next());
+            writer.lights += dispatch.lights().len();
             writer.ring.push(dispatch);
         }
         Ok(())

@@ -1,14 +1,17 @@
 package interop;
 
+import static interop.Text.object;
+import static interop.Text.print;
+
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
@@ -18,13 +21,12 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
-import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
-import org.apache.rocketmq.client.apis.producer.ProducerBuilder;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionChecker;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** One scenario of the Java client: SCENARIO ADDRESS TOPIC GROUP [ARGUMENT...]; ../scenarios.md has them all. */
@@ -33,9 +35,9 @@ public final class Scenarios {
     private static final Duration HIDDEN = Duration.ofSeconds(10);
 
     private final ClientConfiguration configuration;
+    final String[] arguments;
     private final String topic;
     private final String group;
-    private final String[] arguments;
 
     private Scenarios(String[] words) {
         topic = words[2];
@@ -79,12 +81,12 @@ public final class Scenarios {
             case "steady":
                 return steady();
             default:
-                throw new IllegalArgumentException(scenario);
+                return new Limits(this).run(scenario);
         }
     }
 
     private Map<String, Object> normal() throws Exception {
-        try (Producer producer = producer(); SimpleConsumer consumer = consumer("*", FilterExpressionType.TAG)) {
+        try (Producer producer = producer(); SimpleConsumer consumer = consumer()) {
             SendReceipt receipt = producer.send(message("hello").setTag("greeting").setKeys("key-1")
                 .addProperty("color", "blue").build());
             List<Object> found = new ArrayList<>();
@@ -99,7 +101,7 @@ public final class Scenarios {
     }
 
     private Map<String, Object> fifo() throws Exception {
-        try (Producer producer = producer(); SimpleConsumer consumer = consumer("*", FilterExpressionType.TAG)) {
+        try (Producer producer = producer(); SimpleConsumer consumer = consumer()) {
             for (int number = 0; number < 4; number++) {
                 producer.send(message(String.valueOf(number)).setMessageGroup("order-1").build());
             }
@@ -114,7 +116,7 @@ public final class Scenarios {
     }
 
     private Map<String, Object> delay() throws Exception {
-        try (Producer producer = producer(); SimpleConsumer consumer = consumer("*", FilterExpressionType.TAG)) {
+        try (Producer producer = producer(); SimpleConsumer consumer = consumer()) {
             long begin = System.currentTimeMillis();
             SendReceipt receipt = producer.send(message("later").setDeliveryTimestamp(begin + 3_000).build());
             List<Object> found = bodies(received(consumer, 1, true));
@@ -134,12 +136,11 @@ public final class Scenarios {
 
     private Map<String, Object> transactions() throws Exception {
         List<Object> asked = Collections.synchronizedList(new ArrayList<>());
-        ProducerBuilder builder = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
-            .setTransactionChecker(one -> {
-                asked.add(body(one));
-                return TransactionResolution.COMMIT;
-            });
-        try (Producer producer = builder.build(); SimpleConsumer consumer = consumer("*", FilterExpressionType.TAG)) {
+        TransactionChecker checker = one -> {
+            asked.add(body(one));
+            return TransactionResolution.COMMIT;
+        };
+        try (Producer producer = producer(checker); SimpleConsumer consumer = consumer()) {
             for (String body : List.of("commit", "rollback", "check")) {
                 Transaction transaction = producer.beginTransaction();
                 producer.send(message(body).build(), transaction);
@@ -155,7 +156,7 @@ public final class Scenarios {
     }
 
     private Map<String, Object> again() throws Exception {
-        try (Producer producer = producer(); SimpleConsumer consumer = consumer("*", FilterExpressionType.TAG)) {
+        try (Producer producer = producer(); SimpleConsumer consumer = consumer()) {
             producer.send(message("once more").build());
             MessageView first = received(consumer, 1, false).get(0);
             consumer.changeInvisibleDuration(first, Duration.ofSeconds(1));
@@ -167,8 +168,7 @@ public final class Scenarios {
     }
 
     private Map<String, Object> filter() throws Exception {
-        FilterExpressionType type = arguments[4].equals("SQL") ? FilterExpressionType.SQL92 : FilterExpressionType.TAG;
-        try (Producer producer = producer(); SimpleConsumer consumer = consumer(arguments[5], type)) {
+        try (Producer producer = producer(); SimpleConsumer consumer = filtered()) {
             for (int number = 0; number < 4; number++) {
                 producer.send(message(String.valueOf(number)).setTag(number % 2 == 0 ? "even" : "odd")
                     .addProperty("number", String.valueOf(number)).build());
@@ -186,11 +186,14 @@ public final class Scenarios {
     }
 
     private Map<String, Object> push() throws Exception {
+        Set<String> seen = ConcurrentHashMap.newKeySet();
         try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
             .setConsumerGroup(group).setSubscriptionExpressions(Map.of(topic, FilterExpression.SUB_ALL))
             .setMessageListener(one -> {
                 print(object("got", body(one), "attempt", one.getDeliveryAttempt()));
-                return body(one).startsWith("bad") ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+                boolean isNew = seen.add(body(one));
+                boolean fails = body(one).startsWith("bad") || body(one).startsWith("once") && isNew;
+                return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
             }).build()) {
             print(object("ready", true));
             while (System.in.read() >= 0) {
@@ -220,8 +223,23 @@ public final class Scenarios {
         return System.in.available() > 0;
     }
 
-    private Producer producer() throws Exception {
+    Producer producer(TransactionChecker checker) throws Exception {
+        return PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+            .setTransactionChecker(checker).build();
+    }
+
+    Producer producer() throws Exception {
         return PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic).build();
+    }
+
+    /** A consumer with the filter of the arguments. */
+    SimpleConsumer filtered() throws Exception {
+        boolean isSql = arguments[4].equals("SQL");
+        return consumer(arguments[5], isSql ? FilterExpressionType.SQL92 : FilterExpressionType.TAG);
+    }
+
+    SimpleConsumer consumer() throws Exception {
+        return consumer("*", FilterExpressionType.TAG);
     }
 
     private SimpleConsumer consumer(String expression, FilterExpressionType type) throws Exception {
@@ -230,11 +248,11 @@ public final class Scenarios {
             .setSubscriptionExpressions(Map.of(topic, new FilterExpression(expression, type))).build();
     }
 
-    private MessageBuilder message(String body) {
+    MessageBuilder message(String body) {
         return PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes(StandardCharsets.UTF_8));
     }
 
-    private static List<MessageView> received(SimpleConsumer consumer, int count, boolean acks) throws Exception {
+    static List<MessageView> received(SimpleConsumer consumer, int count, boolean acks) throws Exception {
         List<MessageView> found = new ArrayList<>();
         long end = System.nanoTime() + 30_000_000_000L;
         while (found.size() < count && System.nanoTime() < end) {
@@ -248,43 +266,13 @@ public final class Scenarios {
         return found;
     }
 
-    private static List<Object> bodies(List<MessageView> views) {
+    static List<Object> bodies(List<MessageView> views) {
         List<Object> found = new ArrayList<>();
         views.forEach(one -> found.add(body(one)));
         return found;
     }
 
-    private static String body(MessageView one) {
+    static String body(MessageView one) {
         return StandardCharsets.UTF_8.decode(one.getBody()).toString();
-    }
-
-    private static Map<String, Object> object(Object... parts) {
-        Map<String, Object> object = new TreeMap<>();
-        for (int index = 0; index < parts.length; index += 2) {
-            object.put((String) parts[index], parts[index + 1]);
-        }
-        return object;
-    }
-
-    private static synchronized void print(Object value) {
-        System.out.println(json(value));
-        System.out.flush();
-    }
-
-    private static String json(Object value) {
-        List<String> parts = new ArrayList<>();
-        if (value instanceof Map) {
-            ((Map<?, ?>) value).forEach((name, part) -> parts.add(json(name) + ":" + json(part)));
-            return "{" + String.join(",", parts) + "}";
-        }
-        if (value instanceof Collection) {
-            ((Collection<?>) value).forEach(part -> parts.add(json(part)));
-            return "[" + String.join(",", parts) + "]";
-        }
-        if (value instanceof String) {
-            String text = ((String) value).replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n");
-            return '"' + text.replace("\r", "").replace("\t", " ") + '"';
-        }
-        return String.valueOf(value);
     }
 }

@@ -1,0 +1,1 @@
+"""Sample plug-ins of a broker, one of each kind."""

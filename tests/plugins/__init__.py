@@ -1,0 +1,1 @@
+"""Plug-ins of real brokers, installed as distributions in temporary folders."""
