@@ -12,8 +12,8 @@ from rmqpy._native import Completions, SendFuture
 from rmqpy.client.done_callbacks import DoneCallbacks
 from rmqpy.remoting.client import BURST_COUNT_MAX
 
-#: The interval of looking at sends in flight.
-LOOK_S: Final = 1.0
+#: The longest wait for a completion, and so for the first look at sends in flight.
+LOOK_S: Final = 0.5
 
 
 class Owner(Protocol):
@@ -22,18 +22,19 @@ class Owner(Protocol):
     def _completed(self, future: SendFuture, *, has_paused: bool = False) -> float:
         """Process an ended attempt; return the seconds to pause before the next call."""
 
-    def _look_around(self) -> None:
-        """Look at sends in flight that have no outcome yet; called every `LOOK_S`."""
+    def _look_around(self) -> float:
+        """Look at sends in flight that have no outcome yet; return the seconds until the next look."""
 
 
 def deliver(owner: weakref.ref[Owner], completions: Completions, callbacks: DoneCallbacks) -> None:
     """Run the delivery thread until the producer is closed or finalized."""
     pausing: list[tuple[float, int, SendFuture]] = []
     order = count()
-    looked_at = time.monotonic()
+    look_at = time.monotonic() + LOOK_S
     while True:
-        pause = max(0.0, pausing[0][0] - time.monotonic()) if pausing else LOOK_S
-        completions.wait(min(pause, LOOK_S))
+        now = time.monotonic()
+        pause = max(0.0, pausing[0][0] - now) if pausing else LOOK_S
+        completions.wait(min(pause, max(0.0, look_at - now)))
         completed = completions.take(BURST_COUNT_MAX)
         if not completed and completions.is_closed():
             break
@@ -50,9 +51,8 @@ def deliver(owner: weakref.ref[Owner], completions: Completions, callbacks: Done
                 future._give_up()
             elif pause := producer._completed(future):
                 heappush(pausing, (now + pause, next(order), future))
-        if producer is not None and now - looked_at >= LOOK_S:
-            looked_at = now
-            producer._look_around()
+        if now >= look_at:
+            look_at = now + (LOOK_S if producer is None else min(LOOK_S, producer._look_around()))
         del producer
     for _, _, future in pausing:
         future._give_up()

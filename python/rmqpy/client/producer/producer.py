@@ -427,9 +427,10 @@ class Producer(ProducerBase):
         return call_back
 
     def _settled(self, future: SendFuture) -> SendFuture:
-        while not (is_over := future._settle(SILENT_S)):
+        wait = SILENT_S
+        while not (is_over := future._settle(wait)):
             if is_over is None:
-                self._silent.look(self._caller)
+                wait = self._silent.look(self._caller)
             elif pause := self._decide(future):
                 time.sleep(pause)
                 self._decide(future, has_paused=True)
@@ -458,10 +459,9 @@ class Producer(ProducerBase):
             self._done_callbacks.call(future)
         return 0.0
 
-    def _look_around(self) -> None:
-        """Note that the delivery thread has waited for a while."""
-        if self._sender.in_flight:
-            self._silent.look(self._caller)
+    def _look_around(self) -> float:
+        """Look at the sends in flight; return the seconds until the next look."""
+        return self._silent.look(self._caller) if self._sender.in_flight else SILENT_S
 
 
 @contextmanager

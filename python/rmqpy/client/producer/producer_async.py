@@ -299,7 +299,7 @@ class AsyncProducer(ProducerBase):
             return None
         self._pending[token] = pending = loop.create_future()
         if self._watching is None:
-            self._watch(loop)
+            self._watch(loop, SILENT_S)
         return pending
 
     async def _submit(
@@ -314,18 +314,17 @@ class AsyncProducer(ProducerBase):
             self._watched[token] = watched
         self._pending[token] = pending = loop.create_future()
         if self._watching is None:
-            self._watch(loop)
+            self._watch(loop, SILENT_S)
         return pending
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, after: float) -> None:
         # A weak reference, as for the completions.
-        self._watching = loop.call_later(SILENT_S, _look_around, weakref.ref(self))
+        self._watching = loop.call_later(after, _look_around, weakref.ref(self))
 
     def _look_around(self) -> None:
         self._watching = None
         if self._pending:
-            self._silent.look(self._caller)
-            self._watch(self._caller.loop)
+            self._watch(self._caller.loop, self._silent.look(self._caller))
 
     async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
         async def start(**announced: Any) -> SendFuture:

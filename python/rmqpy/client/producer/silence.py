@@ -18,7 +18,7 @@ from rmqpy.remoting.client import Caller
 
 #: The age of an unanswered request from which its broker counts as silent.
 SILENT_S: Final = 0.5
-#: The shortest interval of looking.
+#: The interval of looking while a broker is silent.
 _LOOK_S: Final = 0.1
 
 
@@ -29,17 +29,20 @@ class SilentMasters:
         self._cluster = cluster
         self._looked_at = 0.0
 
-    def look(self, caller: Caller) -> None:
-        """Look for successors of silent masters. Never waits: the reply of a look-up counts at the next call."""
+    def look(self, caller: Caller) -> float:
+        """Look for successors of silent masters; return the seconds until the next look, `SILENT_S` if all answer. Never
+        waits: the reply of a look-up counts at the next call."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_S:
-            return
+            return _LOOK_S
         self._looked_at = now
         client, routes = self._cluster.client, self._cluster.routes
         try:
-            for address in client.silent(SILENT_S):
+            silent = client.silent(SILENT_S)
+            for address in silent:
                 routes.doubt_master(address, caller)
                 if routes.is_replaced(address):
                     client.abandon(address)
         except errors.ClosedError:
-            return
+            return SILENT_S
+        return _LOOK_S if silent else SILENT_S
