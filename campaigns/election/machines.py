@@ -17,11 +17,12 @@ from campaigns.election.servers import Place
 
 _PREFIX: Final = "rmqpy-elect"
 _ROUTER: Final = f"{_PREFIX}-router"
-_GATEWAY: Final = "203.0.113.254"
+# Addresses for tests of networks (RFC 2544), which nothing else has.
+_GATEWAY: Final = "198.18.1.254"
 #: The rules that drop packets have this preference.
 _DROPPED: Final = "100"
 #: The address of this machine.
-HOST: Final = Place("203.0.113.1")
+HOST: Final = Place("198.18.1.1")
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,14 @@ def network(count: int) -> Iterator[Network]:
         _run("ip", "netns", "exec", _ROUTER, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
         machines = []
         for number, space in enumerate(spaces):
-            broker, controller = f"203.0.113.{10 + number}", f"203.0.113.{20 + number}"
+            broker, controller = f"198.18.1.{10 + number}", f"198.18.1.{20 + number}"
             device = f"rm{number}"
             _connect(("-n", space), device, broker, controller)
             _run("ip", "-n", space, "route", "add", "default", "via", _GATEWAY, "src", broker)
             inside = ("nsenter", f"--net=/var/run/netns/{space}", "--")
             machines.append(Machine(Place(broker, inside), Place(controller, inside), device))
         _connect((), "rmhost", HOST.host)
-        _run("ip", "route", "add", "203.0.113.0/24", "via", _GATEWAY, "src", HOST.host)
+        _run("ip", "route", "add", "198.18.1.0/24", "via", _GATEWAY, "src", HOST.host)
         yield Network(machines)
     finally:
         for space in (_ROUTER, *spaces):

@@ -15,9 +15,9 @@ SPACE: Final = f"rmqpy-slave-{_WORKER}"
 _MASTER_DEVICE: Final = f"rmqpy-m{_WORKER}"
 #: The prefix of a command that runs on the other machine.
 INSIDE: Final = ("ip", "netns", "exec", SPACE)
-#: Addresses of documentation, on a network that ends in this machine.
-MASTER_HOST: Final = f"203.0.113.{16 * _WORKER + 1}"
-SLAVE_HOST: Final = f"203.0.113.{16 * _WORKER + 2}"
+#: Addresses for tests of networks (RFC 2544), which nothing else has: this machine reaches its registries meanwhile.
+MASTER_HOST: Final = f"198.18.0.{16 * _WORKER + 1}"
+SLAVE_HOST: Final = f"198.18.0.{16 * _WORKER + 2}"
 
 needs_networks = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces of networks take root and ip"
