@@ -54,6 +54,8 @@ struct State {
     next_opaque: i32,
     /// A lower bound of the calls' deadlines. The call may already be done; one check is then wasted.
     earliest: Option<Instant>,
+    /// The begin of the first call since the last reply. Calls that timed out count.
+    unheard_since: Option<Instant>,
     local: Option<SocketAddr>,
     /// The socket, for callers that write directly.
     socket: Option<TcpStream>,
@@ -81,6 +83,7 @@ impl Peer {
             is_woken: false,
             next_opaque: 0,
             earliest: None,
+            unheard_since: None,
             local: None,
             socket: None,
             ended: None,
@@ -124,12 +127,15 @@ impl Peer {
         self.wake();
     }
 
-    /// Returns whether a call has been without a reply for this time.
+    /// Returns whether a call waits that has been without a reply for this time, or the server has left all calls
+    /// without one.
     pub fn is_silent(&self, time: Duration) -> bool {
         let now = Instant::now();
         // The call began at its deadline less its timeout.
         let is_old = |call: &Call| call.deadline + time <= now + call.timeout;
-        self.state.lock().calls.values().any(is_old)
+        let state = self.state.lock();
+        let is_unheard = state.unheard_since.is_some_and(|since| since + time <= now);
+        state.calls.values().any(|call| is_unheard || is_old(call))
     }
 
     /// Returns the number of calls in flight.
@@ -162,7 +168,9 @@ impl Peer {
         let opaque = state.free_opaque();
         match self.push(&mut state, |out| encode(opaque, out)) {
             Ok(was_empty) => {
-                let deadline = Instant::now() + timeout;
+                let now = Instant::now();
+                let deadline = now + timeout;
+                state.unheard_since.get_or_insert(now);
                 let is_earliest = state.earliest.is_none_or(|earliest| deadline < earliest);
                 if is_earliest {
                     state.earliest = Some(deadline);
@@ -266,6 +274,7 @@ impl Peer {
     /// Removes the call of a reply; `None` when the reply is late or has no request.
     pub(super) fn answered(&self, opaque: i32) -> Option<Done> {
         let mut state = self.state.lock();
+        state.unheard_since = None;
         let call = state.calls.remove(&opaque)?;
         state.left(&call);
         Some(call.done)

@@ -283,6 +283,20 @@ fn a_connection_that_cannot_be_made_in_time_fails() {
 }
 
 #[test]
+fn a_server_that_left_a_call_without_a_reply_is_silent_from_the_next_call_on() {
+    let (_listener, address) = listener();
+    let client = client();
+    let peer = client.peer(&address);
+    let (to, outcomes) = channel();
+    let limit = Duration::from_millis(50);
+    call(&peer, ECHO, b"", limit, &to);
+    assert!(matches!(next(&outcomes), Err(CallError::Timeout { .. })));
+    assert!(!peer.is_silent(limit), "no call waits");
+    call(&peer, ECHO, b"", TIMEOUT, &to);
+    assert!(peer.is_silent(limit));
+}
+
+#[test]
 fn the_queue_to_a_peer_that_reads_nothing_is_bounded() {
     let (listener, address) = listener();
     let options = ClientOptions { outgoing_bytes_max: 1 << 20, ..ClientOptions::default() };

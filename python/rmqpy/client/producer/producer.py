@@ -427,7 +427,7 @@ class Producer(ProducerBase):
         return call_back
 
     def _settled(self, future: SendFuture) -> SendFuture:
-        wait = SILENT_S
+        wait = self._silent.wait_s
         while not (is_over := future._settle(wait)):
             if is_over is None:
                 wait = self._silent.look(self._caller)

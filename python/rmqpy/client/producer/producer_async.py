@@ -24,7 +24,6 @@ from rmqpy.client.producer.accepted import Accepted
 from rmqpy.client.producer.linger import LoopLinger, may_share
 from rmqpy.client.producer.message_arguments import chosen_codec, complete
 from rmqpy.client.producer.producer_base import ProducerBase
-from rmqpy.client.producer.silence import SILENT_S
 from rmqpy.client.producer.transactions.transaction import AsyncTransaction
 from rmqpy.config.client import seconds
 from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMessage, SendResult
@@ -299,7 +298,7 @@ class AsyncProducer(ProducerBase):
             return None
         self._pending[token] = pending = loop.create_future()
         if self._watching is None:
-            self._watch(loop, SILENT_S)
+            self._watch(loop, self._silent.wait_s)
         return pending
 
     async def _submit(
@@ -314,7 +313,7 @@ class AsyncProducer(ProducerBase):
             self._watched[token] = watched
         self._pending[token] = pending = loop.create_future()
         if self._watching is None:
-            self._watch(loop, SILENT_S)
+            self._watch(loop, self._silent.wait_s)
         return pending
 
     def _watch(self, loop: asyncio.AbstractEventLoop, after: float) -> None:

@@ -28,6 +28,13 @@ class SilentMasters:
     def __init__(self, cluster: ClusterConnection) -> None:
         self._cluster = cluster
         self._looked_at = 0.0
+        self._has_found = False
+
+    @property
+    def wait_s(self) -> float:
+        """The time without an outcome after which a send looks here: short while a broker is silent."""
+        is_recent = time.monotonic() - self._looked_at < SILENT_S
+        return _LOOK_S if self._has_found and is_recent else SILENT_S
 
     def look(self, caller: Caller) -> float:
         """Look for successors of silent masters; return the seconds until the next look, `SILENT_S` if all answer. Never
@@ -45,4 +52,5 @@ class SilentMasters:
                     client.abandon(address)
         except errors.ClosedError:
             return SILENT_S
-        return _LOOK_S if silent else SILENT_S
+        self._has_found = bool(silent)
+        return self.wait_s
