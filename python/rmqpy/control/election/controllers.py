@@ -24,6 +24,8 @@ R = TypeVar("R")
 
 #: Timeout of a request. An election waits for the lease of the old master, so it takes longer.
 ANSWER_SECONDS: Final = 3.0
+#: The time without an answer after which another leader is looked for.
+SILENT_SECONDS: Final = 0.4
 #: Timeout of the question for the leader.
 LEADER_SECONDS: Final = 1.0
 
@@ -49,7 +51,7 @@ class Controllers:
         known = self._leader
         if known is not None:
             try:
-                return await self._peer(known).call(ask, timeout=seconds)
+                return await self._call(known, ask, seconds)
             except RocketMQError as error:
                 if error.code not in (None, ResponseCode.CONTROLLER_NOT_LEADER):
                     raise
@@ -58,11 +60,37 @@ class Controllers:
                     raise
         self._leader = leader = await self._find()
         try:
-            return await self._peer(leader).call(ask, timeout=seconds)
+            return await self._call(leader, ask, seconds)
         except RocketMQError as error:
             if error.code in (None, ResponseCode.CONTROLLER_NOT_LEADER):
                 self._leader = None
             raise
+
+    async def _call(self, leader: str, ask: Request[R], seconds: float) -> R:
+        """Send a request to a leader. A machine that is gone closes no connection: a request without an answer is sent
+        to the controller that leads instead, as soon as one does."""
+        call = asyncio.ensure_future(self._peer(leader).call(ask, timeout=seconds))
+        search: asyncio.Future[str | None] | None = None
+        try:
+            while not (await asyncio.wait((call,), timeout=SILENT_SECONDS))[0]:
+                search = asyncio.ensure_future(self._other_leader(leader))
+                await asyncio.wait((call, search), return_when=asyncio.FIRST_COMPLETED)
+                if search.done() and (other := search.result()) is not None:
+                    log.info("the leader of the controllers is %s", other)
+                    self._leader = other
+                    return await self._peer(other).call(ask, timeout=seconds)
+                search.cancel()
+            return call.result()
+        finally:
+            call.cancel()
+            if search is not None:
+                search.cancel()
+
+    async def _other_leader(self, silent: str) -> str | None:
+        """Return the address of another controller that leads; `None` if there is none now."""
+        others = [_leader_of(peer) for peer in self.all() if peer.address != silent]
+        found = [each.leader for each in await asyncio.gather(*others) if each.is_certain]
+        return found[0] if found else None
 
     async def _find(self) -> str:
         """Return the address of the controller that leads, or that another one names: it may name a lost leader."""

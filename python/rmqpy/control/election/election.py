@@ -45,7 +45,7 @@ RECONCILE_SECONDS: Final = 0.1
 #: The end of a lease that has not begun.
 NO_LEASE: Final = 0.0
 #: The time for the last copies of progress before leading; a lost master does not answer.
-FINISH_SECONDS: Final = 0.3
+FINISH_SECONDS: Final = 0.15
 #: The time for the replicas in sync to confirm the last messages of a master that stops.
 RESIGN_SECONDS: Final = 0.5
 RESIGN_LOOK_SECONDS: Final = 0.01
