@@ -45,6 +45,9 @@ bench-growth: build ## curves of cost: CURVES (1 h; 60 GB of disk)
 bench-peers: build $(VENV)/.peers ## Kafka, NATS, Redis under their own tools: CELLS (15 min)
 	$(BENCHMARK).peers $(QUICK) $(ONLY_CELLS)
 
+bench-openmessaging: build ## the OpenMessaging Benchmark, built in FOLDER (10 min)
+	$(BENCHMARK).openmessaging $(QUICK) $(FOLDER)
+
 bench-filters: build ## a broker's cost of filters by tag and by SQL92 (2 min)
 	$(BENCHMARK).filters
 
