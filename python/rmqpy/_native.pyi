@@ -87,12 +87,14 @@ __all__ = [
     "OrderedBatch",
     "ReceivedMessage",
     "RecordFilter",
+    "RecordGroup",
     "RecordPage",
     "RefusedSlave",
     "Replication",
     "ReplyLatencies",
     "Request",
     "Rows",
+    "SelectedRecords",
     "SendBatch",
     "SendFuture",
     "Sender",
@@ -404,10 +406,59 @@ class RecordFilter:
 
     def __new__(cls, expression: str, kind: str, *, strict: bool = True) -> Self:
         """`kind` is `TAG` or `SQL92`. Raises `ValueError` for an invalid expression."""
-    def takes_tag(self, tags_code: int) -> bool:
-        """Return whether a message with this hash of its tag may match. Hashes may collide; consumers compare tags."""
-    def takes(self, record: bytes) -> bool:
-        """Return whether a record matches whose tag may; False for an invalid record."""
+
+@final
+class RecordGroup:
+    """Messages of a queue whose records are close together in a copied file of the log."""
+
+    @staticmethod
+    def of(
+        units: bytes,
+        *,
+        first: int,
+        begin: int,
+        end: int,
+        count_max: int,
+        bytes_max: int,
+        filter: RecordFilter | None = None,
+    ) -> list[RecordGroup]:
+        """Group copied entries of a queue, the first of which has the offset `first`, so that at most `count_max` records
+        of `bytes_max` are read together. [begin, end) is the range of the copied file. `filter` leaves messages out by
+        the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy."""
+    @property
+    def first(self) -> int:
+        """The offset of the first message."""
+    @property
+    def begin(self) -> int:
+        """The position of the first record in the log."""
+    @property
+    def end(self) -> int:
+        """The position after the last one."""
+    def select(
+        self,
+        part: bytes,
+        *,
+        count_left: int,
+        bytes_left: int,
+        is_empty: bool,
+        filter: RecordFilter | None = None,
+    ) -> SelectedRecords:
+        """Select records from the bytes [begin, end) of the log that match the filter: at most `count_left`, and of
+        `bytes_left` together, or one if the page is empty. Raises `ValueError` if they are not the entries' records."""
+
+@final
+class SelectedRecords:
+    """The records that a group added to a page."""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+    @property
+    def records(self) -> bytes:
+        """Their records, one after the other."""
+    @property
+    def refused(self) -> int | None:
+        """The offset of the first message without room; `None` if all had room."""
 
 @final
 class FollowedPage:

@@ -86,6 +86,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<offsets::GroupStepBack>()?;
     module.add_class::<access::AccessRefusal>()?;
     module.add_class::<record_filter::RecordFilter>()?;
+    module.add_class::<record_filter::RecordGroup>()?;
+    module.add_class::<record_filter::SelectedRecords>()?;
     module.add_class::<replication::PyReplication>()?;
     module.add_class::<replication::ConnectedSlave>()?;
     module.add_class::<replication::RefusedSlave>()?;

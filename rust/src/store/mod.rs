@@ -77,6 +77,7 @@ pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use error::{PutError, StoreError};
 pub use light_queues::LightError;
 pub use log::{Arrivals, Growth, LightPut, Put, Watcher};
+pub use read::copied::{CopyError, Room, Selected, UnitGroup, group_units};
 pub use read::follow::Followed;
 pub use read::lookup::{Boundary, Get, GetResult, GetStatus};
 pub use recovery::{RecoveryPhase, RecoveryProgress};

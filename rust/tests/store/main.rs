@@ -5,6 +5,7 @@
 mod clock;
 mod compaction;
 mod compaction_crashes;
+mod copied;
 mod following;
 mod formats;
 mod full_disk;

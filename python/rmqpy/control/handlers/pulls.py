@@ -77,21 +77,29 @@ class PullHandlers:
         local = self._store.min_offset(ask.topic, ask.queue_id)
         try:
             async with self._turns:
-                page = await asyncio.to_thread(
-                    self._tier.reader.read,
-                    ask.topic,
-                    ask.queue_id,
-                    ask.queue_offset,
-                    before=local,
-                    count=max(1, min(ask.max_msg_nums, limits.messages)),
-                    bytes_max=min(ask.max_msg_bytes or _BYTES_DEFAULT, limits.bytes),
-                    accepts=accepts,
+                page, oldest = await asyncio.to_thread(
+                    self._read, self._tier, ask, local, limits, accepts
                 )
-                oldest = await asyncio.to_thread(self._tier.min_offset, ask.topic, ask.queue_id)
         except StoreError as error:
             # The consumer asks again later, and skips nothing.
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return self._answer(ask, page, oldest, local)
+
+    @staticmethod
+    def _read(
+        tier: TieredStorage, ask: PullMessage, local: int, limits: PullLimits, accepts: RecordFilter | None
+    ) -> tuple[Page | None, int | None]:
+        """Return messages below `local`, and the queue's first offset in the tiered storage. Blocks."""
+        page = tier.reader.read(
+            ask.topic,
+            ask.queue_id,
+            ask.queue_offset,
+            before=local,
+            count=max(1, min(ask.max_msg_nums, limits.messages)),
+            bytes_max=min(ask.max_msg_bytes or _BYTES_DEFAULT, limits.bytes),
+            accepts=accepts,
+        )
+        return page, tier.min_offset(ask.topic, ask.queue_id)
 
     def _answer(self, ask: PullMessage, page: Page | None, oldest: int | None, local: int) -> Pulled:
         pulled = Pulled(

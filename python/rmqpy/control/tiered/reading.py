@@ -7,10 +7,10 @@ thread.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rmqpy._native import RecordFilter, record_stored_at_ms
+from rmqpy._native import RecordFilter, RecordGroup, SelectedRecords, record_stored_at_ms
 from rmqpy.control.tiered.blocks import Blocks
 from rmqpy.control.tiered.catalog import Catalog
 from rmqpy.control.tiered.described import UNIT_BYTES, Run, TieredFile
@@ -20,18 +20,9 @@ from rmqpy.control.tiered.objects import ObjectError
 SCANNED_MAX: Final = 4_096
 #: Entries that are fetched together.
 _TOGETHER: Final = 1_024
-#: Records are read together up to this gap between two, and up to this length.
-_GAP_BYTES_MAX: Final = 16 << 10
-_GROUP_BYTES_MAX: Final = 1 << 20
 _UNIT: Final = struct.Struct(">qiq")
 #: The size of a lost message and that of an entry without a message.
 _NO_RECORD: Final = frozenset({1, 0x7FFFFFFF})
-#: Size and position in a record.
-_SIZE: Final = struct.Struct(">i")
-_POSITION: Final = struct.Struct(">q")
-_POSITION_AT: Final = 28
-#: Bytes that hold the store time, whatever hosts a record has.
-_HEAD_BYTES: Final = 91
 
 
 class Unit(NamedTuple):
@@ -40,11 +31,6 @@ class Unit(NamedTuple):
     physical: int
     size: int
     tags_code: int
-
-    @property
-    def end(self) -> int:
-        """The position after the record."""
-        return self.physical + self.size
 
 
 class Page(NamedTuple):
@@ -84,35 +70,32 @@ class TieredReader:
         if begin >= end:
             return None
         end = min(end, begin + SCANNED_MAX)
-        taken = _Taken(count, bytes_max)
-        units = (each for each in self._units(file, run, begin, end) if _is_wanted(each[1], accepts))
-        for group in _groups(units, count, min(bytes_max, _GROUP_BYTES_MAX)):
-            if not self._take(file, group, accepts, taken):
-                return taken.page(taken.refused)
-        return taken.page(end)
+        page = _Filling(count, bytes_max)
+        for group in self._groups(file, run, begin, end, accepts, page):
+            refused = group.first if page.is_full else self._add(file, group, accepts, page)
+            if refused is not None:
+                return page.ending_at(refused)
+        return page.ending_at(end)
 
-    def _take(
-        self, file: TieredFile, group: list[tuple[int, Unit]], accepts: RecordFilter | None, taken: _Taken
-    ) -> bool:
-        """Take records that are read together; return False when the next one finds no room."""
-        begin, end = group[0][1].physical, group[-1][1].end
-        part = self._blocks.read(file.log, begin - file.begin, end - file.begin, size=file.size)
-        size = 0
-        for _, unit in group:
-            at = unit.physical - begin
-            is_whole = unit.size >= _HEAD_BYTES and _SIZE.unpack_from(part, at)[0] == unit.size
-            if not is_whole or _POSITION.unpack_from(part, at + _POSITION_AT)[0] != unit.physical:
-                raise ObjectError(f"{file.log} is damaged: no record begins at {unit.physical - file.begin}")
-            size += unit.size
-        if accepts is None and size == len(part) and taken.is_empty:
-            # Nothing lies between them, and a group fits into a page.
-            taken.add_all(part, len(group))
-            return True
-        for offset, unit in group:
-            record = part[unit.physical - begin : unit.end - begin]
-            if (accepts is None or accepts.takes(record)) and not taken.add(offset, record):
-                return False
-        return True
+    def _add(
+        self, file: TieredFile, group: RecordGroup, accepts: RecordFilter | None, page: _Filling
+    ) -> int | None:
+        """Add records that are read together; return the offset of the first without room."""
+        part = self._blocks.read(
+            file.log, group.begin - file.begin, group.end - file.begin, size=file.size
+        )
+        try:
+            selected = group.select(
+                part,
+                count_left=page.count_left,
+                bytes_left=page.bytes_left,
+                is_empty=page.is_empty,
+                filter=accepts,
+            )
+        except ValueError as error:
+            raise ObjectError(f"{file.log} is damaged: {error}") from None
+        page.add(selected)
+        return selected.refused
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
         """Return the offset of the first message stored at this time or later, or the one after the last message here;
@@ -136,81 +119,72 @@ class TieredReader:
         return None if found is None else self._stored_at_ms(*found, found[1].begin)
 
     def _stored_at_ms(self, file: TieredFile, run: Run, offset: int) -> int:
-        _, unit = next(self._units(file, run, offset, offset + 1))
+        unit = Unit(*_UNIT.unpack(self._units(file, run, offset, offset + 1)))
         if unit.size in _NO_RECORD:
             return 0
+        if unit.size < 0 or not file.begin <= unit.physical <= file.end - unit.size:
+            raise ObjectError(f"{file.units} is damaged: offset {offset} is at {unit.physical}")
         at = unit.physical - file.begin
         return record_stored_at_ms(self._blocks.read(file.log, at, at + unit.size, size=file.size))
 
-    def _units(self, file: TieredFile, run: Run, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
+    def _groups(
+        self,
+        file: TieredFile,
+        run: Run,
+        begin: int,
+        end: int,
+        accepts: RecordFilter | None,
+        page: _Filling,
+    ) -> Iterator[RecordGroup]:
+        """Yield the messages that are read together, while the page has room."""
         for first in range(begin, end, _TOGETHER):
-            last = min(end, first + _TOGETHER)
-            at = run.at + (first - run.begin) * UNIT_BYTES
-            end_at = at + (last - first) * UNIT_BYTES
-            part = self._blocks.read(file.units, at, end_at, size=file.units_size)
-            for number, fields in enumerate(_UNIT.iter_unpack(part)):
-                unit = Unit(*fields)
-                if unit.size not in _NO_RECORD and not (
-                    unit.size > 0 and file.begin <= unit.physical and unit.end <= file.end
-                ):
-                    raise ObjectError(
-                        f"{file.units} is damaged: offset {first + number} is at {unit.physical}"
-                    )
-                yield first + number, unit
+            units = self._units(file, run, first, min(end, first + _TOGETHER))
+            try:
+                groups = RecordGroup.of(
+                    units,
+                    first=first,
+                    begin=file.begin,
+                    end=file.end,
+                    count_max=max(1, page.count_left),
+                    bytes_max=page.bytes_left,
+                    filter=accepts,
+                )
+            except ValueError as error:
+                raise ObjectError(f"{file.units} is damaged: {error}") from None
+            yield from groups
+
+    def _units(self, file: TieredFile, run: Run, begin: int, end: int) -> bytes:
+        at = run.at + (begin - run.begin) * UNIT_BYTES
+        return self._blocks.read(
+            file.units, at, at + (end - begin) * UNIT_BYTES, size=file.units_size
+        )
 
 
-class _Taken:
-    """The records of one reply."""
+class _Filling:
+    """A page that is filled."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        self._count_left, self._bytes_left = count_max, bytes_max
+        self.count_left, self.bytes_left = count_max, bytes_max
         self._count = 0
         self._records: list[bytes] = []
-        #: The offset of the first record without room.
-        self.refused = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was taken."""
+        """Whether it has no message yet."""
         return not self._count
 
-    def add(self, offset: int, record: bytes) -> bool:
-        """Take a record if there is room, or if it is the first."""
-        if self._count and (self._count_left <= 0 or len(record) > self._bytes_left):
-            self.refused = offset
-            return False
-        self.add_all(record, 1)
-        return True
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many messages as it may."""
+        return self._count > 0 and self.count_left == 0
 
-    def add_all(self, records: bytes, count: int) -> None:
-        """Take records for which there is room."""
-        self._records.append(records)
-        self._count += count
-        self._count_left -= count
-        self._bytes_left -= len(records)
+    def add(self, selected: SelectedRecords) -> None:
+        """Add records for which there is room."""
+        self._records.append(selected.records)
+        self._count += selected.count
+        self.count_left = max(0, self.count_left - selected.count)
+        self.bytes_left = max(0, self.bytes_left - len(selected.records))
 
-    def page(self, following: int) -> Page:
-        """Return what was taken, and the offset to continue at."""
+    def ending_at(self, following: int) -> Page:
+        """Return the page; `following` is the offset to continue at."""
         return Page(self._count, b"".join(self._records), following)
-
-
-def _is_wanted(unit: Unit, accepts: RecordFilter | None) -> bool:
-    """Return whether an entry has a record whose tag may be taken."""
-    return unit.size not in _NO_RECORD and (accepts is None or accepts.takes_tag(unit.tags_code))
-
-
-def _groups(
-    units: Iterable[tuple[int, Unit]], count_max: int, bytes_max: int
-) -> Iterator[list[tuple[int, Unit]]]:
-    """Yield entries whose records are close together in the file, in order."""
-    group: list[tuple[int, Unit]] = []
-    for offset, unit in units:
-        if group:
-            first, last = group[0][1], group[-1][1]
-            is_near = 0 <= unit.physical - last.end <= _GAP_BYTES_MAX
-            if not is_near or len(group) >= count_max or unit.end - first.physical > bytes_max:
-                yield group
-                group = []
-        group.append((offset, unit))
-    if group:
-        yield group
