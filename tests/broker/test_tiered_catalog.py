@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmqpy.config.tiered import TieredConfig
 from rmqpy.control.tiered.catalog import Catalog
 from rmqpy.control.tiered.described import Run, TieredFile, decode, encode
+from rmqpy.control.tiered.mark import Mark
 from rmqpy.control.tiered.objects import Objects
 
 FILE_BYTES = 1_000
@@ -20,12 +21,18 @@ def file(number: int) -> TieredFile:
     return TieredFile(number * FILE_BYTES, FILE_BYTES, "0" * 64, 0, number * 100, (number + 1) * 100)
 
 
+def loaded(folder: Path) -> Catalog:
+    objects = Objects(TieredConfig(storage=str(folder / "tier")), "c/b")
+    catalog = Catalog(objects, Mark(objects, folder))
+    catalog.load(may_write=True)
+    return catalog
+
+
 def catalog_of(
     folder: Path, history: list[dict[int, int]], kept: set[int]
 ) -> tuple[Catalog, dict[int, dict[int, int]]]:
     """A catalog with some files of a log; and for each queue, the file of each of its offsets."""
-    catalog = Catalog(Objects(TieredConfig(storage=str(folder)), "c/b"))
-    catalog.load()
+    catalog = loaded(folder)
     places: dict[int, dict[int, int]] = {}
     ends: dict[int, int] = {}
     for number, messages in enumerate(history):
@@ -50,8 +57,7 @@ def test_the_first_file_with_a_message_at_an_offset_or_later_is_found(
     with TemporaryDirectory() as folder:
         catalog, places = catalog_of(Path(folder), history, kept)
         if is_loaded:
-            catalog = Catalog(Objects(TieredConfig(storage=folder), "c/b"))
-            catalog.load()
+            catalog = loaded(Path(folder))
         for queue in (0, 1, 2):
             known = places.get(queue, {})
             assert catalog.min_offset("orders", queue) == min(known, default=None)

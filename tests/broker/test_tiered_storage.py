@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -244,4 +245,28 @@ def test_a_storage_that_is_away_since_the_start_moves_no_consumer(
             "s3://bucket/log/DefaultCluster/broker-a could not be read since the start",
         )
     with tiered(tmp_path) as broker:
+        assert read(broker.namesrv, "orders", 100) == list(range(100))
+
+
+def test_a_storage_that_is_not_mounted_moves_no_consumer(tmp_path: Path) -> None:
+    with connected(tmp_path) as (broker, admin, producer):
+        admin.create_topic("orders", read_queues=1, write_queues=1)
+        send(producer, "orders", range(100))
+        broker.expire(admin)
+    away = tmp_path / "away"
+    (tmp_path / "tier").rename(away)
+
+    async def answer(address: str) -> int:
+        async with await Peer.connect(address) as peer:
+            return (await pull(peer, "readers", "orders", 0)).code
+
+    with tiered(tmp_path) as broker, rmqpy.Admin(broker.namesrv) as admin:
+        assert asyncio.run(answer(broker.server.broker)) == 1
+
+        def findings() -> list[str]:
+            return [each.found for each in admin.health(disk_free_min=0) if each.check == CHECK]
+
+        until(lambda: any("mount it" in each for each in findings()))
+        shutil.rmtree(tmp_path / "tier")
+        away.rename(tmp_path / "tier")
         assert read(broker.namesrv, "orders", 100) == list(range(100))

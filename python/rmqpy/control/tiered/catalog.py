@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rmqpy.control.tiered.described import DESCRIPTION, Run, Runs, TieredFile, decode, encode
+from rmqpy.control.tiered.mark import Mark
 from rmqpy.control.tiered.objects import ObjectError, Objects
 
 #: The files whose runs are in memory.
@@ -26,8 +27,9 @@ DELETED: Final = "deleted-topics.list"
 class Catalog:
     """The files of one broker."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, mark: Mark) -> None:
         self._objects = objects
+        self._mark = mark
         self._lock = threading.Lock()
         self._files: tuple[TieredFile, ...] = ()
         #: False until the storage was read: its messages must not be taken for lost.
@@ -47,9 +49,11 @@ class Catalog:
         files = self._files
         return files[-1].end if files else None
 
-    def load(self) -> None:
-        """Read what the storage has; known files are not read again."""
+    def load(self, *, may_write: bool) -> None:
+        """Read what the storage has; known files are not read again. A new storage is marked if this broker may write.
+        Raises `ObjectError`, also for one that was in use and is empty."""
         names = self._objects.names()
+        self._mark.check(names, may_write=may_write)
         known = {file.begin: file for file in self._files}
         found = []
         for name in sorted(name for name in names if name.endswith(DESCRIPTION)):

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 #: Parts of an upload, of which a few are in memory.
 PART_BYTES: Final = 8 << 20
 PARTS_AT_ONCE: Final = 2
+#: Parts of a file in a folder, each of which is made durable: a whole file at once would delay the flushes of a log on
+#: the same disk.
+FOLDER_PART_BYTES: Final = 1 << 20
 #: The most seconds of one request, of connecting, and of all attempts.
 REQUEST_SECONDS: Final = 30
 CONNECT_SECONDS: Final = 3
 ATTEMPTS_SECONDS: Final = 20
 ATTEMPTS_MAX: Final = 3
+#: The end of the name of a file that is being written.
+_UNFINISHED: Final = ".part"
 
 
 class ObjectError(StoreError):
@@ -48,6 +53,8 @@ class Objects:
         self._library: Any = obstore
         self._folder = None if config.is_url else Path(home.expand(config.storage))
         self._prefix = prefix
+        #: The size of the parts of `put_parts`.
+        self.part_bytes = PART_BYTES if self._folder is None else FOLDER_PART_BYTES
         #: What errors name.
         self.place = f"{config.storage.rstrip('/')}/{prefix}"
         try:
@@ -73,21 +80,25 @@ class Objects:
     def put(self, name: str, content: bytes) -> None:
         """Write an object, in place of an earlier one."""
         with self._errors("write", name):
-            self._library.put(self._store, self._path(name), content)
-            self._sync(name)
+            if self._folder is not None:
+                self._write(self._folder, name, [content])
+            else:
+                self._library.put(self._store, self._path(name), content)
 
     def put_parts(self, name: str, parts: Iterable[bytes]) -> None:
         """Write an object from its parts, in order."""
         with self._errors("write", name):
-            self._library.put(
-                self._store,
-                self._path(name),
-                parts,
-                use_multipart=True,
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_AT_ONCE,
-            )
-            self._sync(name)
+            if self._folder is not None:
+                self._write(self._folder, name, parts)
+            else:
+                self._library.put(
+                    self._store,
+                    self._path(name),
+                    parts,
+                    use_multipart=True,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
 
     def get(self, name: str) -> bytes | None:
         """Return an object; `None` if there is none."""
@@ -138,13 +149,23 @@ class Objects:
         except Exception as error:
             raise ObjectError(f"cannot {verb} {self.place}/{name}: {_line(error)}") from error
 
-    def _sync(self, name: str) -> None:
-        """Make an object of a folder durable, with its name."""
-        if self._folder is None:
-            return
-        path = self._folder / self._path(name)
-        for each in (path, *(parent for parent in path.parents if parent.is_relative_to(self._folder))):
-            descriptor = os.open(each, os.O_RDONLY)
+    def _write(self, folder: Path, name: str, parts: Iterable[bytes]) -> None:
+        """Write a file on this thread, whose priority the library's threads would not have; make it durable, with its
+        name."""
+        path = folder / self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_name(f"{path.name}{_UNFINISHED}")
+        with written.open("wb", buffering=0) as file:
+            for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fdatasync(file)
+        written.replace(path)
+        for parent in path.parents:
+            if not parent.is_relative_to(folder):
+                break
+            descriptor = os.open(parent, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
