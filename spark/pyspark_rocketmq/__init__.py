@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from pyspark_rocketmq.jvm import jar, real_time
+
+__all__ = ["jar", "real_time", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +24,10 @@ def __getattr__(name: str) -> Any:
             return _source()
         except ImportError as error:
             raise AttributeError(str(error)) from error
+    if name in ("jar", "real_time"):
+        from pyspark_rocketmq import jvm
+
+        return getattr(jvm, name)
     raise AttributeError(f"module 'pyspark_rocketmq' has no attribute {name!r}")
 
 

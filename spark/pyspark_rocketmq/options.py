@@ -62,6 +62,12 @@ class Options:
     metadata also has the roles of the option, its parser and its meaning.
     """
 
+    engine: Literal["python"] = _option(
+        "RSW",
+        values.engine,
+        "python",
+        "`python`. The engine in Spark's JVM is a format, [rocketmq-jvm](#real-time-mode).",
+    )
     # Topics and connections.
     nameserver: str = _option(
         "RSW",

@@ -53,6 +53,15 @@ def choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def engine(value: str) -> str:
+    """Parse `python`. Spark does not let a source in Python hand a query to one in the JVM."""
+    if value.strip().lower() == "jvm":
+        raise ValueError(
+            "use format('rocketmq-jvm') without this option, with pyspark_rocketmq.jar() in 'spark.jars'"
+        )
+    return choice("python")(value)
+
+
 def character(value: str) -> str:
     """Parse one character, or `\\t` for a tab."""
     found = "\t" if value == "\\t" else value

@@ -12,6 +12,7 @@ import pytest
 
 import rmqpy
 import rmqpy.testing
+from pyspark_rocketmq.jvm import JAR
 from rmqpy import cli
 from rmqpy.server import Standalone
 
@@ -105,6 +106,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         # A worker that starts slowly on a busy machine is waited for.
         .config("spark.python.authenticate.socketTimeout", "300s")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        # Spark's own list of sinks for Real-time Mode has no other connectors.
+        .config("spark.sql.streaming.realTimeMode.allowlistCheck", "false")
+        .config("spark.jars", str(JAR) if JAR.is_file() else "")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

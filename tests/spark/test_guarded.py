@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 import rmqpy
 from certificates import Authority, Files, mutual
+from pyspark_rocketmq.jvm import FORMAT, JAR
 from pyspark_rocketmq.options import OptionError
 from pyspark_rocketmq.source import RocketMQSource
 from rmqpy.errors import AuthError, RocketMQError
@@ -59,7 +62,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def read(options: dict[str, str]) -> list[str]:
-    reader = RocketMQSource({**options, "subscribe": "orders"}).reader(schema=BODY)
+    reader = RocketMQSource({"subscribe": "orders"} | options).reader(schema=BODY)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
@@ -101,3 +104,23 @@ def test_a_session_writes_and_reads_there(spark: "SparkSession", guarded: Guarde
     rows.write.format("rocketmq").mode("append").options(**guarded.options, topic="orders").save()
     found = spark.read.format("rocketmq").options(**guarded.options, subscribe="orders").load()
     assert {row.body.decode() for row in found.select("body").collect()} == {"paid", *map(str, range(20))}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not JAR.is_file(), reason="no Java compiler: apt-get install default-jdk-headless")
+def test_the_format_in_the_jvm_signs_and_encrypts(
+    spark: "SparkSession", guarded: Guarded, tmp_path: Path
+) -> None:
+    def run(name: str, options: dict[str, str]) -> None:
+        rows = spark.readStream.format(FORMAT).options(**options, subscribe="orders", startingOffsets="earliest")
+        writer = rows.load().selectExpr("concat('jvm ', string(body)) as body").writeStream.format(FORMAT)
+        writer = writer.options(**options, topic="copies", createTopic="true")
+        query = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    run("signed", guarded.options)
+    assert "jvm paid" in read({**guarded.options, "subscribe": "copies"})
+    with pytest.raises(StreamingQueryException, match="unknown, or the signature"):
+        run("wrong", guarded.options | {"secretKey": "guessed"})
+    with pytest.raises(StreamingQueryException, match="unable to find valid certification path"):
+        run("untrusted", {name: text for name, text in guarded.options.items() if name != "tls.caFile"})
