@@ -32,9 +32,11 @@ def jar() -> str:
 def real_time(writer: "DataStreamWriter", duration: str) -> "DataStreamWriter":
     """Set the trigger of Real-time Mode: Spark writes a checkpoint every `duration`, such as `5 minutes`.
 
-    The same as `writer.trigger(realTime=duration)`, which PySpark has since 4.2. Spark has the mode since 4.1. Raises
-    `ConfigError` for an older Spark.
+    The same as `writer.trigger(realTime=duration)`, which PySpark has since 4.2, with the log of progress written in
+    step: Spark 4.3 writes it asynchronously by default, and refuses sinks of other projects then. Raises `ConfigError`
+    if Spark is older than 4.1, which introduced the mode.
     """
+    writer = writer.option("asyncProgressTrackingEnabled", "false")
     if "realTime" in signature(writer.trigger).parameters:
         return writer.trigger(realTime=duration)  # type: ignore[call-overload, no-any-return]
     trigger = writer._spark._jvm.org.apache.spark.sql.streaming.Trigger  # type: ignore[union-attr]

@@ -77,7 +77,12 @@ public final class Options implements Serializable {
     }
 
     /** Options of Spark itself that sources and sinks receive. */
-    private static final Set<String> SPARKS_OWN = Set.of("checkpointlocation", "queryname");
+    private static final Set<String> SPARKS_OWN = Set.of(
+            "checkpointlocation",
+            "queryname",
+            "asyncprogresstrackingenabled",
+            "asyncprogresstrackingcheckpointintervalms",
+            "_asyncprogresstrackingoverridesinksupportcheck");
 
     private final Map<String, String> given = new LinkedHashMap<>();
 

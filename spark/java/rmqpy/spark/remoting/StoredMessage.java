@@ -116,7 +116,7 @@ public record StoredMessage(
                 queueOffset,
                 physicalOffset,
                 flag,
-                sysFlag & ~COMPRESSED,
+                sysFlag,
                 bornMs,
                 storeMs,
                 bornHost,
