@@ -1,8 +1,8 @@
 """OpenMessaging Benchmark: its RocketMQ driver at rmqpy and at Apache's broker in turns
 (`python -m benchmarks.openmessaging FOLDER`).
 
-FOLDER is the checkout of that project, with its modules `benchmark-framework` and `driver-rocketmq` built. The driver is
-unchanged; its settings are those of its `rocketmq.yaml`, with ordinary queues instead of BatchCQ.
+FOLDER is the checkout of that project, with its modules `benchmark-framework` and `driver-rocketmq` built. The driver
+is unchanged; its settings are those of its `rocketmq.yaml`, with ordinary queues instead of BatchCQ.
 """
 
 import json
@@ -113,7 +113,9 @@ def _run(
     side.more_settings = {"autoCreateTopicEnable": "true"}
     side.start()
     try:
-        driver, workload, result = (side.folder / name for name in ("driver.yaml", "load.yaml", "result.json"))
+        driver, workload, result = (
+            side.folder / name for name in ("driver.yaml", "load.yaml", "result.json")
+        )
         driver.write_text(DRIVER.format(namesrv=side.namesrv, batches=str(batches).lower()))
         payload = folder / "payload" / "payload-1Kb.data"
         workload.write_text(WORKLOAD.format(name=title, payload=payload, rate=rate, minutes=minutes))

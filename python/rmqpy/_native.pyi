@@ -420,11 +420,11 @@ class RecordGroup:
         end: int,
         count_max: int,
         bytes_max: int,
-        filter: RecordFilter | None = None,
+        accepts: RecordFilter | None = None,
     ) -> list[RecordGroup]:
-        """Group copied entries of a queue, the first of which has the offset `first`, so that at most `count_max` records
-        of `bytes_max` are read together. [begin, end) is the range of the copied file. `filter` leaves messages out by
-        the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy."""
+        """Group copied entries of a queue, the first of which has the offset `first`, so that at most `count_max`
+        records of `bytes_max` are read together. [begin, end) is the range of the copied file. `accepts` leaves
+        messages out by the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy."""
     @property
     def first(self) -> int:
         """The offset of the first message."""
@@ -441,7 +441,7 @@ class RecordGroup:
         count_left: int,
         bytes_left: int,
         is_empty: bool,
-        filter: RecordFilter | None = None,
+        accepts: RecordFilter | None = None,
     ) -> SelectedRecords:
         """Select records from the bytes [begin, end) of the log that match the filter: at most `count_left`, and of
         `bytes_left` together, or one if the page is empty. Raises `ValueError` if they are not the entries' records."""

@@ -101,7 +101,9 @@ def test_nothing_is_deleted_before_it_is_copied(tmp_path: Path) -> None:
     with connected(tmp_path) as (broker, admin, producer):
         admin.create_topic("orders", read_queues=1, write_queues=1)
         # A file in the place of the folder.
-        broker.storage.parent.mkdir(parents=True, exist_ok=True)
+        away = tmp_path / "away"
+        until(lambda: (broker.storage / "in-use.mark").exists())
+        broker.storage.rename(away)
         broker.storage.write_bytes(b"")
         send(producer, "orders", range(100))
 
@@ -114,6 +116,7 @@ def test_nothing_is_deleted_before_it_is_copied(tmp_path: Path) -> None:
         assert broker.local_files()[0] == 0
         assert sorted(read(broker.namesrv, "orders", 100)) == list(range(100))
         broker.storage.unlink()
+        away.rename(broker.storage)
         broker.expire(admin)
         until(lambda: "files, " in finding() and "cannot" not in finding())
         assert sorted(read(broker.namesrv, "orders", 100, group="later")) == list(range(100))

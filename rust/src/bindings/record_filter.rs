@@ -62,11 +62,11 @@ pub(super) struct SelectedRecords {
 
 #[pymethods]
 impl RecordGroup {
-    /// Group copied entries of a queue, the first of which has the offset `first`, so that at most `count_max` records
-    /// of `bytes_max` are read together. [begin, end) is the range of the copied file. `filter` leaves messages out by
-    /// the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy.
+    /// Group copied entries of a queue, the first of which has the offset `first`, so that at most `count_max`
+    /// records of `bytes_max` are read together. [begin, end) is the range of the copied file. `accepts` leaves
+    /// messages out by the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy.
     #[staticmethod]
-    #[pyo3(signature = (units, *, first, begin, end, count_max, bytes_max, filter=None))]
+    #[pyo3(signature = (units, *, first, begin, end, count_max, bytes_max, accepts=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn of(
         units: &[u8],
@@ -75,10 +75,11 @@ impl RecordGroup {
         end: u64,
         count_max: usize,
         bytes_max: u64,
-        filter: Option<&RecordFilter>,
+        accepts: Option<&RecordFilter>,
     ) -> PyResult<Vec<Self>> {
-        let wanted = |code| filter.is_none_or(|filter| filter.takes_tag(code));
-        let groups = group_units(units, first, &(begin..end), count_max, bytes_max, wanted).map_err(damaged)?;
+        let wanted = |code| accepts.is_none_or(|filter| filter.takes_tag(code));
+        let groups =
+            group_units(units, first, &(begin..end), count_max, bytes_max, wanted).map_err(damaged)?;
         Ok(groups.into_iter().map(Self).collect())
     }
 
@@ -102,17 +103,17 @@ impl RecordGroup {
 
     /// Select records from the bytes [begin, end) of the log that match the filter: at most `count_left`, and of
     /// `bytes_left` together, or one if the page is empty. Raises `ValueError` if they are not the entries' records.
-    #[pyo3(signature = (part, *, count_left, bytes_left, is_empty, filter=None))]
+    #[pyo3(signature = (part, *, count_left, bytes_left, is_empty, accepts=None))]
     fn select<'py>(
         &self,
         part: &Bound<'py, PyBytes>,
         count_left: usize,
         bytes_left: usize,
         is_empty: bool,
-        filter: Option<&RecordFilter>,
+        accepts: Option<&RecordFilter>,
     ) -> PyResult<SelectedRecords> {
         let bytes = part.as_bytes();
-        let takes = |record: &[u8]| filter.is_none_or(|filter| filter.takes(record));
+        let takes = |record: &[u8]| accepts.is_none_or(|filter| filter.takes(record));
         let room = Room { count: count_left, bytes: bytes_left, is_empty };
         let selected = self.0.select(bytes, room, takes).map_err(damaged)?;
         let records = match selected.parts.as_slice() {
@@ -121,7 +122,7 @@ impl RecordGroup {
             parts => {
                 let parts: Vec<&[u8]> = parts.iter().filter_map(|range| bytes.get(range.clone())).collect();
                 PyBytes::new(part.py(), &parts.concat())
-            },
+            }
         };
         Ok(SelectedRecords { count: selected.count, records: records.unbind(), refused: selected.refused })
     }

@@ -37,8 +37,8 @@ class SilentMasters:
         return _LOOK_S if self._has_found and is_recent else SILENT_S
 
     def look(self, caller: Caller) -> float:
-        """Look for successors of silent masters; return the seconds until the next look, `SILENT_S` if all answer. Never
-        waits: the reply of a look-up counts at the next call."""
+        """Look for successors of silent masters; return the seconds until the next look. Never waits: the reply of a
+        look-up counts at the next call."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_S:
             return _LOOK_S

@@ -77,9 +77,7 @@ class PullHandlers:
         local = self._store.min_offset(ask.topic, ask.queue_id)
         try:
             async with self._turns:
-                page, oldest = await asyncio.to_thread(
-                    self._read, self._tier, ask, local, limits, accepts
-                )
+                page, oldest = await asyncio.to_thread(self._read, self._tier, ask, local, limits, accepts)
         except StoreError as error:
             # The consumer asks again later, and skips nothing.
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -1,7 +1,7 @@
 """Mark of a storage in use: an object in it, and a file of the broker that remembers it.
 
-A folder that is not mounted, or an emptied bucket, would otherwise look like a new storage, and consumers of its messages
-would be moved past them. Calls block; one thread.
+A folder that is not mounted, or an emptied bucket, would otherwise look like a new storage, and consumers of its
+messages would be moved past them. Calls block; one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mark:
                 )
             if not may_write:
                 return
-            self._objects.put(MARK, b"")
+            self._objects.put(MARK, b"", is_first=True)
         if not is_known:
             files.save(self._path, f"{place}\n")
 

@@ -77,10 +77,13 @@ class Objects:
         open_url: Callable[..., ObjectStore] = from_url
         return open_url(config.storage, client_options=options, retry_config=retry)
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write an object, in place of an earlier one."""
+    def put(self, name: str, content: bytes, *, is_first: bool = False) -> None:
+        """Write an object, in place of an earlier one. Only the first one creates its folder: a folder that vanishes
+        later is an unmounted one."""
         with self._errors("write", name):
             if self._folder is not None:
+                if is_first:
+                    (self._folder / self._prefix).mkdir(parents=True, exist_ok=True)
                 self._write(self._folder, name, [content])
             else:
                 self._library.put(self._store, self._path(name), content)
@@ -153,7 +156,6 @@ class Objects:
         """Write a file on this thread, whose priority the library's threads would not have; make it durable, with its
         name."""
         path = folder / self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
         written = path.with_name(f"{path.name}{_UNFINISHED}")
         with written.open("wb", buffering=0) as file:
             for part in parts:

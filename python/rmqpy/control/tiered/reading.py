@@ -81,16 +81,14 @@ class TieredReader:
         self, file: TieredFile, group: RecordGroup, accepts: RecordFilter | None, page: _Filling
     ) -> int | None:
         """Add records that are read together; return the offset of the first without room."""
-        part = self._blocks.read(
-            file.log, group.begin - file.begin, group.end - file.begin, size=file.size
-        )
+        part = self._blocks.read(file.log, group.begin - file.begin, group.end - file.begin, size=file.size)
         try:
             selected = group.select(
                 part,
                 count_left=page.count_left,
                 bytes_left=page.bytes_left,
                 is_empty=page.is_empty,
-                filter=accepts,
+                accepts=accepts,
             )
         except ValueError as error:
             raise ObjectError(f"{file.log} is damaged: {error}") from None
@@ -147,7 +145,7 @@ class TieredReader:
                     end=file.end,
                     count_max=max(1, page.count_left),
                     bytes_max=page.bytes_left,
-                    filter=accepts,
+                    accepts=accepts,
                 )
             except ValueError as error:
                 raise ObjectError(f"{file.units} is damaged: {error}") from None
@@ -155,9 +153,7 @@ class TieredReader:
 
     def _units(self, file: TieredFile, run: Run, begin: int, end: int) -> bytes:
         at = run.at + (begin - run.begin) * UNIT_BYTES
-        return self._blocks.read(
-            file.units, at, at + (end - begin) * UNIT_BYTES, size=file.units_size
-        )
+        return self._blocks.read(file.units, at, at + (end - begin) * UNIT_BYTES, size=file.units_size)
 
 
 class _Filling:

@@ -73,7 +73,9 @@ pub fn group_units(
             continue;
         }
         match groups.last_mut() {
-            Some(group) if group.has_room_for(&unit, count_max, bytes_max) => group.entries.push((offset, unit)),
+            Some(group) if group.has_room_for(&unit, count_max, bytes_max) => {
+                group.entries.push((offset, unit))
+            }
             _ => groups.push(UnitGroup { entries: vec![(offset, unit)] }),
         }
     }
