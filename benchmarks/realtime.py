@@ -1,4 +1,4 @@
-"""Real-time benchmark: the way of a message topic → query → topic under three engines (`python -m benchmarks.realtime`).
+"""Real-time benchmark: latency topic → query → topic under three engines (`python -m benchmarks.realtime`).
 
 A message has the time of its send in its body. Load, query and consumer are processes of one machine and read one
 clock. Each cell has a new query, which is warm before messages count.
@@ -112,9 +112,7 @@ def _session() -> "Iterator[SparkSession]":
         spark.stop()
 
 
-def _measure(
-    spark: "SparkSession", folder: Path, engine: str, rate: int, seconds: int, warm_up: int
-) -> Cell:
+def _measure(spark: "SparkSession", folder: Path, engine: str, rate: int, seconds: int, warm_up: int) -> Cell:
     form, is_real_time = ENGINES[engine]
     servers = Rmqpy(folder)
     try:
@@ -231,7 +229,10 @@ def _head(seconds: int) -> list[str]:
 
 
 def _table(cells: list[Cell]) -> list[str]:
-    lines = ["", "| messages/s | engine | p50 ms | p99 ms | maximum ms | p99, python ÷ this | arrived | load |"]
+    lines = [
+        "",
+        "| messages/s | engine | p50 ms | p99 ms | maximum ms | p99, python ÷ this | arrived | load |",
+    ]
     lines.append("|---|---|---|---|---|---|---|---|")
     base = {cell.rate: cell.p99 for cell in cells if cell.engine == next(iter(ENGINES))}
     for cell in cells:
@@ -242,7 +243,10 @@ def _table(cells: list[Cell]) -> list[str]:
         )
     batched = [cell for cell in cells if cell.steps]
     lines += ["", "Mean time of each step of a micro-batch in ms, by Spark's progress:", ""]
-    lines += [f"| messages/s | engine | {' | '.join(_STEPS)} | micro-batches |", "|---" * (len(_STEPS) + 3) + "|"]
+    lines += [
+        f"| messages/s | engine | {' | '.join(_STEPS)} | micro-batches |",
+        "|---" * (len(_STEPS) + 3) + "|",
+    ]
     for cell in batched:
         steps = " | ".join(f"{cell.steps.get(step, 0):.0f}" for step in _STEPS)
         lines.append(f"| {cell.rate:,} | {cell.engine} | {steps} | {cell.batches} |")

@@ -1,7 +1,7 @@
 """Jar build: compiles the Java sources of the connector against PySpark's own jars.
 
 `python spark/build_jar.py` for development, and `hatch_build.py` for wheels. Equal sources become an equal jar: its
-entries are sorted and have a fixed time. Without a compiler or PySpark there is no jar, and the connector works in
+entries are sorted and have a fixed time. Without a compiler or PySpark nothing is built, and the connector works in
 Python.
 """
 
@@ -69,7 +69,9 @@ def _javac() -> str:
     found = shutil.which("javac", path=f"{home}/bin") if home else None
     found = found or shutil.which("javac")
     if found is None:
-        raise MissingTool("no javac: apt-get install default-jdk-headless, or set JAVA_HOME to a JDK 17 or newer")
+        raise MissingTool(
+            "no javac: apt-get install default-jdk-headless, or set JAVA_HOME to a JDK 17 or newer"
+        )
     return found
 
 

@@ -112,7 +112,9 @@ def test_the_format_in_the_jvm_signs_and_encrypts(
     spark: "SparkSession", guarded: Guarded, tmp_path: Path
 ) -> None:
     def run(name: str, options: dict[str, str]) -> None:
-        rows = spark.readStream.format(FORMAT).options(**options, subscribe="orders", startingOffsets="earliest")
+        rows = spark.readStream.format(FORMAT).options(
+            **options, subscribe="orders", startingOffsets="earliest"
+        )
         writer = rows.load().selectExpr("concat('jvm ', string(body)) as body").writeStream.format(FORMAT)
         writer = writer.options(**options, topic="copies", createTopic="true")
         query = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()

@@ -215,7 +215,9 @@ class Collected:
         self.batches: list[list[str]] = []
 
     def __call__(self, rows: "DataFrame", _: int) -> None:
-        self.batches.append(sorted(str(row.body) for row in rows.selectExpr("string(body) as body").collect()))
+        self.batches.append(
+            sorted(str(row.body) for row in rows.selectExpr("string(body) as body").collect())
+        )
 
     @property
     def all(self) -> list[str]:
@@ -239,7 +241,11 @@ def test_limited_micro_batches_read_everything_once(
     rows = read(spark, server, topic, maxOffsetsPerTrigger=10)
     batches = available(rows, tmp_path)
     assert [len(batch) for batch in batches] == [10, 10]
-    assert sorted(sum(batches, [])) == [*(f"a{number:02}" for number in range(18)), "b0", "b1"]
+    assert sorted(body for batch in batches for body in batch) == [
+        *(f"a{number:02}" for number in range(18)),
+        "b0",
+        "b1",
+    ]
     assert available(rows, tmp_path) == []
     send(producer, topic, "c", queue_id=2)
     assert available(rows, tmp_path) == [["c"]]
@@ -259,7 +265,9 @@ def test_checkpoints_move_between_the_engines(
         options = {"nameserver": server.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
         rows = spark.readStream.format(engine).options(**options).load()
         run_available(
-            rows.writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            rows.writeStream.foreachBatch(collected).option(
+                "checkpointLocation", str(tmp_path / "checkpoint")
+            )
         )
         assert collected.all == [f"{number}"], engine
 
@@ -367,7 +375,9 @@ def test_delayed_rows_and_a_new_topic(
         for queue in consumer.queues(f"{topic}-new"):
             consumer.seek(queue, "begin")
         found: list[str] = []
-        until(lambda: len(found.__iadd__(each.text() for each in consumer.poll(timeout=0.5))), wanted=(2).__eq__)
+        until(
+            lambda: len(found.__iadd__(each.text() for each in consumer.poll(timeout=0.5))), wanted=(2).__eq__
+        )
     assert sorted(found) == ["x", "y"]
 
 
@@ -377,7 +387,9 @@ def test_lost_messages_end_the_query_unless_it_may_skip_them(
     send(producer, topic, "a")
     begin = f'{{"{topic}": {{"broker-a": {{"0": 50}}}}}}'
     strict = read(spark, server, topic, startingOffsets=begin)
-    with pytest.raises(StreamingQueryException, match=f"queue {topic}/broker-a/0 ends at 1, but the query was at 50"):
+    with pytest.raises(
+        StreamingQueryException, match=f"queue {topic}/broker-a/0 ends at 1, but the query was at 50"
+    ):
         available(strict, tmp_path / "strict")
     lenient = read(spark, server, topic, startingOffsets=begin, failOnDataLoss=False)
     assert available(lenient, tmp_path / "lenient") == [["a"]]
@@ -399,7 +411,12 @@ def test_lost_messages_end_the_query_unless_it_may_skip_them(
     ],
 )
 def test_options_are_refused_by_name(
-    spark: "SparkSession", server: Standalone, topic: str, options: dict[str, str], reason: str, tmp_path: Path
+    spark: "SparkSession",
+    server: Standalone,
+    topic: str,
+    options: dict[str, str],
+    reason: str,
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(PySparkException, match=reason.replace("||", r"\|\|")):
         available(read(spark, server, topic, **options), tmp_path)
