@@ -25,6 +25,7 @@ from pyspark_rocketmq.features import ArrowStreamWriter
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.outbound import check, messages
 from pyspark_rocketmq.rows import batches
+from pyspark_rocketmq.workers import exclude_imports
 from pyspark_rocketmq.writes import MicroBatchWrite, note, noted, numbered
 from rmqpy.errors import ConfigError, NameServerUnreachable, TopicNotFound
 
@@ -79,14 +80,18 @@ class TopicStreamWriter(ArrowStreamWriter):
         self._schema = schema
         self._columns = check(schema, options)
         check_topic(options)
+        exclude_imports()
 
     def write(self, iterator: "Iterator[Any]") -> WriterCommitMessage:
         """Send the rows of one task, as `TopicWriter` does."""
         given = batches(iterator, self._schema)
-        return send(given, self._options, self._columns, _identity(self._options, "", {}))
+        result = send(given, self._options, self._columns, _identity(self._options, "", {}))
+        exclude_imports()
+        return result
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: brokers have stored the rows of all tasks."""
+        """Do nothing for messages: brokers have stored the rows of all tasks."""
+        exclude_imports()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: the micro-batch is repeated with the same ids."""

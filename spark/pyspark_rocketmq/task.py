@@ -16,6 +16,7 @@ from pyspark_rocketmq.offsets import Range
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import cut, pack
 from pyspark_rocketmq.schema import Asked
+from pyspark_rocketmq.workers import exclude_imports
 from rmqpy.message import Filter
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator
             # The last pull of a batch may exceed the maximum number of rows.
             for start in range(0, batch.num_rows, options.fetch_batch_rows):
                 yield batch.slice(start, options.fetch_batch_rows)
+    exclude_imports()
     if typed is not None and typed.counts.corrupt:
         counts = typed.counts
         warnings.warn(
