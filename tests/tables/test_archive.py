@@ -110,6 +110,33 @@ def test_partitions_are_hours_of_the_store_time(
     assert found == [(20, 20)]
 
 
+@pytest.mark.parametrize("kind", FORMATS[1:])
+def test_second_archiver_is_refused_at_its_commit(
+    server: Standalone, topic: str, kind: str, tmp_path: Path
+) -> None:
+    """Also if the first has committed since the second began, and both would commit without a conflict of files."""
+    send(server, topic, 0, 10)
+    run(server, topic, tmp_path / "existing", kind)
+    send(server, topic, 10, 10)
+    for folder in (tmp_path / "existing", tmp_path / "new"):
+        late = open_archive(topic, str(folder), server.namesrv, format=kind)
+        assert run(server, topic, folder, kind).messages == (10 if folder.name == "existing" else 20)
+        with pytest.raises(ConfigError, match="another process wrote to"):
+            late.run()
+        late.close()
+        assert Counter(archived(folder, kind)) == expected(20)
+
+
+@pytest.mark.parametrize("kind", FORMATS[1:])
+def test_table_with_other_columns(server: Standalone, topic: str, kind: str, tmp_path: Path) -> None:
+    send(server, topic, 0, 5)
+    run(server, topic, tmp_path, kind)
+    send(server, topic, 5, 5)
+    with pytest.raises(ConfigError, match=r"does not take these rows: "):
+        run(server, topic, tmp_path, kind, body_format="json", body_schema="n int")
+    assert Counter(archived(tmp_path, kind)) == expected(5)
+
+
 def test_typed_bodies(server: Standalone, topic: str, tmp_path: Path) -> None:
     send(server, topic, 0, 5)
     run(server, topic, tmp_path, "parquet", body_format="json", body_schema="n int")

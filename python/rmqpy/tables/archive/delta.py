@@ -1,50 +1,35 @@
 """An archive as a Delta table, in a folder or an object store.
 
 Delta's log is the commit: an entry adds files and sets application transactions, one for each queue, whose version
-is the next offset. The log keeps them for ever, also in its checkpoints. Two archivers of one topic set the same
-transactions, and Delta refuses the second.
+is the next offset. The log keeps them for ever, also in its checkpoints. A commit is based on the version whose
+transactions were read: of two archivers of one topic, which set the same transactions, Delta refuses the second.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rmqpy.bodies.arrow import need, pyarrow
 from rmqpy.errors import ConfigError
-from rmqpy.tables.archive.destination import DATE, HOUR, TIME, Position
+from rmqpy.tables.archive.destination import DATE, HOUR, TIME, Buffered, Position
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-#: Rows of a commit are in memory until it is written.
-_BYTES_MAX: Final = 256 << 20
 _APPLICATION: Final = "rmqpy:"
 
 
-class DeltaArchive:
+class DeltaArchive(Buffered):
     """A Delta table. `queues` are those whose position is looked up."""
 
     def __init__(self, address: str, queues: list[str], *, commit_bytes: int) -> None:
+        super().__init__(commit_bytes)
         self._delta = need("deltalake", "delta", "an archive in Delta")
         self._pa = pyarrow("an archive")
         self._address = address
-        self._commit_bytes = min(commit_bytes, _BYTES_MAX)
         self._queues = queues
-        self._rows: list[Any] = []
-        self._bytes = 0
+        #: The table at the version that has the position. `None`: there is none yet.
+        self._table: Any = self._found()
         self._position = self._committed()
 
     def position(self) -> dict[str, int]:
         """Return the position of the last commit."""
         return dict(self._position)
-
-    def add(self, batch: "pa.RecordBatch") -> None:
-        """Take rows for the next commit."""
-        self._rows.append(batch)
-        self._bytes += batch.nbytes
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next commit has enough rows."""
-        return self._bytes >= self._commit_bytes
 
     def commit(self, position: Position) -> int:
         """Make the rows visible together with the position."""
@@ -64,29 +49,40 @@ class DeltaArchive:
         ]
         try:
             delta.write_deltalake(
-                self._address,
+                self._address if self._table is None else self._table,
                 table,
-                mode="append",
+                # A new table must still be new.
+                mode="error" if self._table is None else "append",
                 partition_by=[DATE, HOUR],
                 commit_properties=delta.CommitProperties(app_transactions=transactions, max_commit_retries=0),
             )
-        except delta.exceptions.CommitFailedError as error:
+        except delta.exceptions.SchemaMismatchError as error:
+            raise ConfigError(
+                f"the table at {self._address} does not take these rows: {error}",
+                hint="archive to another table, or add the columns to this one",
+            ) from None
+        except delta.exceptions.DeltaError as error:
+            if self._table is not None and not isinstance(error, delta.exceptions.CommitFailedError):
+                raise
             raise ConfigError(
                 f"another process wrote to {self._address}: {error}", hint="run the command again"
             ) from None
+        if self._table is None:
+            self._table = self._found()
         self._position = dict(position)
-        self._rows, self._bytes = [], 0
+        self.close()
         return table.num_rows and 1
 
-    def close(self) -> None:
-        """Drop uncommitted rows."""
-        self._rows = []
-
-    def _committed(self) -> dict[str, int]:
+    def _found(self) -> Any:
         delta = self._delta
         try:
-            table = delta.DeltaTable(self._address)
+            return delta.DeltaTable(self._address)
         except delta.exceptions.TableNotFoundError:
+            return None
+
+    def _committed(self) -> dict[str, int]:
+        table = self._table
+        if table is None:
             return {}
         found = {queue: table.transaction_version(_APPLICATION + queue) for queue in self._queues}
         return {queue: int(offset) for queue, offset in found.items() if offset is not None}

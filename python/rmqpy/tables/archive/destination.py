@@ -37,6 +37,32 @@ class Destination(Protocol):
         """Drop uncommitted rows."""
 
 
+class Buffered:
+    """The rows of the next commit, in memory until it is written: for formats that write a commit in one call."""
+
+    #: The largest commit.
+    BYTES_MAX: Final = 256 << 20
+
+    def __init__(self, commit_bytes: int) -> None:
+        self._commit_bytes = min(commit_bytes, self.BYTES_MAX)
+        self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        """Take rows for the next commit."""
+        self._rows.append(batch)
+        self._bytes += batch.nbytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next commit has enough rows."""
+        return self._bytes >= self._commit_bytes
+
+    def close(self) -> None:
+        """Drop uncommitted rows."""
+        self._rows, self._bytes = [], 0
+
+
 def by_hour(table: "pa.Table") -> "list[tuple[str, int, pa.Table]]":
     """Split rows by the hour in which they were stored, UTC: date, hour, rows."""
     pa = pyarrow("an archive")
