@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -22,13 +23,17 @@ from rmqpy.tables.archive.run import Archived, open_archive
 
 pa = pytest.importorskip("pyarrow")
 
-FORMATS = ["parquet", pytest.param("delta", marks=pytest.mark.skipif("not has_delta()"))]
+FORMATS = [
+    "parquet",
+    pytest.param("delta", marks=pytest.mark.skipif("not has('deltalake')")),
+    pytest.param("iceberg", marks=pytest.mark.skipif("not has('pyiceberg_core')")),
+]
 
 
-def has_delta() -> bool:
+def has(module: str) -> bool:
     from importlib.util import find_spec
 
-    return find_spec("deltalake") is not None
+    return find_spec(module) is not None
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +58,26 @@ def send(server: Standalone, topic: str, first: int, count: int) -> None:
             future.result()
 
 
+def iceberg_table(folder: Path) -> Any:
+    """The only table of a folder, or `None`."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("rmqpy", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
+    try:
+        tables = catalog.list_tables("topics") if catalog.namespace_exists("topics") else []
+        return catalog.load_table(tables[0]) if tables else None
+    finally:
+        catalog.close()
+
+
 def archived(folder: Path, kind: str) -> list[bytes]:
     """The bodies in a table, as a reader of files sees them."""
-    if kind == "delta":
+    if kind == "iceberg":
+        found = iceberg_table(folder)
+        if found is None:
+            return []
+        table = found.scan().to_arrow()
+    elif kind == "delta":
         import deltalake
 
         if not deltalake.DeltaTable.is_deltatable(str(folder)):
@@ -95,7 +117,7 @@ def test_each_run_goes_on_where_the_last_one_ended(
     assert Counter(archived(tmp_path, kind)) == expected(800)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS[:2])
 def test_partitions_are_hours_of_the_store_time(
     server: Standalone, topic: str, kind: str, tmp_path: Path
 ) -> None:
@@ -108,6 +130,64 @@ def test_partitions_are_hours_of_the_store_time(
         f"from read_parquet('{tmp_path}/*/*/*.parquet', hive_partitioning = true)"
     ).fetchall()
     assert found == [(20, 20)]
+
+
+@pytest.mark.skipif("not has('pyiceberg_core')")
+def test_iceberg_table_is_read_by_others(
+    server: Standalone, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, totals and hourly partitions by pyiceberg, Polars and DuckDB."""
+    # Polars sets the first when it is imported, and warns of a planner that is not installed.
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", "")
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    from pyiceberg.transforms import HourTransform
+
+    send(server, topic, 0, 40)
+    run(server, topic, tmp_path, "iceberg", body_format="json", body_schema="n int", commit_bytes=5_000)
+    table = iceberg_table(tmp_path)
+    assert [str(field.transform) for field in table.spec().fields] == [str(HourTransform())]
+    assert table.inspect.partitions().num_rows <= 2
+    rows = table.scan().to_arrow()
+    assert (rows.num_rows, pa.compute.sum(rows["body"].combine_chunks().field("n")).as_py()) == (40, 780)
+    frame = polars.scan_iceberg(table).collect()
+    assert (frame.height, frame["body"].struct.field("n").sum()) == (40, 780)
+    # DuckDB has no reader of Iceberg without a download: it takes the data files of the snapshot.
+    files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    assert duckdb.sql(f"select count(*), sum(body.n) from read_parquet({files})").fetchall() == [(40, 780)]
+    earlier = table.scan(
+        row_filter=f"storeTimestamp < '{rows['storeTimestamp'][0].as_py():%Y-%m-%dT%H}:00:00+00:00'"
+    )
+    assert earlier.to_arrow().num_rows == 0
+
+
+@pytest.mark.skipif("not has('pyiceberg_core')")
+def test_program_of_the_page_reads_the_table(
+    server: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tables.md"
+    (program,) = re.findall(r"```py\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_topic("sales")
+    send(server, "sales", 0, 7)
+    run(server, "sales", tmp_path / "lake" / "iceberg", "iceberg")
+    exec(compile(program, page.name, "exec"), {})
+    assert capsys.readouterr().out == "7\n"
+
+
+@pytest.mark.skipif("not has('pyiceberg_core')")
+def test_position_of_iceberg_outlives_its_snapshots(server: Standalone, topic: str, tmp_path: Path) -> None:
+    send(server, topic, 0, 30)
+    assert run(server, topic, tmp_path, "iceberg", commit_bytes=5_000).commits > 1
+    table = iceberg_table(tmp_path)
+    old = [snapshot.snapshot_id for snapshot in table.snapshots()[:-1]]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert len(iceberg_table(tmp_path).snapshots()) == 1
+    assert run(server, topic, tmp_path, "iceberg") == Archived(0, 0, 0)
+    send(server, topic, 30, 10)
+    assert run(server, topic, tmp_path, "iceberg").messages == 10
+    assert Counter(archived(tmp_path, "iceberg")) == expected(40)
 
 
 @pytest.mark.parametrize("kind", FORMATS[1:])
@@ -127,6 +207,35 @@ def test_second_archiver_is_refused_at_its_commit(
         assert Counter(archived(folder, kind)) == expected(20)
 
 
+@pytest.mark.skipif("not has('pyiceberg_core')")
+def test_iceberg_in_a_catalog_of_the_user(server: Standalone, topic: str, tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/mine.db", "warehouse": str(tmp_path)}
+    send(server, topic, 0, 5)
+    options: dict[str, Any] = {"format": "iceberg", "catalog": "mine", "catalog_properties": properties}
+    archive = open_archive(topic, "shop.orders", server.namesrv, **options)
+    assert archive.run().messages == 5
+    archive.close()
+    catalog = load_catalog("mine", **properties)
+    assert catalog.load_table("shop.orders").scan().to_arrow().num_rows == 5
+    catalog.close()
+    for destination, more, complaint in (
+        ("orders", {}, "is not the name of a table in a catalog; use namespace.table"),
+        ("shop.orders", {"catalog_properties": {"type": "none"}}, "the catalog 'mine' cannot be opened"),
+        ("s3://lake/orders", {"catalog": None, "catalog_properties": None}, "object store needs a catalog"),
+        ("orders", {"catalog": None}, "properties of a catalog need its name"),
+        ("orders", {"format": "delta"}, "only Iceberg has catalogs"),
+        (
+            "orders",
+            {"format": "orc", "catalog": None, "catalog_properties": None},
+            "use parquet, delta, iceberg",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            open_archive(topic, destination, server.namesrv, **{**options, **more})
+
+
 @pytest.mark.parametrize("kind", FORMATS[1:])
 def test_table_with_other_columns(server: Standalone, topic: str, kind: str, tmp_path: Path) -> None:
     send(server, topic, 0, 5)
@@ -135,6 +244,42 @@ def test_table_with_other_columns(server: Standalone, topic: str, kind: str, tmp
     with pytest.raises(ConfigError, match=r"does not take these rows: "):
         run(server, topic, tmp_path, kind, body_format="json", body_schema="n int")
     assert Counter(archived(tmp_path, kind)) == expected(5)
+
+
+@pytest.mark.skipif("not has('pyiceberg_core')")
+def test_iceberg_files_are_on_disk_before_the_catalog_refers_to_them(
+    server: Standalone, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file of a commit, and the folder that has it, are flushed before the commit of the catalog."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from rmqpy.tables.archive import durable
+
+    flushed: set[Path] = set()
+    seen: list[set[Path]] = []
+
+    class Watched:
+        O_RDONLY, open, close = os.O_RDONLY, staticmethod(os.open), staticmethod(os.close)
+
+        @staticmethod
+        def fsync(descriptor: int) -> None:
+            os.fsync(descriptor)
+            flushed.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(durable, "os", Watched)
+    commit = SqlCatalog.commit_table
+
+    def watched(self: Any, *arguments: Any) -> Any:
+        data = {path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".avro")}
+        seen.append({path for path in data if not {path, path.parent} <= flushed})
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", watched)
+    send(server, topic, 0, 20)
+    run(server, topic, tmp_path, "iceberg")
+    assert len(seen) >= 2
+    assert set().union(*seen) == set()
+    assert any(path.suffix == ".json" for path in flushed)
 
 
 def test_typed_bodies(server: Standalone, topic: str, tmp_path: Path) -> None:
@@ -273,7 +418,12 @@ def test_command(rmqpy_: Run, server: Standalone, topic: str, tmp_path: Path) ->
     assert "goes on" in rmqpy_("archive", topic, str(tmp_path), "--plan")[1]
     code, _, err = rmqpy_("archive", topic, "s3://bucket/orders")
     assert code == 2
-    assert "use Delta there" in err
+    assert "use Delta or Iceberg there" in err
+    code, _, err = rmqpy_(
+        "archive", topic, "a.b", "--format", "iceberg", "--catalog", "c", "--catalog-property", "uri"
+    )
+    assert code == 2
+    assert "'uri' is not NAME=VALUE" in err
 
 
 def test_group_has_the_position_of_the_last_commit(server: Standalone, topic: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ COMMANDS = {
     "produce": "Send messages from an argument, standard input or a file.",
     "consume": "Print the messages of a topic.",
     "sql": "Query topics by SQL, with DuckDB.",
-    "archive": "Archive a topic in Parquet or Delta, exactly once.",
+    "archive": "Archive a topic in Parquet, Delta or Iceberg, exactly once.",
     "backup": "Back up a running broker into a folder, and verify it.",
     "restore": "Restore a broker's data from a backup, on request up to a time.",
     "replay": "Send the stored messages of a topic again, at their pace or faster.",

@@ -1,5 +1,6 @@
-"""`rmqpy archive`: a topic in Parquet or Delta, each message exactly once."""
+"""`rmqpy archive`: a topic in Parquet, Delta or Iceberg, each message exactly once."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,21 @@ from rmqpy.cli.output import note
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["parquet", "delta"]),
+    type=click.Choice(["parquet", "delta", "iceberg"]),
     default="parquet",
     show_default=True,
-    help="Parquet files in a folder, or a Delta table in a folder or an object store.",
+    help="Parquet files, a Delta table, or an Iceberg table.",
+)
+@click.option(
+    "--catalog", metavar="NAME", help="A catalog of pyiceberg; DESTINATION is the name of a table in it."
+)
+@click.option(
+    "--catalog-property",
+    "catalog_properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=lambda context, parameter, given: _properties(given),
+    help="A property of the catalog, in addition to pyiceberg's configuration. Repeatable.",
 )
 @click.option("--since", metavar="TIME|AGE", help="Begin a new archive with messages stored since.")
 @click.option(
@@ -38,6 +50,8 @@ def command(
     topic: str,
     destination: str,
     kind: str,
+    catalog: str | None,
+    catalog_properties: dict[str, str],
     since: str | None,
     group: str | None,
     commit_mb: int,
@@ -52,9 +66,11 @@ def command(
     rmqpy archive orders /data/orders --plan
     rmqpy archive orders /data/orders
     rmqpy archive orders s3://lake/orders --format delta --body-format json --body-schema 'id bigint'
+    rmqpy archive orders shop.orders --format iceberg --catalog lake --catalog-property uri=http://127.0.0.1:8181
 
     A run goes on where the last one stopped, and ends at the messages that the topic has when it begins. After a kill,
-    run it again: no message is lost, and none is archived twice. Needs: pip install 'rmqpy[archive]', or rmqpy[delta].
+    run it again: no message is lost, and none is archived twice. Needs: pip install 'rmqpy[archive]', rmqpy[delta] or
+    rmqpy[iceberg].
     """
     from rmqpy.tables.archive.run import open_archive
 
@@ -66,6 +82,8 @@ def command(
         since=since,
         commit_bytes=commit_mb << 20,
         group=group,
+        catalog=catalog,
+        catalog_properties=catalog_properties,
         **body_arguments(given),
     )
     try:
@@ -90,6 +108,16 @@ def command(
     if archive.group_fault is not None:
         note(f"the messages are archived, but {group} did not get the position: {archive.group_fault}")
     return {"topic": topic, "destination": destination, **result._asdict()}
+
+
+def _properties(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"{each!r} is not NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _show(show: terminal.Show, done: int, total: int) -> None:

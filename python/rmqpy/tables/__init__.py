@@ -1,1 +1,1 @@
-"""Topics as tables: Arrow streams for Polars, DuckDB, DataFusion and pandas, SQL, and archives in Parquet and Delta."""
+"""Topics as tables: Arrow streams for Polars, DuckDB, DataFusion and pandas, SQL, and archives."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: The size of a commit in memory. Parquet files are several times smaller.
 COMMIT_BYTES: Final = 256 << 20
+FORMATS: Final = ("parquet", "delta", "iceberg")
 #: Columns that say where a message is and when it was stored.
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", TIME)
 
@@ -113,11 +114,17 @@ def open_archive(
     since: Moment | None = None,
     commit_bytes: int = COMMIT_BYTES,
     group: str | None = None,
+    catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Archive:
-    """Return the archive of a topic at a destination, which may exist. `group`, which must exist, gets its position
+    """Return the archive of a topic at a destination, which may exist: a folder, or an address of Delta. With
+    `catalog`, the name of one of pyiceberg's, the destination is the name of an Iceberg table in it, and
+    `catalog_properties` are added to those of pyiceberg's configuration. `group`, which must exist, gets the position
     for tools that show lag. `options` are those of `read_topic`."""
     pyarrow("an archive")
+    if format != "iceberg" and (catalog is not None or catalog_properties):
+        raise ConfigError("only Iceberg has catalogs", hint="use the format iceberg")
     read = read_topic(topic, namesrv, since=since, **options)
     if missing := [name for name in _NEEDED if name not in read.column_names]:
         raise ConfigError(f"an archive needs the columns {', '.join(missing)}")
@@ -127,7 +134,8 @@ def open_archive(
 
         if "://" in destination:
             raise ConfigError(
-                "Parquet is archived to folders only: object stores cannot rename", hint="use Delta there"
+                "Parquet is archived to folders only: object stores cannot rename",
+                hint="use Delta or Iceberg there",
             )
         made = ParquetArchive(Path(destination), topic, commit_bytes=commit_bytes)
     elif format == "delta":
@@ -135,8 +143,14 @@ def open_archive(
 
         queues = [_name(each.queue) for each in read.ranges]
         made = DeltaArchive(destination, queues, commit_bytes=commit_bytes)
+    elif format == "iceberg":
+        from rmqpy.tables.archive.iceberg import IcebergArchive
+
+        made = IcebergArchive(
+            destination, topic, commit_bytes=commit_bytes, catalog=catalog, properties=catalog_properties
+        )
     else:
-        raise ConfigError(f"archive format {format!r}: use parquet or delta")
+        raise ConfigError(f"archive format {format!r}: use {', '.join(FORMATS)}")
     try:
         return Archive(read, made, commit_bytes, partial(_to_group, ClientConfig.of(namesrv), group))
     except BaseException:
