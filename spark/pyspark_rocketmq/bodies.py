@@ -30,9 +30,11 @@ _HINT = "set bodySchema, or inferSchema=true, or give the column body in .schema
 def bodies_by(options: Options) -> BodyFormat:
     """Return the format of the options, whose schema may still be unknown. Raises `ConfigError`."""
     if options.body_format == "raw":
-        if options.body_schema or options.schema_registry or options.infer_schema:
+        given = (options.body_schema, options.schema_registry, options.descriptor_file, options.message_name)
+        if any(given) or options.infer_schema:
             raise ConfigError(
-                "options of bodies have no effect without 'bodyFormat'", hint="set it to json, csv or avro"
+                "options of bodies have no effect without 'bodyFormat'",
+                hint="set it to json, csv, avro or protobuf",
             )
         return BodyFormat(name="raw")
     try:
@@ -42,9 +44,18 @@ def bodies_by(options: Options) -> BodyFormat:
             mode=options.mode,
             separator=options.sep,
             registry=options.schema_registry or None,
+            descriptors=options.descriptor_file,
+            message=options.message_name,
         )
     except ConfigError as error:
         raise ConfigError(f"option 'bodyFormat': {error}") from None
+
+
+def written(options: Options) -> BodyFormat:
+    """Return the format of the bodies of a sink."""
+    if options.body_format == "protobuf":
+        return bodies_by(options)
+    return BodyFormat(name=options.body_format, separator=options.sep)
 
 
 def with_fields(bodies: BodyFormat, options: Options) -> BodyFormat:
@@ -52,7 +63,7 @@ def with_fields(bodies: BodyFormat, options: Options) -> BodyFormat:
     if bodies.schema or not bodies.is_typed:
         return bodies
     if not options.infer_schema:
-        raise ConfigError(f"bodies as {bodies.name} need a schema", hint=_HINT)
+        raise bodies.without_schema(_HINT)
     with Cluster(options) as cluster:
         held = cluster.held(cluster.queues())
     ranges = [

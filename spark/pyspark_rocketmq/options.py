@@ -30,10 +30,10 @@ def _option(
     *,
     name: str = "",
     also: tuple[str, ...] = (),
-    secret: bool = False,
+    in_repr: bool = True,
 ) -> Any:
     metadata = {"roles": roles, "name": name, "parse": parse, "meaning": meaning, "also": also}
-    return field(default=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=in_repr)
 
 
 def _flag(roles: str, default: bool, meaning: str) -> Any:
@@ -88,7 +88,7 @@ class Options:
         values.text,
         "",
         "Secret of that user. Spark sends it to executors with the query.",
-        secret=True,
+        in_repr=False,
     )
     tls: bool = _option("RSW", values.flag, False, "Encrypt connections.")
     tls_ca_file: str = _option(
@@ -276,9 +276,9 @@ class Options:
         "fail",
         "For a body that is not valid UTF-8, read as string: `fail`, `null`, or `replace` invalid bytes.",
     )
-    body_format: Literal["raw", "json", "csv", "avro"] = _option(
+    body_format: Literal["raw", "json", "csv", "avro", "protobuf"] = _option(
         "RSW",
-        values.choice("raw", "json", "csv", "avro"),
+        values.choice("raw", "json", "csv", "avro", "protobuf"),
         "raw",
         "Format of bodies. The column `body` is a structure of their fields, see [typed bodies](#typed-bodies).",
     )
@@ -298,6 +298,20 @@ class Options:
         values.choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
         "For a body that cannot be decoded: null, and kept in `_corrupt_body`; its row dropped; or a failure.",
+    )
+    descriptor_file: bytes = _option(
+        "RSW",
+        values.descriptors,
+        b"",
+        "Descriptor set of Protobuf bodies, a file on the driver. Write it with `protoc --include_imports "
+        "--descriptor_set_out=FILE`.",
+        in_repr=False,
+    )
+    message_name: str = _option(
+        "RSW",
+        values.text,
+        "",
+        "Full name of the message of Protobuf bodies, `shop.Order`. Default: the only one of the descriptor file.",
     )
     sep: str = _option("RSW", values.character, ",", "Character between the fields of CSV.")
     schema_registry: str = _option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import DataType, StructType
 
-from pyspark_rocketmq.bodies import ddl
+from pyspark_rocketmq.bodies import ddl, written
 from pyspark_rocketmq.options import Options
 from rmqpy.bodies import encoding
 from rmqpy.bodies.types import parse_schema
@@ -98,7 +98,7 @@ def _check_body(kind: DataType, options: Options) -> None:
             f"column 'body' cannot be {kind.simpleString()} with bodyFormat={options.body_format}: it is a structure",
             hint="put the fields into struct(…), or leave out bodyFormat",
         )
-    encoding.check(parse_schema(ddl(kind)), options.body_format)
+    encoding.check(parse_schema(ddl(kind)), written(options))
 
 
 def _as_sent(column: "pyarrow.Array", name: str, options: Options) -> "pyarrow.Array":
@@ -106,7 +106,7 @@ def _as_sent(column: "pyarrow.Array", name: str, options: Options) -> "pyarrow.A
 
     match name:
         case "body" if options.body_format != "raw":
-            return encoding.encode(column, options.body_format, options.sep, options.schema_id)
+            return encoding.encode(column, written(options), options.schema_id)
         case "body":
             return column.cast(pyarrow.binary())
         case "deliverTimestamp" if pyarrow.types.is_timestamp(column.type):

@@ -126,7 +126,8 @@ def _body(kind: DataType, bodies: BodyFormat) -> str:
     """Return the structure of decoded bodies as rmqpy's DDL."""
     if not bodies.is_typed:
         raise rmqpy.errors.ConfigError(
-            "column 'body' is a structure only with typed bodies", hint="set bodyFormat to json, csv or avro"
+            "column 'body' is a structure only with typed bodies",
+            hint="set bodyFormat to json, csv, avro or protobuf",
         )
     if not isinstance(kind, StructType):
         raise rmqpy.errors.ConfigError(

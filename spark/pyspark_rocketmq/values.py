@@ -1,7 +1,7 @@
 """Parsers of option values: one for each kind.
 
-Pure: imports neither PySpark nor the network. A parser converts text to a value, or raises `ValueError` with what it
-expected. The caller adds the name of the option.
+Pure: imports neither PySpark nor the network. Only `descriptors` reads a file. A parser converts text to a value, or
+raises `ValueError` with what it expected. The caller adds the name of the option.
 """
 
 import json
@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Bound, Queue, flatten, loads, parse_bound
+
+#: Bytes of a descriptor set.
+_DESCRIPTORS_MAX = 16 << 20
 
 
 def text(value: str) -> str:
@@ -67,6 +70,18 @@ def character(value: str) -> str:
     found = "\t" if value == "\\t" else value
     if len(found) != 1 or found in '"\r\n':
         raise ValueError("expected one character")
+    return found
+
+
+def descriptors(value: str) -> bytes:
+    """Read a descriptor set of Protobuf from a file."""
+    try:
+        with open(text(value), "rb") as file:
+            found = file.read(_DESCRIPTORS_MAX + 1)
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from None
+    if not found or len(found) > _DESCRIPTORS_MAX:
+        raise ValueError(f"the file is {'empty' if not found else 'too large for a descriptor set'}")
     return found
 
 
@@ -153,7 +168,7 @@ def shown(value: object) -> str:
     """Format a default for the documentation."""
     if isinstance(value, float):
         return f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"
-    words: dict[object, str] = {EARLIEST: "earliest", LATEST: "latest", None: "", (): ""}
+    words: dict[object, str] = {EARLIEST: "earliest", LATEST: "latest", None: "", (): "", b"": ""}
     if value in words:
         return words[value]
     if isinstance(value, tuple):

@@ -15,6 +15,7 @@ from rmqpy.errors import ConfigError
 
 pa = pytest.importorskip("pyarrow")
 
+JSON = BodyFormat(name="json")
 SCHEMA = (
     "id bigint, price double, name string, ok boolean, at timestamp, day date, amount decimal(8,2), raw binary, "
     "tags array<string>, counts map<string,int>, inner struct<a: int, b: array<struct<c: string>>>"
@@ -46,7 +47,7 @@ def structures(schema: str, rows: list[Any]) -> Any:
 def test_json_is_read_by_others_and_back() -> None:
     # A slice has offsets in each of its buffers.
     values = pa.concat_arrays([structures(SCHEMA, ROWS), structures(SCHEMA, ROWS)]).slice(1, 5)
-    bodies = encode(values, "json")
+    bodies = encode(values, JSON)
     assert bodies.type == pa.binary()
     texts = bodies.to_pylist()
     assert texts[1] == b""
@@ -72,7 +73,7 @@ def test_csv_is_read_by_others_and_back(separator: str) -> None:
     ]
     rows[2]["name"] = f"a{separator}b"
     values = structures(schema, rows)
-    bodies = encode(values, "csv", separator)
+    bodies = encode(values, BodyFormat(name="csv", separator=separator))
     (record,) = csv.reader([bodies[2].as_py().decode()], delimiter=separator)
     assert record == ["1", "", f"a{separator}b", "", "", "", ""]
     found = BodyFormat.of("csv", schema, separator=separator).decoder().decode(bodies)
@@ -83,13 +84,11 @@ def test_csv_is_read_by_others_and_back(separator: str) -> None:
 
 
 def test_header() -> None:
-    assert encode(structures("a int", [{"a": 1}]), "json", schema_id=258).to_pylist() == [
-        b'\0\0\0\1\2{"a":1}'
-    ]
+    assert encode(structures("a int", [{"a": 1}]), JSON, schema_id=258).to_pylist() == [b'\0\0\0\1\2{"a":1}']
 
 
 def test_what_cannot_be_written() -> None:
     with pytest.raises(ConfigError, match="field 'a' cannot be list<element: int32> in CSV"):
-        encode(structures("a array<int>", [None]), "csv")
+        encode(structures("a array<int>", [None]), BodyFormat(name="csv"))
     with pytest.raises(ConfigError, match="cannot be written as avro"):
-        encode(structures("a int", [None]), "avro")
+        encode(structures("a int", [None]), BodyFormat(name="avro"))

@@ -57,6 +57,26 @@ def test_typed_bodies_and_a_note_on_those_that_are_not(run: Run) -> None:
     assert "Traceback" not in err
 
 
+def test_protobuf(run: Run, server: Standalone, tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+    from google.protobuf.duration_pb2 import DESCRIPTOR, Duration
+
+    descriptors = tmp_path / "duration.desc"
+    descriptors.write_bytes(
+        FileDescriptorSet(file=[FileDescriptorProto.FromString(DESCRIPTOR.serialized_pb)]).SerializeToString()
+    )
+    with rmqpy.Producer(server.namesrv) as producer:
+        for seconds in (2, 3):
+            producer.send("durations", Duration(seconds=seconds).SerializeToString())
+    typed = ("--body-format", "protobuf", "--descriptor-file", str(descriptors))
+    query = "select sum(body.seconds) as total from durations"
+    assert run("sql", query, *typed, "-o", "csv")[1] == "total\n5\n"
+    code, _, err = run("sql", query, *typed, "--message-name", "Duration")
+    assert code == 2
+    assert "has no message 'Duration'" in err
+
+
 def test_json_output_is_one_array_of_all_rows(run: Run) -> None:
     code, out, _ = run(
         "sql", "select body, properties from orders order by queueId, queueOffset", "-o", "json"

@@ -27,9 +27,9 @@ def reader(server: Standalone, **options: str) -> TopicReader:
     return RocketMQSource({"nameserver": server.namesrv} | options).reader(schema=BODY)
 
 
-def send_to(producer: rmqpy.Producer, topic: str, queue_id: int, *texts: str, **fields: Any) -> None:
+def send_to(producer: rmqpy.Producer, topic: str, queue_id: int, *bodies: str | bytes, **fields: Any) -> None:
     queue = rmqpy.MessageQueue(topic, "broker-a", queue_id)
-    for each in [producer.submit(topic, text, queue=queue, **fields) for text in texts]:
+    for each in [producer.submit(topic, body, queue=queue, **fields) for body in bodies]:
         each.result()
 
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -102,6 +103,40 @@ def test_csv(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     ]
 
 
+@pytest.fixture
+def durations(tmp_path: Path) -> dict[str, str]:
+    """Options of bodies that are `google.protobuf.Duration`, from a descriptor set as protoc writes it."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+    from google.protobuf.duration_pb2 import DESCRIPTOR
+
+    found = FileDescriptorSet(file=[FileDescriptorProto.FromString(DESCRIPTOR.serialized_pb)])
+    (tmp_path / "duration.desc").write_bytes(found.SerializeToString())
+    return {"bodyFormat": "protobuf", "descriptorFile": str(tmp_path / "duration.desc")}
+
+
+def test_protobuf(
+    server: Standalone, producer: rmqpy.Producer, topic: str, durations: dict[str, str]
+) -> None:
+    from google.protobuf.duration_pb2 import Duration
+
+    sent = [Duration(seconds=at, nanos=at).SerializeToString() for at in range(1, 4)]
+    send_to(producer, topic, 0, *sent, b"\xff\xff")
+    source = RocketMQSource({"nameserver": server.namesrv, "subscribe": topic} | durations)
+    expected = StructType().add("seconds", LongType()).add("nanos", IntegerType())
+    assert source.schema()["body"].dataType == expected
+    with pytest.warns(UserWarning, match="1 of 4 bodies are not protobuf of the schema"):
+        found = rows(server, topic, **durations)
+    assert [row["body"] for row in found] == [*({"seconds": at, "nanos": at} for at in (1, 2, 3)), None]
+    assert [row["_corrupt_body"] for row in found] == [None, None, None, b"\xff\xff"]
+    with pytest.warns(UserWarning, match="mode DROPMALFORMED"):
+        assert len(rows(server, topic, mode="DROPMALFORMED", **durations)) == 3
+    with pytest.raises(DecodeError, match="at offset 3 is not protobuf"):
+        rows(server, topic, mode="FAILFAST", **durations)
+    narrow = StructType().add("body", StructType().add("seconds", StringType()))
+    with pytest.warns(UserWarning, match="1 of 4"):
+        assert rows(server, topic, narrow, **durations)[1] == {"body": {"seconds": "2"}}
+
+
 @pytest.mark.parametrize(
     ("options", "schema", "complaint"),
     [
@@ -113,6 +148,8 @@ def test_csv(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
             "option 'bodyFormat': schema of bodies: expected a type",
         ),
         ({"bodyFormat": "avro", "bodySchema": "id int"}, None, "schema that they were written with"),
+        ({"bodyFormat": "protobuf", "bodySchema": "id int"}, None, "need the descriptor of their message"),
+        ({"messageName": "shop.Order"}, None, "no effect without 'bodyFormat'"),
         (
             {},
             StructType().add("body", StructType().add("id", "integer")),
@@ -133,6 +170,8 @@ def test_mistakes_are_refused_while_planning(
         rows(server, topic, schema, **options)
     with pytest.raises(OptionError, match="expected one character"):
         Options.parse({"nameserver": "a:1", "sep": "ab"})
+    with pytest.raises(OptionError, match="option 'descriptorFile': the file cannot be read: No such file"):
+        Options.parse({"nameserver": "a:1", "descriptorFile": "/nowhere/shop.desc"})
 
 
 def test_a_session_writes_and_reads_fields(
@@ -173,3 +212,29 @@ def test_a_session_writes_and_reads_fields(
         .load()
     )
     assert copied.selectExpr("sum(body.double)").collect()[0][0] == 35.0
+
+
+def test_a_session_writes_and_reads_protobuf(
+    spark: "SparkSession", server: Standalone, topic: str, durations: dict[str, str]
+) -> None:
+    """Structures become messages with Confluent's header, and those become structures again."""
+    from google.protobuf.duration_pb2 import Duration
+
+    written = spark.range(1, 6).selectExpr("struct(id as seconds, cast(id * 2 as int) as nanos) as body")
+    writer = written.write.format("rocketmq").mode("append").options(nameserver=server.namesrv, **durations)
+    writer.option("schemaId", 7).save(topic)
+    plain = spark.read.format("rocketmq").options(nameserver=server.namesrv).load(topic)
+    bodies = sorted(bytes(row.body) for row in plain.select("body").collect())
+    assert bodies[0] == b"\0\0\0\0\7\0" + Duration(seconds=1, nanos=2).SerializeToString()
+    # With the reader's own descriptor, no registry is asked.
+    typed = (
+        spark.read.format("rocketmq")
+        .options(nameserver=server.namesrv, schemaRegistry="http://127.0.0.1:1", **durations)
+        .load(topic)
+    )
+    totals = typed.selectExpr("sum(body.seconds)", "sum(body.nanos)", "max(bodySchemaId)").collect()[0]
+    assert tuple(totals) == (15, 30, 7)
+    with pytest.raises(Exception, match=r"message google\.protobuf\.Duration has no field 'minutes'"):
+        spark.range(1).selectExpr("struct(id as minutes) as body").write.format("rocketmq").mode(
+            "append"
+        ).options(nameserver=server.namesrv, **durations).save(topic)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,39 @@ def test_sql_decodes_only_what_it_uses(server: Standalone) -> None:
     assert typed.counts.decoded > 0
     joined = "select count(*) from orders a join orders b on a.body.id = b.body.id where a.body.id < 500"
     assert typed.sql(joined).fetchall() == [(495,)]
+
+
+def test_protobuf(server: Standalone, tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    (tmp_path / "protos.desc").write_bytes(
+        FileDescriptorSet(
+            file=[FileDescriptorProto.FromString(FileDescriptorProto.DESCRIPTOR.file.serialized_pb)]
+        ).SerializeToString()
+    )
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_topic("descriptors")
+    with rmqpy.Producer(server.namesrv) as producer:
+        for at in range(20):
+            body = FileDescriptorProto(name=f"f{at}", dependency=["x"] * at).SerializeToString()
+            producer.send("descriptors", body if at else b"\xff")
+    schema = "name string, dependency array<string>"
+    for given in (
+        {"body_schema": schema, "descriptor_file": tmp_path / "protos.desc"},
+        {"body_schema": schema, "descriptor_file": str(tmp_path / "protos.desc")},
+    ):
+        typed = rmqpy.read_topic(
+            "descriptors",
+            server.namesrv,
+            body_format="protobuf",
+            message_name="google.protobuf.FileDescriptorProto",
+            **given,  # type: ignore[arg-type]
+        )
+        rows = typed.to_arrow().select(["body", "_corrupt_body"]).to_pylist()
+        assert sum(len(row["body"]["dependency"]) for row in rows if row["body"]) == sum(range(20))
+        assert [row["_corrupt_body"] for row in rows if not row["body"]] == [b"\xff"]
+        assert (typed.counts.decoded, typed.counts.corrupt) == (19, 1)
 
 
 def test_bodies_that_cannot_be_decoded(server: Standalone) -> None:

@@ -1,4 +1,4 @@
-"""Structures as bodies: JSON objects and CSV records, made from whole columns.
+"""Structures as bodies: JSON objects, CSV records and Protobuf messages, made from whole columns.
 
 A null structure is an empty body. JSON leaves out null fields, as Spark's `to_json` does. What the encoders write, the
 decoders of this package read back.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqpy.bodies.arrow import pyarrow
+from rmqpy.bodies.format import BodyFormat
 from rmqpy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,32 +20,48 @@ if TYPE_CHECKING:
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
-def encode(
-    values: "pa.StructArray", name: str, separator: str = ",", schema_id: int | None = None
-) -> "pa.Array":
-    """Return structures as bodies in a format, after Confluent's header with `schema_id`."""
+def encode(values: "pa.StructArray", of: BodyFormat, schema_id: int | None = None) -> "pa.Array":
+    """Return structures as bodies in a format, after Confluent's header with `schema_id`. Raises `ValueError` for a
+    value that a Protobuf field does not hold."""
     pa = pyarrow("bodies as columns")
     from pyarrow import compute
 
-    match name:
+    header = b"" if schema_id is None else b"\0" + schema_id.to_bytes(4, "big")
+    match of.name:
         case "json":
             bodies = _json(values)
         case "csv":
-            bodies = _csv(values, separator)
-        case _:
+            bodies = _csv(values, of.separator)
+        case "protobuf":
+            from rmqpy.bodies.protobuf import with_header
+            from rmqpy.bodies.protobuf_encoding import encoder
+            from rmqpy.bodies.protobuf_schema import indexes_of, message_class
+
+            if not of.descriptors:
+                raise ConfigError(
+                    "Protobuf bodies are written by the descriptor of their message",
+                    hint="give a descriptor file",
+                )
+            message = message_class(of.descriptors, of.message)
+            bodies = encoder(message, values.type)(values)
+            if schema_id is not None:
+                header = with_header(schema_id, indexes_of(message))
+        case name:
             raise ConfigError(
-                f"bodies cannot be written as {name}", hint="use json or csv, or encode them as binary"
+                f"bodies cannot be written as {name}",
+                hint="use json, csv or protobuf, or encode them as binary",
             )
     bodies = compute.if_else(compute.is_valid(values), bodies.cast(pa.binary()), pa.scalar(b"", pa.binary()))
     if schema_id is None:
         return bodies
-    header = pa.scalar(b"\0" + schema_id.to_bytes(4, "big"), pa.binary())
-    return compute.binary_join_element_wise(header, bodies, pa.scalar(b"", pa.binary()))
+    return compute.binary_join_element_wise(
+        pa.scalar(header, pa.binary()), bodies, pa.scalar(b"", pa.binary())
+    )
 
 
-def check(kind: "pa.StructType", name: str) -> None:
+def check(kind: "pa.StructType", of: BodyFormat) -> None:
     """Raise `ConfigError` if structures of this type cannot be written in a format."""
-    encode(pyarrow("bodies as columns").nulls(1, kind), name)
+    encode(pyarrow("bodies as columns").nulls(1, kind), of)
 
 
 def _joined(*parts: Any) -> "pa.Array":

@@ -7,11 +7,12 @@ for one thread at a time.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqpy.bodies.arrow import need, pyarrow
 from rmqpy.bodies.columns import CORRUPT, EXTRA, SCHEMA_ID, BodyCounts, TypedColumns
-from rmqpy.bodies.format import BodyFormat
+from rmqpy.bodies.format import BodyFormat, descriptor_bytes
 from rmqpy.bodies.inference import SAMPLE_ROWS, infer
 from rmqpy.client.pull.catalog import Catalog
 from rmqpy.client.pull.ranges import (
@@ -55,6 +56,8 @@ def read_topic(
     mode: str = "PERMISSIVE",
     separator: str = ",",
     schema_registry: str | None = None,
+    descriptor_file: str | PathLike[str] | None = None,
+    message_name: str | None = None,
     fail_on_data_loss: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> "TopicRead":
@@ -69,17 +72,26 @@ def read_topic(
 
     `columns` as in `read_ranges`. `since` and `until` are times of storage, `until` exclusive.
 
-    With `body_format` "json", "csv" or "avro" the column `body` is a structure. Its fields are those of
-    `body_schema` (DDL such as `"id bigint, price double"`, a schema of pyarrow, or Avro's JSON), or sampled with
-    `infer_schema`. A body that cannot be decoded is null and remains in the column `_corrupt_body`; `mode`
-    "DROPMALFORMED" drops its row, and "FAILFAST" raises `DecodeError`. With `schema_registry`, the address of one,
-    bodies begin with Confluent's header, and the column `bodySchemaId` has the id in it.
+    With `body_format` "json", "csv", "avro" or "protobuf" the column `body` is a structure. Its fields are those of
+    `body_schema` (DDL such as `"id bigint, price double"`, a schema of pyarrow, Avro's JSON, or a generated class of
+    Protobuf), those of the message `message_name` in `descriptor_file`, or sampled with `infer_schema`. A body that
+    cannot be decoded is null and remains in the column `_corrupt_body`; `mode` "DROPMALFORMED" drops its row, and
+    "FAILFAST" raises `DecodeError`. With `schema_registry`, the address of one, bodies begin with Confluent's header,
+    and the column `bodySchemaId` has the id in it.
 
     `progress` is called with the offsets read and all offsets. Raises `TopicNotFound`, and `ConfigError` for an unknown
     column or an invalid schema.
     """
     config = ClientConfig.of(namesrv)
-    bodies = BodyFormat.of(body_format, body_schema, mode=mode, separator=separator, registry=schema_registry)
+    bodies = BodyFormat.of(
+        body_format,
+        body_schema,
+        mode=mode,
+        separator=separator,
+        registry=schema_registry,
+        descriptors=b"" if descriptor_file is None else descriptor_bytes(descriptor_file),
+        message=message_name or "",
+    )
     with Catalog(config) as catalog:
         ranges = _ranges(catalog, topic, since, until)
         catalog.check_filter([each.queue for each in ranges], tags)
@@ -91,9 +103,7 @@ def read_topic(
     }
     if bodies.is_typed and not bodies.schema:
         if not infer_schema:
-            raise ConfigError(
-                f"bodies as {body_format} need a schema", hint="give body_schema, or set infer_schema=True"
-            )
+            raise bodies.without_schema("give body_schema, or set infer_schema=True")
         bodies = bodies.with_schema(infer(sample(ranges, config, options), bodies))
     return TopicRead(topic, ranges, config, columns, bodies, options, progress)
 
