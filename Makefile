@@ -96,7 +96,7 @@ test-spark-versions: $(SPARK_VERSIONS:%=spark-on-%) ## the connector on each of 
 # Connect and pipelines bring pandas, which the other tests do without.
 spark-on-%: $(VENV)/.spark-% $(VENV)/.spark-connect
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$* $(PYTEST) tests/spark
-	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$*:$(CURDIR)/$(VENV)/spark-connect $(PYTEST) tests/spark/test_connect.py
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$*:$(CURDIR)/$(VENV)/spark-connect $(PYTEST) tests/spark/test_connect.py tests/spark/test_examples.py::test_sessions
 
 check: spark ## formats, lints, types, the native stub, imports, words
 	@$(TOGETHER) check-rust check-python

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rmqpy
@@ -69,3 +70,10 @@ def until_known(namesrv: str, topic: str) -> None:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+
+
+def forget_last_batch(checkpoint: Path) -> None:
+    """Simulate a crash before Spark recorded its last micro-batch as finished: the next run repeats it."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from here import everything, send
+from here import everything, forget_last_batch, send
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,10 +55,7 @@ def main(spark: "SparkSession", namesrv: str, folder: Path) -> dict[str, int]:
 
     send(namesrv, TOPIC, ["/home", "/help", "/home"] * 30)
     run()
-    # Simulate a crash before Spark recorded its last batch as finished.
-    last = max((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    forget_last_batch(folder / "checkpoint")
     run()
     with closing(sqlite3.connect(database)) as db:
         counts = dict(db.execute("SELECT page, count FROM clicks ORDER BY page").fetchall())

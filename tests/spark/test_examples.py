@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -28,8 +29,13 @@ FOLDER = Path(__file__).parents[2] / "examples" / "spark"
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
     """The example a test is named after."""
+    from pyspark import cloudpickle
+
     monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    return importlib.import_module(request.function.__name__.removeprefix("test_"))
+    found = importlib.import_module(request.function.__name__.removeprefix("test_"))
+    # A program that is run is `__main__`, whose classes and functions travel to workers by value.
+    cloudpickle.register_pickle_by_value(found)
+    return found
 
 
 def test_to_parquet(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
@@ -67,3 +73,38 @@ def test_to_topic(example: ModuleType, spark: "SparkSession", server: Standalone
 @needs_admission
 def test_to_sqlite(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
     assert example.main(spark, server.namesrv, tmp_path) == {"/help": 30, "/home": 60}
+
+
+@needs_admission
+def test_to_delta(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
+    assert example.main(spark, server.namesrv, tmp_path) == 90
+
+
+@needs_admission
+def test_to_iceberg(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
+    assert example.main(spark, server.namesrv, tmp_path) == 90
+
+
+def test_deduplicated(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
+    found = example.main(spark, server.namesrv, tmp_path)
+    assert sorted(found) == sorted(f"order {number}" for number in range(30))
+
+
+def test_joined(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
+    found = example.main(spark, server.namesrv, tmp_path)
+    assert found == [(number, number % 2 == 0) for number in range(6)]
+
+
+@pytest.mark.skipif("not has_state()", reason="transformWithState needs Spark 4.1 and pandas")
+def test_sessions(example: ModuleType, spark: "SparkSession", server: Standalone, tmp_path: Path) -> None:
+    try:
+        found = example.main(spark, server.namesrv, tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+    assert found == [("ann", 90, 7), ("bob", 0, 1), ("bob", 50, 6)]
+
+
+def has_state() -> bool:
+    from pyspark.sql import GroupedData
+
+    return hasattr(GroupedData, "transformWithState") and find_spec("pandas") is not None
