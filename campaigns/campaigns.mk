@@ -167,6 +167,10 @@ campaign-spark: spark ## a Spark pipeline killed SPARK_KILLS (30) times (20 min)
 	$(CAMPAIGN).spark.kill --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
 campaign-spark-cluster: spark ## a Spark cluster of two workers (1 min)
+# Spark's transformWithState needs pandas.
+campaign-spark-state: spark $(VENV)/.spark-connect ## state, Delta and Iceberg: SPARK_KILLS (20 min)
+	PYTHONPATH=tests:$(CURDIR)/$(VENV)/spark-connect $(BIN)/python -u -m campaigns.spark.state --kills $(SPARK_KILLS) --report target/reports/campaign-spark-state.txt
+
 	$(CAMPAIGN_PYTEST) campaigns/spark/standalone.py
 
 campaign-spark-planning: spark ## planning times of 10,000 queues (1 min)

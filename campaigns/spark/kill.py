@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -53,10 +53,10 @@ class Ended(Exception):
 class Child:
     """A process of the pipeline, and its output."""
 
-    def __init__(self, mark: str, *arguments: str) -> None:
+    def __init__(self, mark: str, *arguments: str, program: Sequence[str] = (str(PIPELINE),)) -> None:
         self._name = arguments[0]
         self.process = subprocess.Popen(
-            [sys.executable, str(PIPELINE), *arguments],
+            [sys.executable, *program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -47,7 +47,7 @@ def feed(namesrv: str) -> None:
 
 def drive(namesrv: str, folder: str) -> None:
     """Both queries, until killed. A line for each micro-batch of the copy."""
-    threading.Thread(target=_die_with_standard_input, daemon=True).start()
+    end_with_standard_input()
     spark = _session()
     copied = _copy(spark, namesrv, folder)
     counted = _count(spark, namesrv, folder)
@@ -61,9 +61,14 @@ def drive(namesrv: str, folder: str) -> None:
     print("a query has ended", copied.exception(), counted.exception(), file=sys.stderr, flush=True)
 
 
-def _die_with_standard_input() -> None:
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGKILL)
+def end_with_standard_input() -> None:
+    """End this process when its standard input ends."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _session() -> "SparkSession":
