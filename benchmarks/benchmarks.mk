@@ -57,6 +57,9 @@ bench-plugins: build ## sends to brokers with good and bad plug-ins (15 min)
 bench-tiered: build ## reads from tiered storage, sends beside copies (5 min)
 	$(BENCHMARK).tiered $(QUICK)
 
+bench-tables: build ## archives and queries, 10,000,000 messages (15 min, 15 GB)
+	$(BENCHMARK).tables $(QUICK)
+
 bench-topics: build ## start, registration, memory and listing of TOPICS (10000)
 	$(BENCHMARK).topics --topics $(or $(TOPICS),10000)
 
