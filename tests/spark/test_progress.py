@@ -1,6 +1,7 @@
 """Lag of a query, from the progress Spark reports."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,3 +95,27 @@ def test_a_listener_reports_each_batch_and_stores_its_end(
         spark.streams.removeListener(listener)
     assert [(each.behind_min, each.behind_max) for each in reports[:2]] == [(0, 2), (0, 0)]
     assert lag(query.lastProgress)[Queue(*queue)] == 0
+
+
+def test_observed_metrics_of_the_page(
+    spark: "SparkSession", server: Standalone, producer: rmqpy.Producer, topic: str, tmp_path: Path
+) -> None:
+    """The program of the page that reports how old the newest message is."""
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if ".observe(" in block
+    )
+    for number in range(5):
+        producer.send(topic, str(number))
+    given = spark.readStream.format("rocketmq").options(
+        nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest"
+    )
+    defined: dict[str, Any] = {"stream": given.load()}
+    exec(compile(program.replace("checkpoints/", f"{tmp_path}/"), "spark.md", "exec"), defined)
+    (found,) = [
+        progress.observedMetrics["read"]
+        for progress in defined["query"].recentProgress
+        if progress.observedMetrics and progress.observedMetrics["read"]["rows"]
+    ]
+    assert found["rows"] == 5
+    assert found["newest"] is not None
