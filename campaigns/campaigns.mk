@@ -28,6 +28,7 @@ SCALE ?= 1000
 STATE ?= dead-master
 MESSAGES ?= 1000000
 WORKERS ?= 10000
+QUEUES ?= 10000
 
 # Campaigns use the fixtures and peers of the tests.
 CAMPAIGN := PYTHONPATH=tests $(BIN)/python -u -m campaigns
@@ -166,15 +167,15 @@ campaign-celery-peers: build ## Celery on Redis and RabbitMQ, too: TASKS
 campaign-spark: spark ## a Spark pipeline killed SPARK_KILLS (30) times (20 min)
 	$(CAMPAIGN).spark.kill --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
-campaign-spark-cluster: spark ## a Spark cluster of two workers (1 min)
 # Spark's transformWithState needs pandas.
 campaign-spark-state: spark $(VENV)/.spark-connect ## state, Delta and Iceberg: SPARK_KILLS (20 min)
 	PYTHONPATH=tests:$(CURDIR)/$(VENV)/spark-connect $(BIN)/python -u -m campaigns.spark.state --kills $(SPARK_KILLS) --report target/reports/campaign-spark-state.txt
 
+campaign-spark-cluster: spark ## a Spark cluster of two workers (1 min)
 	$(CAMPAIGN_PYTEST) campaigns/spark/standalone.py
 
-campaign-spark-planning: spark ## planning times of 10,000 queues (1 min)
-	$(CAMPAIGN).spark.planning
+campaign-spark-planning: spark ## planning times of QUEUES (10000) (1 min)
+	$(CAMPAIGN).spark.planning --queues $(QUEUES)
 
 campaign-spark-options: spark ## ignored options: OPTIONS (4 min)
 	$(CAMPAIGN).spark.ignore_options $(OPTIONS)
