@@ -263,7 +263,8 @@ class Options:
     offset_poll_interval_ms: int = _count(
         "S",
         500,
-        "Poll interval of an idle topic. A message ends it early. New queues and topics are found by polling.",
+        "Poll interval of an idle topic. With up to 4,096 queues, a message ends it early. New queues and topics are "
+        "found by polling.",
     )
     # Behaviour of reads.
     fail_on_data_loss: bool = _flag(

@@ -11,7 +11,7 @@ the process when the query stops, so nothing here needs closing. Executors call 
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -26,6 +26,12 @@ from rmqpy.errors import RocketMQError
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+#: Queues of an idle stream that brokers watch, one held pull each. A stream of more queues only polls.
+WATCHED_MAX: Final = 4096
+#: Such a stream rests for this multiple of the time of its last poll, so that idling costs a fraction of a core.
+RESTS_PER_POLL: Final = 4
 
 
 class TopicStream(DataSourceStreamReader):
@@ -45,6 +51,8 @@ class TopicStream(DataSourceStreamReader):
         self._ends: Mapping[Queue, int] = {}
         self._reported_away: set[Queue] = set()
         self._idle_since: float | None = None
+        #: How long the last look at all queues took.
+        self._look_s = 0.0
         self._last_batch_at = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,7 +73,9 @@ class TopicStream(DataSourceStreamReader):
             self.fix_end()
         if self._target is None:
             self._rest(at.queues)
+        began_at = time.monotonic()
         held = self._look(at.queues)
+        self._look_s = time.monotonic() - began_at
         joining = self._joining_late(at, held)
         late = self._at().late(joining, at.begin) if joining and at.begin else {}
         for queue in joining.keys() - late.keys():
@@ -146,11 +156,13 @@ class TopicStream(DataSourceStreamReader):
 
     def _rest(self, at: Mapping[Queue, int]) -> None:
         """Wait for a message, at most until the poll interval ends: an idle Spark asks some ninety times a second.
-        Sleep instead if there are messages, but too few for a micro-batch."""
+        Sleep instead if there are messages, but too few for a micro-batch, or very many queues."""
         if self._idle_since is None:
             return
         left_s = self._options.offset_poll_interval_ms / 1000 - (time.monotonic() - self._idle_since)
-        if self._ends == at:
+        if len(at) > WATCHED_MAX:
+            time.sleep(max(0.0, left_s, RESTS_PER_POLL * self._look_s))
+        elif self._ends == at:
             self._at().wait(self._ends, left_s)
         else:
             time.sleep(max(0.0, left_s))

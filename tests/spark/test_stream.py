@@ -357,6 +357,26 @@ def test_too_few_messages_do_not_end_the_wait(
     assert [4000 < seconds <= 5000 for seconds in slept] == [True]
 
 
+def test_brokers_do_not_watch_very_many_queues(
+    server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle stream of more queues than the maximum polls, and rests in proportion to the time of a poll."""
+    slept: list[float] = []
+    clock = SimpleNamespace(**{**vars(time), "sleep": slept.append})
+    monkeypatch.setattr("pyspark_rocketmq.stream.time", clock)
+    monkeypatch.setattr("pyspark_rocketmq.stream.WATCHED_MAX", 3)
+    monkeypatch.setattr("pyspark_rocketmq.stream.RESTS_PER_POLL", 1e9)
+    monkeypatch.delattr(Cluster, "wait")
+    reader = stream(server, topic, offsetPollIntervalMs="1")
+    at = reader.next_offset(reader.initialOffset(), is_limited=False)
+    assert reader.next_offset(at, is_limited=False) is at
+    assert reader.next_offset(at, is_limited=False) is at
+    # A poll takes a millisecond or longer.
+    assert [seconds > 1e5 for seconds in slept] == [True]
+    send(producer, topic, 1, queue_id=2)
+    assert ends(reader.next_offset(at, is_limited=False)) == {2: 1}
+
+
 def test_small_ranges_share_a_task(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     for queue_id in range(4):
         send(producer, topic, 5, queue_id)
