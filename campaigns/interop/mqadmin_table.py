@@ -46,7 +46,7 @@ runs every line against both and writes this page.
 `mqadmin` exits with 0 whether it got an answer or not, and with 1 if it cannot parse its command line, so only its
 output counts. Differences are lines that only one side printed, ignoring digits. The 12 commands for
 users and policies need access control: they work, see [security](security.md), and `tests/interop/test_access.py` runs
-them.
+them. The 6 commands for [lite topics](lite-topics.md) work as well: `tests/interop/test_grpc_lite.py` runs them.
 
 Of the {all} command lines {works} work with both; {refused} are refused by both with the same code; {unserved} are not
 supported by rmqpy, of which {failing} fail with this Apache installation as well; {rest} contact no server, or run
@@ -156,8 +156,7 @@ def _document(rows: list[Row], commands: int) -> Iterator[str]:
 
 def _status(label: str) -> str:
     if label in NOT_SERVED:
-        reason = NOT_SERVED[label][1]
-        return f"not served: {'it prints an error' if reason == mqadmin.SWALLOWED else reason.removesuffix(' yet')}"
+        return f"not served: {NOT_SERVED[label][1]}"
     tables: Mapping[str, dict[str, Command]] = {
         "refused": REFUSED,
         "asks no server": LOCAL,

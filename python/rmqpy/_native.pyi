@@ -77,8 +77,11 @@ __all__ = [
     "GroupStepBack",
     "HandClock",
     "InvalidRange",
+    "LiteConsumer",
+    "LiteConsumers",
     "Load",
     "LogComparison",
+    "LostLiteTopic",
     "Message",
     "Metadata",
     "Namespace",
@@ -118,6 +121,8 @@ __all__ = [
     "encode_record",
     "hot_needs",
     "is_listed",
+    "lite_parts",
+    "lite_queue",
     "make_certificate",
     "record_destination",
     "record_stored_at_ms",
@@ -229,6 +234,12 @@ def decide(
 def is_listed(text: str, source: str) -> bool:
     """Return whether `source` matches a white list entry, in the notation of `plain_acl.yml`. Raises `ValueError` for
     an invalid entry."""
+
+def lite_queue(parent: str, lite_topic: str) -> str | None:
+    """Return the queue of a lite topic; `None` for a name that no lite topic may have."""
+
+def lite_parts(queue: str) -> tuple[str, str] | None:
+    """Return the parent and the lite topic of a queue; `None` for other queues."""
 
 def record_destination(record: bytes) -> str:
     """Return the topic that a record of the log will be delivered to. For an open or abandoned half message that is
@@ -366,6 +377,15 @@ class Store:
         """Let expired files of the log go that wait for copies of topics not named so far."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues. Its bytes in the log stay until their segment expires."""
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Remove the queues of topics in one step, as `delete_topic` does."""
+    def queue_counts(self) -> tuple[int, int]:
+        """Return the numbers of all queues and of the light ones."""
+    def lite_topics(self) -> dict[str, int]:
+        """Return the number of lite topics of each parent."""
+    def stale_lite_topics(self, now_ms: int, kept_ms: Mapping[str, int], limit: int) -> list[str]:
+        """Return the queues of at most `limit` lite topics without a new message for the milliseconds that `kept_ms`
+        has for their parent; parents that it does not name keep theirs."""
     def retain(self, config: StoreConfig, utc_offset_ms: int) -> None:
         """Set the retention of messages and the limits of a full disk. Before the first call hours are UTC."""
     def keep_from(self, position: int) -> None:
@@ -741,6 +761,8 @@ class Offsets:
         """Return the topics in which a group has committed."""
     def remove_topic(self, topic: str) -> None:
         """Remove all commits in a topic."""
+    def remove_topics(self, topics: Set[str]) -> None:
+        """Remove all commits in these topics, in one step."""
     def remove_group(self, group: str) -> None:
         """Remove all commits of a group."""
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -748,6 +770,12 @@ class Offsets:
 
         Raises as `commit`.
         """
+    @property
+    def size(self) -> int:
+        """The number of topics with commits, each counted once for each group."""
+    @property
+    def order_size(self) -> int:
+        """The number of batches that groups hold in order."""
     @property
     def order_changes(self) -> int:
         """The number of changes of `orders` so far. Equal numbers mean an equal table."""
@@ -1631,6 +1659,79 @@ class Transactions:
         """Return statistics by topic."""
 
 @final
+class LiteConsumers:
+    """The consumers of lite topics of a broker."""
+
+    def __new__(cls, server: Server) -> Self: ...
+    def subscribe(
+        self,
+        group: str,
+        client_id: str,
+        parent: str,
+        lite_topics: Sequence[str],
+        *,
+        connection: int,
+        events_max: int,
+        is_exclusive: bool,
+        is_complete: bool,
+    ) -> list[LostLiteTopic]:
+        """Add subscriptions of a client as a member of a group to lite topics of `parent`, or with `is_complete`
+        make them exactly these. In an exclusive group, added ones are taken over from other clients; a complete set
+        leaves those of others. Returns the subscriptions that a client has lost. Unknown names are skipped. Raises
+        `BrokerError` with 2018 for too many subscriptions."""
+    def unsubscribe(self, group: str, client_id: str, parent: str, lite_topics: Sequence[str]) -> None:
+        """Remove subscriptions of a client."""
+    def leave(self, group: str, client_id: str) -> None:
+        """Remove a client that has left its group; others get its pending messages."""
+    def expire(self, silent_ms: int) -> list[tuple[str, str]]:
+        """Remove the clients that have not sent their subscriptions for `silent_ms`, and return their groups and ids.
+        Pending messages of clients that do not ask for them go to others."""
+    def dispatch(self, group: str, client_id: str | None) -> None:
+        """Have a client, or with `None` all clients of a group, look at all of their lite topics."""
+    def remove_queues(self, queues: Sequence[str]) -> None:
+        """Remove the subscriptions to deleted queues."""
+    def subscribers(self, queue: str) -> list[tuple[str, str]]:
+        """Return the clients and groups that have subscribed to a queue."""
+    def consumer(self, group: str, client_id: str, queues_max: int) -> LiteConsumer | None:
+        """Return a client as a member of a group, with at most `queues_max` of its queues; `None` if it is unknown."""
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of consumers, subscriptions and events."""
+
+@final
+class LiteConsumer:
+    """A consumer of lite topics."""
+
+    @property
+    def parent(self) -> str:
+        """The topic whose lite topics it consumes."""
+    @property
+    def accessed_ms(self) -> int:
+        """When it last asked for messages, in milliseconds since the epoch."""
+    @property
+    def consumed_ms(self) -> int:
+        """When it last got messages, in milliseconds since the epoch."""
+    @property
+    def subscriptions(self) -> int:
+        """The number of its subscriptions."""
+    @property
+    def queues(self) -> list[str]:
+        """Some of the queues that it has subscribed to."""
+
+@final
+class LostLiteTopic:
+    """A subscription that another consumer of an exclusive group has."""
+
+    @property
+    def client_id(self) -> str:
+        """The client that has lost it."""
+    @property
+    def connection(self) -> int:
+        """The connection for the notice."""
+    @property
+    def lite_topic(self) -> str:
+        """The lite topic."""
+
+@final
 class DueHalf:
     """A half message whose producer must be checked."""
 
@@ -1719,6 +1820,7 @@ class Message:
         deliver_after: timedelta | float | None = None,
         delay_level: int | None = None,
         priority: int | None = None,
+        lite_topic: str | None = None,
         flag: int = 0,
     ) -> Self: ...
     @property
@@ -1755,11 +1857,14 @@ class Message:
     def priority(self) -> int | None:
         """The priority: the number of the queue, or of the last one if it is larger."""
     @property
+    def lite_topic(self) -> str | None:
+        """The lite topic that it belongs to, one of those of its topic."""
+    @property
     def flag(self) -> int:
         """A number for the application's use."""
     @property
     def _is_plain(self) -> bool:
-        """Whether it has no sharding key, time or priority."""
+        """Whether it has no sharding key, time, priority or lite topic."""
     @property
     def size(self) -> int:
         """The size of body and properties in bytes, before compression."""

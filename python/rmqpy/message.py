@@ -35,8 +35,8 @@ class MessageFields(TypedDict, total=False):
     `tag`: a word for filters of consumers. `keys`: words to find the message by. `properties`: user properties.
     `sharding_key`: messages with equal keys go to one queue, in order. Give at most one of `deliver_at` (a time, or
     seconds since the epoch), `deliver_after` (seconds after the broker received it) and `delay_level` (from 1).
-    `priority`: from 0; topics of the type PRIORITY deliver larger ones first to a `SimpleConsumer`. `flag`: a number
-    for the application.
+    `priority`: from 0; topics of the type PRIORITY deliver larger ones first to a `SimpleConsumer`. `lite_topic`: one
+    of the lite topics of a topic of the type LITE. `flag`: a number for the application.
     """
 
     tag: str | None
@@ -47,6 +47,7 @@ class MessageFields(TypedDict, total=False):
     deliver_after: timedelta | float | None
     delay_level: int | None
     priority: int | None
+    lite_topic: str | None
     flag: int
 
 

@@ -55,6 +55,7 @@ SECTIONS: Final[list[tuple[str, list[str]]]] = [
             "static-topics.md",
             "compaction.md",
             "light-queues.md",
+            "lite-topics.md",
             "grpc.md",
             "tables.md",
             "spark-from-kafka.md",

@@ -21,7 +21,7 @@ from .conftest import Cluster, Start
     ("group", "reason"),
     [
         ({"group_retry_policy": GroupRetryPolicy(type="EXPONENTIAL")}, "groupRetryPolicy"),
-        ({"attributes": {"+lite.bind.topic": "orders"}}, "lite topics"),
+        ({"attributes": {"+lite.sub.wildcard": "true"}}, "lite.sub.wildcard"),
     ],
 )
 async def test_group_settings_without_effect_are_refused(
@@ -37,7 +37,6 @@ async def test_group_settings_without_effect_are_refused(
     "attribute",
     [
         "reserve.time=86400000",
-        "message.type=LITE",
         "queue.type=BatchCQ",
     ],
 )

@@ -214,9 +214,6 @@ REFUSED: dict[str, Command] = {
 }  # fmt: skip
 """What both brokers refuse, with the same code."""
 
-SWALLOWED = r"\berror\b"
-"""These commands print that there was an error, and keep to themselves which."""
-_LITE = "lite topics are not served yet"
 _COLD = "cold data is not limited"
 _CONTROLLER = "a controller serves it, on its own port"
 _REPLICATION = "only the master itself reports the end of its log to a slave"
@@ -232,12 +229,6 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "updateColdDataFlowCtrGroupConfig": ("-b {broker} -g {group} -v 1", _COLD),
     "removeColdDataFlowCtrGroupConfig": ("-b {broker} -g {group}", _COLD),
     "setCommitLogReadAheadMode": ("-b {broker} -m 0", _COLD),
-    "getBrokerLiteInfo": ("-b {broker}", _LITE),
-    "getParentTopicInfo": ("-p {topic}", SWALLOWED),
-    "getLiteTopicInfo": ("-p {topic} -l one", SWALLOWED),
-    "getLiteClientInfo": ("-p {topic} -g {group} -c {client}", SWALLOWED),
-    "getLiteGroupInfo": ("-p {topic} -g {group}", SWALLOWED),
-    "triggerLiteDispatch": ("-p {topic} -g {group}", SWALLOWED),
     "getSyncStateSet": ("-a {namesrv} -b {name}", _CONTROLLER),
     "getControllerMetaData": ("-a {namesrv}", _CONTROLLER),
     "getControllerConfig": ("-a {namesrv}", _CONTROLLER),
@@ -246,6 +237,20 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "cleanBrokerMetadata": ("-a {namesrv} -bn {name} -c {cluster}", _CONTROLLER),
 }  # fmt: skip
 """What our broker says it does not serve yet, and why."""
+
+LITE: dict[str, Command] = {
+    "getBrokerLiteInfo": Command("-b {broker} -d", (r"^{broker} .* [1-9]\d* +[1-9]\d* ", r"Topic Meta: .*{topic}")),
+    "getParentTopicInfo": Command("-p {topic}", (r"^{name} +-1 +[1-9]\d* +[1-9]\d* .*{group}",)),
+    "getLiteTopicInfo": Command("-p {topic} -l {lite_topic}", (r"^{name} +0 +3 +\d.* 1 *$",)),
+    "getLiteClientInfo": Command(
+        "-p {topic} -g {group} -c {client} -s", (r"^{name} +1 ", r"Lite Topics: .*{lite_topic}")
+    ),
+    "getLiteGroupInfo": Command(
+        "-p {topic} -g {group} -l {lite_topic}", (r"^{name} +3 +3 +0 ", r"Total Lag Count: 0$")
+    ),
+    "triggerLiteDispatch": Command("-p {topic} -g {group}", (r"^{name} +dispatched",)),
+}  # fmt: skip
+"""The commands for lite topics, of which one has a subscriber that has acknowledged all of its three messages."""
 
 _ENTRY = r"User:alice +Custom +Topic:orders +\[?Sub\]? +.*127\.0\.0\.1.* +Deny"
 ACCESS: dict[str, Command] = {
@@ -389,6 +394,17 @@ def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[Adm
     listener.stop()
     for name in (sent.id, sent.offset_id):
         (BODY_FOLDER / name).unlink(missing_ok=True)
+
+
+def of_lite_topics(
+    cluster: Cluster, tool: ProcessClient, topic: str, group: str, lite_topic: str
+) -> AdminEnvironment:
+    """The environment of `LITE`, where the group has one member."""
+    names = {
+        "topic": topic, "group": group, "name": BROKER_NAME, "broker": cluster.broker,
+        "client": _member(cluster, group), "lite_topic": lite_topic,
+    }  # fmt: skip
+    return AdminEnvironment(cluster, tool, names)
 
 
 def _member(cluster: Cluster, group: str) -> str:

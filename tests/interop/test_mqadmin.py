@@ -13,6 +13,7 @@ from .clients import InteropClient, Printed, ProcessClient
 from .mqadmin import (
     ACCESS,
     ENDLESS,
+    LITE,
     LOCAL,
     NOT_SERVED,
     PHASES,
@@ -97,5 +98,5 @@ def test_unserved_mqadmin_commands_get_the_reason(environment: AdminEnvironment)
 def test_every_command_of_the_tool_is_accounted_for(client_of: Callable[[str], InteropClient]) -> None:
     tool = client_of("java-5.5.0")
     assert isinstance(tool, ProcessClient)
-    listed = {command_of(label) for label in [*LABELS, *ACCESS, *NOT_SERVED, *LOCAL, *ENDLESS]}
+    listed = {command_of(label) for label in [*LABELS, *ACCESS, *LITE, *NOT_SERVED, *LOCAL, *ENDLESS]}
     assert set(tool.mqadmin_names()) == listed

@@ -45,6 +45,13 @@ _OTHERWISE = {
     ("SendReplyMessageV2", "default_topic"),
     ("UpdateAndCreateTopic", "default_topic"),
     ("UpdateAndCreateStaticTopic", "default_topic"),
+    # A lite topic belongs to its parent, which has the namespace.
+    ("GetLiteGroupInfo", "lite_topic"),
+    ("GetLiteTopicInfo", "lite_topic"),
+    ("LiteGroupInfo", "lite_topic"),
+    ("LiteLag", "lite_topic"),
+    ("LiteTopicInfo", "lite_topic"),
+    ("NotifyUnsubscribeLite", "lite_topic"),
 }
 _NAMES = re.compile(r"(.*_)?(topic|group)s?(_name|_list)?")
 

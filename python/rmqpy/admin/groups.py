@@ -36,6 +36,8 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 #: Target of an offset reset: an end of the queues, or a time in ms since the epoch.
 Place = End | int
+_LITE_PARENT: Final = "lite.bind.topic"
+_LITE_MODEL: Final = "lite.sub.model"
 _PRIORITY_FACTOR: Final = "priority.factor"
 _PRIORITY_FACTOR_USUAL: Final = 100
 
@@ -124,6 +126,8 @@ class Groups(Part):
         broadcast: bool | None = None,
         order: bool | None = None,
         priority_factor: int | None = None,
+        lite_parent: str | None = None,
+        lite_exclusive: bool | None = None,
         cluster: str | None = None,
         exist_ok: bool = False,
     ) -> list[str]:
@@ -132,9 +136,10 @@ class Groups(Part):
         `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: queues of its retry
         topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. `order`: 5.x clients
         consume each message group in order. `priority_factor`: the percentage of pops that read topics of the type
-        PRIORITY by priority; the others begin at a random queue. Others default to RocketMQ's values. If the group
-        exists on any master, raises `GroupExists` and changes nothing; with `exist_ok` it stays unchanged there.
-        `update_group` changes one.
+        PRIORITY by priority; the others begin at a random queue. `lite_parent`: the topic of the type LITE whose lite
+        topics it consumes; with `lite_exclusive` each of them has one client of the group. Others default to RocketMQ's
+        values. If the group exists on any master, raises `GroupExists` and changes nothing; with `exist_ok` it stays
+        unchanged there. `update_group` changes one.
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
@@ -149,7 +154,7 @@ class Groups(Part):
         brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         body = SubscriptionGroup(
             group_name=name,
-            attributes=_attributes(priority_factor),
+            attributes=_attributes(priority_factor, lite_parent, lite_exclusive),
             **_given(retry_max, retry_queues, consume, broadcast, order),
         )
         ask = UpdateAndCreateSubscriptionGroup(body=body)
@@ -166,10 +171,12 @@ class Groups(Part):
         broadcast: bool | None = None,
         order: bool | None = None,
         priority_factor: int | None = None,
+        lite_parent: str | None = None,
+        lite_exclusive: bool | None = None,
     ) -> list[str]:
         """Change settings of a group on the brokers that have it. Raises `GroupNotFound`."""
         changes = _given(retry_max, retry_queues, consume, broadcast, order)
-        attributes = _attributes(priority_factor)
+        attributes = _attributes(priority_factor, lite_parent, lite_exclusive)
         if not changes and not attributes:
             raise ConfigError("nothing to change: name a setting")
         brokers = await self._cluster.masters(is_change=True)
@@ -431,9 +438,13 @@ def _given(
     return {field: value for field, value in settings.items() if value is not None}
 
 
-def _attributes(priority_factor: int | None) -> dict[str, str]:
+def _attributes(
+    priority_factor: int | None, lite_parent: str | None, lite_exclusive: bool | None
+) -> dict[str, str]:
     """The given attributes, as changes."""
-    return {} if priority_factor is None else {f"+{_PRIORITY_FACTOR}": str(priority_factor)}
+    model = None if lite_exclusive is None else "Exclusive" if lite_exclusive else "Shared"
+    given = {_PRIORITY_FACTOR: priority_factor, _LITE_PARENT: lite_parent, _LITE_MODEL: model}
+    return {f"+{name}": str(value) for name, value in given.items() if value is not None}
 
 
 def priority_factor(group: SubscriptionGroup) -> int:

@@ -51,7 +51,7 @@ from rmqpy.remoting.backoff import Backoff
 #: Permissions of clients: read, write, both.
 Perm = Literal["RW", "R", "W"]
 #: Message types. RocketMQ's proxy enforces them, a broker of rmqpy does with `enableTopicMessageTypeCheck`.
-TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"]
 
 #: Interval between checks whether name servers know a new topic.
 _LOOK_AGAIN: Final = Backoff(0.02, 0.5)
@@ -197,6 +197,7 @@ class Topics(Part):
         message_type: TopicType = "NORMAL",
         order: bool = False,
         compacted: bool = False,
+        lite_minutes: int | None = None,
         cluster: str | None = None,
         exist_ok: bool = False,
         partial: bool = False,
@@ -209,7 +210,8 @@ class Topics(Part):
         there, or after the timeout: brokers register it themselves.
 
         A `compacted` topic keeps the newest message of each key, and refuses messages without one; this cannot be
-        changed later.
+        changed later. A topic of the type LITE has lite topics, each of which is deleted `lite_minutes` after its last
+        message; by default it stays.
 
         The queues of an order topic are listed on every name server, in `ORDER_TOPIC_CONFIG`. If one does not answer,
         its error is raised at the end; repeat the call with `exist_ok` to finish.
@@ -226,6 +228,10 @@ class Topics(Part):
         attributes = [] if message_type == "NORMAL" else [f"+{_TYPE}={message_type}"]
         if compacted:
             attributes.append("+cleanup.policy=COMPACTION")
+        if lite_minutes is not None:
+            if message_type != "LITE":
+                raise ConfigError("lite_minutes needs message_type='LITE'")
+            attributes.append(f"+lite.topic.expiration={lite_minutes}")
         ask = UpdateAndCreateTopic(
             topic=name,
             read_queue_nums=read_queues,

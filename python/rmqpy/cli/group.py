@@ -57,6 +57,16 @@ _settings = options(
         type=click.IntRange(0, 100),
         help="Percentage of pops that read topics of the type PRIORITY by priority.",
     ),
+    click.option(
+        "--lite-parent",
+        metavar="TOPIC",
+        help="The topic of the type LITE whose lite topics it consumes.",
+    ),
+    click.option(
+        "--lite-exclusive/--lite-shared",
+        default=None,
+        help="Give each lite topic one client of the group, its last subscriber.",
+    ),
 )
 
 

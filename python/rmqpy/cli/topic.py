@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TOPIC = click.argument("name", shell_complete=complete_topics)
 _PERM = click.Choice(["RW", "R", "W"])
 _QUEUES = click.IntRange(1, 1024)
-_TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"])
+_TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"])
 
 
 command = click.Group("topic", help=COMMANDS["topic"])
@@ -193,6 +193,11 @@ def route(admin: "Admin", name: str) -> Rows:
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
 @click.option(
     "--compacted", is_flag=True, help="Keep the newest message of each key; each message needs one."
+)
+@click.option(
+    "--lite-minutes",
+    type=click.IntRange(1, 43_200),
+    help="With --type LITE: delete a lite topic this long after its last message.",
 )
 @click.option("--cluster", help="Required if the name servers know several clusters.")
 @click.option("--if-not-exists", is_flag=True, help="Leave it unchanged on brokers that have it.")

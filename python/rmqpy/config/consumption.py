@@ -80,6 +80,44 @@ class ConsumptionConfig(Settings):
         "redelivered indefinitely, as by Apache's broker, which has no such key.",
     )
 
+    # Lite topics.
+    lite_subscriptions_max: int = key(
+        "maxLiteSubscriptionCount",
+        100_000,
+        "Maximum subscriptions to lite topics, of all clients; further ones get code 2018.",
+        low=1,
+        high=10_000_000,
+    )
+    lite_subscription_timeout_ms: int = key(
+        "liteSubscriptionCheckTimeoutMills",
+        180_000,
+        "Drop the subscriptions of a client that has not repeated them for this long.",
+        unit="ms",
+        low=1_000,
+    )
+    lite_subscription_interval_ms: int = key(
+        "liteSubscriptionCheckInterval",
+        120_000,
+        "Interval between checks for such clients.",
+        unit="ms",
+        low=100,
+    )
+    lite_ttl_min_ms: int = key(
+        "minLiteTTl",
+        900_000,
+        "Keep a lite topic at least this long after its last message, whatever `lite.topic.expiration` of its parent "
+        "says.",
+        unit="ms",
+        low=0,
+    )
+    lite_ttl_interval_ms: int = key(
+        "liteTtlCheckInterval",
+        120_000,
+        "Interval between checks for lite topics to delete.",
+        unit="ms",
+        low=100,
+    )
+
     # Groups and consumers.
     auto_create_groups: bool = key(
         "autoCreateSubscriptionGroup",

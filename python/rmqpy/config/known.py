@@ -25,7 +25,7 @@ _SLAVES = "slaves set the pace of replication"
 _ELECTION = "controllers are those of controllerAddr, and the store has the epochs and the id"
 _FILTER = "SQL92 filters are evaluated when messages are read, without precomputed bits"
 _METRICS = "metrics are at httpPort, for Prometheus"
-_LITE = "lite topics are not supported"
+_LITE = "pops of lite topics follow events, without separate limits"
 
 _HARMLESS: Final = (
     (
@@ -150,8 +150,8 @@ _HARMLESS: Final = (
     ),
     (
         _LITE,
-        """enableLiteEventMode maxLiteSubscriptionCount liteTtlCheckInterval
-        minLiteTTl liteSubscriptionCheckTimeoutMills combineCQUseRocksdbForLmq""",
+        """enableLiteEventMode maxClientEventCount liteEventCheckInterval liteEventFullDispatchDelayTime
+        liteLagLatencyCollectEnable liteLagLatencyTopK combineCQUseRocksdbForLmq""",
     ),
     (
         "the index is kept in its files",

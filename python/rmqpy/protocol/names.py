@@ -80,6 +80,20 @@ def is_derived(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
+def lite_queue(parent: str, lite_topic: str) -> str | None:
+    """Return the queue of a lite topic; `None` for a name that no lite topic may have.
+
+    >>> lite_queue("sessions", "s-1")
+    '%LMQ%$sessions$s-1'
+    """
+    return _native.lite_queue(parent, lite_topic)
+
+
+def lite_parts(queue: str) -> tuple[str, str] | None:
+    """Return the parent and the lite topic of a queue; `None` for other queues."""
+    return _native.lite_parts(queue)
+
+
 def is_light(name: str) -> bool:
     """Whether the name is that of a light queue, or of a group that only reads such queues."""
     return name.startswith(LIGHT_PREFIX)

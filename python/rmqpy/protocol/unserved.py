@@ -19,9 +19,8 @@ _CONTROLLER: Final = """
 #: Reason → names of codes; the last reason of a code applies.
 _BY_BROKER: Final[Mapping[str, str]] = {
     "it is a request to a controller": _CONTROLLER,
-    "lite topics are not served yet": """
-        POP_LITE_MESSAGE LITE_SUBSCRIPTION_CTL ACK_LITE_MESSAGE NOTIFY_UNSUBSCRIBE_LITE GET_BROKER_LITE_INFO
-        GET_PARENT_TOPIC_INFO GET_LITE_TOPIC_INFO GET_LITE_CLIENT_INFO GET_LITE_GROUP_INFO TRIGGER_LITE_DISPATCH
+    "messages of lite topics are acknowledged with ACK_MESSAGE": """
+        ACK_LITE_MESSAGE
     """,
     "only the master itself reports the end of its log to a slave": """
         RESET_MASTER_FLUSH_OFFSET
@@ -52,7 +51,7 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     """,
     "it is a request of a broker to a client": """
         CHECK_TRANSACTION_STATE NOTIFY_CONSUMER_IDS_CHANGED RESET_CONSUMER_CLIENT_OFFSET GET_CONSUMER_STATUS_FROM_CLIENT
-        PUSH_REPLY_MESSAGE_TO_CLIENT
+        PUSH_REPLY_MESSAGE_TO_CLIENT NOTIFY_UNSUBSCRIBE_LITE
     """,
     "no tool or client sends it": """
         QUERY_BROKER_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST TRIGGER_DELETE_FILES GET_CLIENT_CONFIG

@@ -171,6 +171,7 @@ fn pop_options(config: &Bound<'_, PyAny>) -> PyResult<PopOptions> {
         shows_retry_topic: field(config, "pop_shows_retry_topic")?,
         in_flight_max: field::<bool>(config, "pop_limits_in_flight")?.then_some(in_flight_max),
         has_dead_letters: field(config, "pop_has_dead_letters")?,
+        lite_subscriptions_max: field(config, "lite_subscriptions_max")?,
     })
 }
 

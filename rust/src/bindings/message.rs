@@ -14,8 +14,17 @@ use crate::message::tag::java_hash;
 const REPR_BYTES: usize = 64;
 
 /// The arguments of a message that have a default, except properties.
-const FIELDS: &[&str] =
-    &["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority", "flag"];
+const FIELDS: &[&str] = &[
+    "tag",
+    "keys",
+    "sharding_key",
+    "deliver_at",
+    "deliver_after",
+    "delay_level",
+    "priority",
+    "lite_topic",
+    "flag",
+];
 
 pub(super) const EMPTY_BODY: &str =
     "the body is empty: brokers accept that only with a key, which the message deletes in a compacted topic";
@@ -46,7 +55,7 @@ impl Message {
 impl Message {
     #[new]
     #[pyo3(signature = (topic, body, *, tag=None, keys=None, properties=None, sharding_key=None, deliver_at=None,
-                        deliver_after=None, delay_level=None, priority=None, flag=0))]
+                        deliver_after=None, delay_level=None, priority=None, lite_topic=None, flag=0))]
     fn new(
         topic: String,
         body: &Bound<'_, PyAny>,
@@ -58,6 +67,7 @@ impl Message {
         deliver_after: Option<&Bound<'_, PyAny>>,
         delay_level: Option<i32>,
         priority: Option<i32>,
+        lite_topic: Option<String>,
         flag: i32,
     ) -> PyResult<Self> {
         let fields = MessageFields {
@@ -68,6 +78,7 @@ impl Message {
             sharding_key,
             delivery: delivery(deliver_at, deliver_after, delay_level)?,
             priority,
+            lite_topic,
             flag,
         };
         fields.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -153,13 +164,19 @@ impl Message {
         self.fields.priority
     }
 
+    /// The lite topic that it belongs to, one of those of its topic.
+    #[getter]
+    fn lite_topic(&self) -> Option<&str> {
+        self.fields.lite_topic.as_deref()
+    }
+
     /// A number for the application's use.
     #[getter]
     fn flag(&self) -> i32 {
         self.fields.flag
     }
 
-    /// Whether it has no sharding key, time or priority.
+    /// Whether it has no sharding key, time, priority or lite topic.
     #[getter]
     fn _is_plain(&self) -> bool {
         self.fields.is_plain()

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use super::config::{field, identity};
 use crate::dataplane::state::mapping::{Mapping, Segment};
 use crate::dataplane::state::metadata::{
-    Group, Metadata, PRIORITY_PERCENT_USUAL, Subscription, Subscriptions, Topic,
+    Group, LITE_QUOTA_USUAL, Metadata, PRIORITY_PERCENT_USUAL, Subscription, Subscriptions, Topic,
 };
 use crate::dataplane::state::role::Role;
 use crate::message::MessageType;
@@ -68,6 +68,7 @@ impl PyMetadata {
     /// Publish a new group, or its new settings.
     fn put_group(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let percent = attribute(entry, "priority.factor")?.and_then(|text| text.parse().ok());
+        let quota = attribute(entry, "lite.sub.client.quota")?.and_then(|text| text.parse().ok());
         let group = Group {
             is_consume_enabled: field(entry, "consume_enable")?,
             is_broadcast_enabled: field(entry, "consume_broadcast_enable")?,
@@ -78,6 +79,8 @@ impl PyMetadata {
             slow_broker_id: field(entry, "which_broker_when_consume_slowly")?,
             is_ordered: field(entry, "consume_message_orderly")?,
             priority_percent: percent.unwrap_or(PRIORITY_PERCENT_USUAL),
+            lite_quota: quota.unwrap_or(LITE_QUOTA_USUAL),
+            lite_parent: attribute(entry, "lite.bind.topic")?.map(Into::into),
         };
         self.metadata.groups.set(&field::<String>(entry, "group_name")?, Some(group));
         Ok(())

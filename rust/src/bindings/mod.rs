@@ -21,6 +21,7 @@ mod due_messages;
 mod errors;
 mod ext;
 mod hand_clock;
+mod lite;
 mod load;
 mod message;
 mod metadata;
@@ -66,6 +67,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(access::record_topic, module)?)?;
     module.add_function(wrap_pyfunction!(access::record_destination, module)?)?;
     module.add_function(wrap_pyfunction!(access::signature, module)?)?;
+    module.add_function(wrap_pyfunction!(lite::lite_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(lite::lite_parts, module)?)?;
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
     module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;
     module.add_function(wrap_pyfunction!(tls::make_certificate, module)?)?;
@@ -113,6 +116,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transactions::Transactions>()?;
     module.add_class::<transactions::DueHalf>()?;
     module.add_class::<transactions::TopicTransactions>()?;
+    module.add_class::<lite::LiteConsumers>()?;
+    module.add_class::<lite::LiteConsumer>()?;
+    module.add_class::<lite::LostLiteTopic>()?;
     module.add_class::<namespace::Namespace>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<call::Call>()?;

@@ -64,6 +64,18 @@ impl PyOffsets {
         self.offsets.snapshot()
     }
 
+    /// The number of topics with commits, each counted once for each group.
+    #[getter]
+    fn size(&self) -> usize {
+        self.offsets.size()
+    }
+
+    /// The number of batches that groups hold in order.
+    #[getter]
+    fn order_size(&self) -> usize {
+        self.offsets.orders.size()
+    }
+
     /// The number of commits so far. Equal numbers mean an equal table.
     #[getter]
     fn commits(&self) -> u64 {
@@ -123,6 +135,11 @@ impl PyOffsets {
     /// Remove all commits in a topic.
     fn remove_topic(&self, topic: &str) {
         self.offsets.remove_topic(topic);
+    }
+
+    /// Remove all commits in these topics, in one step.
+    fn remove_topics(&self, py: Python<'_>, topics: std::collections::HashSet<String>) {
+        py.detach(|| self.offsets.remove_topics(&topics));
     }
 
     /// Remove all commits of a group.

@@ -62,6 +62,10 @@ impl Sender {
                 let text = "the messages of a batch need one topic, and one sharding_key if any";
                 return Err(PyValueError::new_err(text));
             }
+            if fields.lite_topic.is_some() {
+                let text = "a batch cannot go to lite topics: send their messages one by one";
+                return Err(PyValueError::new_err(text));
+            }
             if fields.delivery.is_some() {
                 let text = "a batch cannot be delayed: send delayed messages one by one";
                 return Err(PyValueError::new_err(text));
@@ -137,7 +141,7 @@ impl Sender {
         let Some(first) = messages.first().map(|first| &first.fields) else {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
-        let Some(place) = self.core.place(&first.topic, first.sharding_key.as_deref(), to, now) else {
+        let Some(place) = self.core.place(&first.topic, first.queue_key(), to, now) else {
             return Ok(Start::Refused(NO_ROUTE));
         };
         let members = messages.iter().map(|message| (&message.fields, message.body_bytes(py)));

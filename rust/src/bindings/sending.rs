@@ -23,7 +23,7 @@ use crate::client::broker_regions::BrokerRegions;
 use crate::client::completions::Completions as CompletionsCore;
 use crate::client::connections::Connections;
 use crate::client::encoded_send::{EncodedSend, ProducerContext};
-use crate::client::message_fields::{MessageFields, check_group};
+use crate::client::message_fields::{MessageFields, QueueKey, check_group};
 use crate::client::pending_send::{PendingSend, SendOptions};
 use crate::client::route_cache::{QueueRotation, RouteCache, Target};
 use crate::client::send_budget::SendBudget;
@@ -151,7 +151,7 @@ impl Sending {
     pub(super) fn place(
         &self,
         topic: &str,
-        key: Option<&str>,
+        key: Option<QueueKey<'_>>,
         to: Option<Chosen>,
         now: Instant,
     ) -> Option<Place> {
@@ -224,7 +224,7 @@ impl Sending {
     ) -> PyResult<Option<(EncodedSend, Place)>> {
         let (fields, content) = (&message.fields, message.body_bytes(py));
         self.check_size(&fields.topic, content)?;
-        let Some(place) = self.place(&fields.topic, fields.sharding_key.as_deref(), to, now) else {
+        let Some(place) = self.place(&fields.topic, fields.queue_key(), to, now) else {
             return Ok(None);
         };
         let encode = || encode(&self.context, fields, content, self.clock.wall_ms());

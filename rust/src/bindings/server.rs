@@ -369,7 +369,11 @@ impl PyServer {
 
     /// Answer all waiting pulls now, because the broker's role has changed.
     fn wake_pulls(&self, py: Python<'_>) {
-        py.detach(|| self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all()));
+        py.detach(|| {
+            self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all());
+            let lites = self.data_plane.lites().map(|lites| lites.consumers.all_parked());
+            self.data_plane.wake_lites(&lites.unwrap_or_default());
+        });
     }
 
     /// Forward the next heartbeat of every client again.

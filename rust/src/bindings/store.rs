@@ -338,6 +338,38 @@ impl PyStore {
         Ok(py.detach(|| store.delete_topic(topic))?)
     }
 
+    /// Remove the queues of topics in one step, as `delete_topic` does.
+    fn delete_topics(&self, py: Python<'_>, topics: Vec<String>) -> PyResult<()> {
+        let store = self.opened()?;
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        Ok(py.detach(|| store.delete_topics(&topics))?)
+    }
+
+    /// Return the numbers of all queues and of the light ones.
+    fn queue_counts(&self) -> PyResult<(usize, usize)> {
+        let store = self.opened()?;
+        Ok((store.queue_count(), store.light_queues()))
+    }
+
+    /// Return the number of lite topics of each parent.
+    fn lite_topics(&self, py: Python<'_>) -> PyResult<BTreeMap<String, u64>> {
+        let store = self.opened()?;
+        Ok(py.detach(|| store.lite_topics()))
+    }
+
+    /// Return the queues of at most `limit` lite topics without a new message for the milliseconds that `kept_ms`
+    /// has for their parent; parents that it does not name keep theirs.
+    fn stale_lite_topics(
+        &self,
+        py: Python<'_>,
+        now_ms: i64,
+        kept_ms: BTreeMap<String, i64>,
+        limit: usize,
+    ) -> PyResult<Vec<String>> {
+        let store = self.opened()?;
+        Ok(py.detach(|| store.stale_lite_topics(now_ms, &kept_ms, limit))?)
+    }
+
     /// Begin or end to keep the newest message of each key of a topic, and to serve consumers from there. No-op if
     /// compaction is off.
     fn set_compacted(&self, topic: &str, is_compacted: bool) -> PyResult<()> {

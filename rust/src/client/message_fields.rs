@@ -3,6 +3,7 @@
 //! It defines the rules for names and the order of properties. Invariant: fields that passed `check` can be carried
 //! by every RocketMQ broker and read by every client. Any thread.
 
+use crate::message::lite;
 use crate::message::properties::{self, ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
 use crate::message::topic::{self, BROKER_TOPICS, GROUP_BYTES_MAX};
 
@@ -41,6 +42,13 @@ pub(crate) enum Delivery {
     Level(i32),
 }
 
+/// Messages with equal keys go to one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueKey<'a> {
+    Sharding(&'a str),
+    LiteTopic(&'a str),
+}
+
 /// All fields of a message except its body.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MessageFields {
@@ -56,6 +64,8 @@ pub(crate) struct MessageFields {
     pub(crate) delivery: Option<Delivery>,
     /// The priority, from 0; it chooses the queue.
     pub(crate) priority: Option<i32>,
+    /// The lite topic of `topic` that it belongs to.
+    pub(crate) lite_topic: Option<String>,
     /// The application's flag, passed through.
     pub(crate) flag: i32,
 }
@@ -84,6 +94,8 @@ pub(crate) enum FieldError {
     Delay,
     #[error("a priority must not be negative")]
     Priority,
+    #[error("lite topic {0:?} must have 1 to {max} of the characters a-z A-Z 0-9 _ -", max = lite::NAME_BYTES_MAX)]
+    LiteTopic(String),
     #[error("properties take {0} bytes, a message can carry {PROPERTIES_BYTES_MAX}")]
     PropertiesTooLong(usize),
 }
@@ -163,12 +175,21 @@ impl MessageFields {
         if self.priority.is_some_and(|priority| priority < 0) {
             return Err(FieldError::Priority);
         }
+        if let Some(lite_topic) = self.lite_topic.as_ref().filter(|name| !lite::is_name(name)) {
+            return Err(FieldError::LiteTopic(lite_topic.clone()));
+        }
         self.check_size()
     }
 
-    /// Returns whether the message has no key, time or priority.
+    /// Returns whether the message has no key, time, priority or lite topic.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self, Self { sharding_key: None, delivery: None, priority: None, .. })
+        matches!(self, Self { sharding_key: None, delivery: None, priority: None, lite_topic: None, .. })
+    }
+
+    /// Returns what chooses its queue, if not the rotation.
+    pub(crate) fn queue_key(&self) -> Option<QueueKey<'_>> {
+        let lite_topic = || self.lite_topic.as_deref().map(QueueKey::LiteTopic);
+        self.sharding_key.as_deref().map(QueueKey::Sharding).or_else(lite_topic)
     }
 
     /// Checks the total size of the properties, as a part of `check_content`.
@@ -226,6 +247,9 @@ impl MessageFields {
         }
         if let Some(priority) = self.priority {
             put("_SYS_MSG_PRIORITY_", itoa::Buffer::new().format(priority));
+        }
+        if let Some(lite_topic) = &self.lite_topic {
+            put("__LITE_TOPIC", lite_topic);
         }
         put("WAIT", "true");
         put("UNIQ_KEY", unique_id);

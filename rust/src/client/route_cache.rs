@@ -12,6 +12,8 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use super::message_fields::QueueKey;
+use crate::message::lite;
 use crate::message::tag::java_hash;
 
 /// The target of one attempt.
@@ -50,10 +52,17 @@ impl QueueRotation {
         std::iter::once(first).chain(others).find(|target| is_available(&target.broker)).or(Some(first))
     }
 
-    /// Returns the queue of a sharding key, the same as in Java's clients.
-    pub(crate) fn of_key(&self, key: &str) -> Option<&Target> {
-        let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
-        self.queues.get(hash % self.queues.len())
+    /// Returns the queue of a sharding key, the same as in Java's clients, or of a lite topic, as Apache's proxy.
+    pub(crate) fn of_key(&self, key: QueueKey<'_>) -> Option<&Target> {
+        match key {
+            QueueKey::Sharding(key) => {
+                let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
+                self.queues.get(hash % self.queues.len())
+            }
+            QueueKey::LiteTopic(name) => {
+                self.queues.get(lite::bucket(name, self.queues.len() as u32) as usize)
+            }
+        }
     }
 }
 
@@ -157,6 +166,6 @@ mod tests {
         let (routes, now) = (RouteCache::default(), Instant::now());
         routes.learn("orders", queues(4), 0, now + Duration::from_secs(1));
         let rotation = routes.get("orders", now).unwrap();
-        assert_eq!(rotation.of_key("customer-7").map(|target| target.queue_id), Some(0));
+        assert_eq!(rotation.of_key(QueueKey::Sharding("customer-7")).map(|target| target.queue_id), Some(0));
     }
 }

@@ -14,11 +14,14 @@ pub enum MessageType {
     Transaction,
     /// With a priority, which chooses its queue.
     Priority,
+    /// Of a lite topic.
+    Lite,
 }
 
 impl MessageType {
     /// All types, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction, Self::Priority];
+    pub const ALL: [Self; 6] =
+        [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction, Self::Priority, Self::Lite];
 
     /// Returns the type of this name; `None` for names such as MIXED, which is not a message type.
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -34,17 +37,19 @@ impl MessageType {
             Self::Delay => "DELAY",
             Self::Transaction => "TRANSACTION",
             Self::Priority => "PRIORITY",
+            Self::Lite => "LITE",
         }
     }
 
     /// Returns a description of the type, for its sender.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Normal => "has no priority, sharding key, delay or transaction",
+            Self::Normal => "has no lite topic, priority, sharding key, delay or transaction",
             Self::Fifo => "has a sharding key and no delay",
             Self::Delay => "has a delay level or a delivery time",
             Self::Transaction => "is sent in a transaction",
             Self::Priority => "has a priority, and no sharding key, delay or transaction",
+            Self::Lite => "names a lite topic, and has no priority, sharding key, delay or transaction",
         }
     }
 }
@@ -59,7 +64,7 @@ mod tests {
             assert_eq!(MessageType::named(kind.name()), Some(kind));
             assert_eq!(kind as usize, number);
         }
-        for none in ["MIXED", "UNSPECIFIED", "LITE", "normal", ""] {
+        for none in ["MIXED", "UNSPECIFIED", "normal", ""] {
             assert_eq!(MessageType::named(none), None);
         }
     }

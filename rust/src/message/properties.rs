@@ -53,6 +53,7 @@ pub mod name {
     pub(crate) const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
     pub(crate) const BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
     pub(crate) const TIMER_DELETE_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
+    pub(crate) const LITE_TOPIC: &[u8] = b"__LITE_TOPIC";
     pub(crate) const LIGHT_QUEUES: &[u8] = b"INNER_MULTI_DISPATCH";
     pub(crate) const LIGHT_OFFSETS: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
 }
@@ -67,7 +68,7 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
         "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELAY_MS",
         "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID",
-        "_SYS_MSG_PRIORITY_",
+        "_SYS_MSG_PRIORITY_ __LITE_TOPIC",
     ]
     .into_iter()
     .flat_map(str::split_whitespace)
@@ -127,6 +128,11 @@ impl<'a> Writer<'a> {
     /// Starts empty properties at the end of `out`.
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
+        Self { out, start }
+    }
+
+    /// Continues properties that begin at `start` of `out`.
+    pub(crate) fn resume(out: &'a mut Vec<u8>, start: usize) -> Self {
         Self { out, start }
     }
 

@@ -46,8 +46,9 @@ impl Proxy {
         }
         let asking = Asking::of(self, caller)?;
         let mut entries = Vec::with_capacity(asked.entries.len());
-        for AckMessageEntry { message_id, receipt_handle } in &asked.entries {
-            let acked = match self.current(&asking.client, group, message_id, receipt_handle) {
+        for AckMessageEntry { message_id, receipt_handle, lite_topic } in &asked.entries {
+            let handle = self.current(&asking.client, group, message_id, receipt_handle);
+            let acked = match handle.map(|handle| handle.in_lite_topic(lite_topic.as_ref())) {
                 Ok(handle) => self.ack(&asking, group, topic, &handle).await,
                 Err(refused) => Err(refused),
             };
@@ -82,6 +83,7 @@ impl Proxy {
         }
         let asking = Asking::of(self, caller)?;
         let handle = self.current(&asking.client, group, &asked.message_id, &asked.receipt_handle)?;
+        let handle = handle.in_lite_topic(asked.lite_topic.as_ref());
         let is_suspended = asked.suspend == Some(true);
         self.change(&asking, group, topic, &handle, ms, is_suspended).await
     }
@@ -107,6 +109,7 @@ impl Proxy {
             Some(renewal) => renewal.handle,
             None => ReceiptHandle::parse(&asked.receipt_handle)?,
         };
+        let handle = handle.in_lite_topic(asked.lite_topic.as_ref());
         let broker = self.broker_of(&handle, topic, asking.credentials.as_ref()).await?;
         let invalid = |text: &str| Refused::new(code::INVALID_RECEIPT_HANDLE, text);
         let position = handle.position.ok_or_else(|| invalid("commit log offset is empty"))?;
@@ -155,7 +158,8 @@ impl Proxy {
             .with("topic", handle.real_topic(group, topic))
             .number("queueId", handle.queue)
             .with("extraInfo", &*handle.text)
-            .number("offset", handle.offset);
+            .number("offset", handle.offset)
+            .lite_topic(&handle.lite_topic);
         asking.ask(&broker, call).await?.success(asking.is_guarded).map(drop)
     }
 
@@ -177,7 +181,8 @@ impl Proxy {
             .with("extraInfo", &*handle.text)
             .number("offset", handle.offset)
             .number("invisibleTime", ms)
-            .with("suspend", if is_suspended { "true" } else { "false" });
+            .with("suspend", if is_suspended { "true" } else { "false" })
+            .lite_topic(&handle.lite_topic);
         let answer = asking.ask(&broker, call).await?.success(asking.is_guarded)?;
         handle.renewed(answer.get("popTime"), answer.get("invisibleTime"), answer.get("reviveQid"))
     }

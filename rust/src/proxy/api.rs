@@ -89,6 +89,7 @@ pub(super) mod message_type {
     pub(in crate::proxy) const FIFO: i32 = 2;
     pub(in crate::proxy) const DELAY: i32 = 3;
     pub(in crate::proxy) const TRANSACTION: i32 = 4;
+    pub(in crate::proxy) const LITE: i32 = 5;
     pub(in crate::proxy) const PRIORITY: i32 = 6;
 }
 
@@ -178,6 +179,8 @@ pub(super) struct SystemProperties {
     pub(super) orphaned_transaction_recovery_duration: Option<Duration>,
     #[prost(message, optional, tag = "20")]
     pub(super) dead_letter_queue: Option<DeadLetterQueue>,
+    #[prost(string, optional, tag = "21")]
+    pub(super) lite_topic: Option<String>,
     #[prost(int32, optional, tag = "22")]
     pub(super) priority: Option<i32>,
 }
@@ -306,6 +309,8 @@ pub(super) struct AckMessageEntry {
     pub(super) message_id: String,
     #[prost(string, tag = "2")]
     pub(super) receipt_handle: String,
+    #[prost(string, optional, tag = "3")]
+    pub(super) lite_topic: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -346,6 +351,8 @@ pub(super) struct ForwardToDeadLettersRequest {
     pub(super) receipt_handle: String,
     #[prost(string, tag = "4")]
     pub(super) message_id: String,
+    #[prost(string, optional, tag = "7")]
+    pub(super) lite_topic: Option<String>,
 }
 
 /// A response that is a status alone.
@@ -393,6 +400,8 @@ pub(super) struct ChangeInvisibleDurationRequest {
     pub(super) invisible_duration: Option<Duration>,
     #[prost(string, tag = "5")]
     pub(super) message_id: String,
+    #[prost(string, optional, tag = "6")]
+    pub(super) lite_topic: Option<String>,
     #[prost(bool, optional, tag = "7")]
     pub(super) suspend: Option<bool>,
 }

@@ -10,6 +10,12 @@ pub(super) mod client_type {
     pub(in crate::proxy) const PRODUCER: i32 = 1;
     pub(in crate::proxy) const PUSH_CONSUMER: i32 = 2;
     pub(in crate::proxy) const LITE_PUSH_CONSUMER: i32 = 5;
+    pub(in crate::proxy) const LITE_SIMPLE_CONSUMER: i32 = 6;
+
+    /// Returns whether a client consumes lite topics.
+    pub(in crate::proxy) fn is_lite(kind: Option<i32>) -> bool {
+        matches!(kind, Some(LITE_PUSH_CONSUMER | LITE_SIMPLE_CONSUMER))
+    }
 }
 
 /// The language number of the Node client.
@@ -147,11 +153,18 @@ pub(super) struct Nonce {
     pub(super) nonce: String,
 }
 
+/// A lite topic that another client has taken over.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LiteTopicName {
+    #[prost(string, tag = "1")]
+    pub(super) lite_topic: String,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TelemetryCommand {
     #[prost(message, optional, tag = "1")]
     pub(super) status: Option<Status>,
-    #[prost(oneof = "Command", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 9")]
     pub(super) command: Option<Command>,
 }
 
@@ -166,4 +179,6 @@ pub(super) enum Command {
     VerifyMessageResult(Nonce),
     #[prost(message, tag = "5")]
     RecoverOrphanedTransaction(RecoverOrphanedTransaction),
+    #[prost(message, tag = "9")]
+    NotifyUnsubscribeLite(LiteTopicName),
 }

@@ -63,6 +63,11 @@ impl<'a> BrokerCall<'a> {
         self.with(name, value.to_string())
     }
 
+    /// Names the lite topic of a message, if it has one.
+    pub(super) fn lite_topic(self, name: &'a str) -> Self {
+        if name.is_empty() { self } else { self.with("liteTopic", name) }
+    }
+
     /// Adds the fields of a send.
     pub(super) fn send(self, fields: &'a SendHeader<'a>, origin: &'a SendOrigin<'a>) -> Self {
         Self { send: Some((fields, origin)), ..self }

@@ -72,6 +72,11 @@ impl Local {
 
     pub(super) fn group(&self, name: &str) -> Option<GroupRules> {
         let group = self.metadata.group(name)?;
-        Some(GroupRules { retry_max: group.retry_max, is_ordered: group.is_ordered })
+        Some(GroupRules {
+            retry_max: group.retry_max,
+            is_ordered: group.is_ordered,
+            lite_parent: group.lite_parent.clone(),
+            lite_quota: group.lite_quota,
+        })
     }
 }

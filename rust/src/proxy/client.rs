@@ -271,6 +271,11 @@ impl ConnectedClient {
         }
     }
 
+    /// Returns the number of messages whose time is extended.
+    pub(super) fn renewals(&self) -> usize {
+        self.state.lock().renewals.len()
+    }
+
     pub(super) fn take_renewals(&self) -> Vec<(RenewalKey, Renewal)> {
         self.state.lock().renewals.drain().collect()
     }

@@ -113,7 +113,7 @@ impl Cluster {
         credentials: Option<&Credentials>,
     ) -> Result<Option<GroupRules>, Refused> {
         let known = match self.groups.find(name, Instant::now()) {
-            Found::Fresh(group) => return Ok(Some(*group)),
+            Found::Fresh(group) => return Ok(Some(GroupRules::clone(&group))),
             Found::Stale(group) => Some(group),
             Found::Missing => None,
         };
@@ -128,9 +128,11 @@ impl Cluster {
                 // Releases before 5 do not know the question.
                 _ => GroupRules::default(),
             },
-            Err(refused) => return known.map(|group| Some(*group)).ok_or(refused),
+            Err(refused) => {
+                return known.map(|group| Some(GroupRules::clone(&group))).ok_or(refused);
+            }
         };
-        Ok(Some(*self.groups.put(name, group, false, Instant::now())))
+        Ok(Some(GroupRules::clone(&self.groups.put(name, group, false, Instant::now()))))
     }
 
     async fn ask_topic(
@@ -299,10 +301,14 @@ fn message_type_of(body: &[u8]) -> Option<MessageType> {
 fn group_of(body: &[u8]) -> GroupRules {
     let group: Value = serde_json::from_slice(body).unwrap_or_default();
     let usual = GroupRules::default();
+    let attribute = |name: &str| group.get("attributes")?.get(name)?.as_str();
+    let lite_quota = attribute("lite.sub.client.quota").and_then(|quota| quota.parse().ok());
     let retry_max = group.get("retryMaxTimes").and_then(Value::as_i64);
     GroupRules {
         retry_max: retry_max.and_then(|count| i32::try_from(count).ok()).unwrap_or(usual.retry_max),
         is_ordered: group.get("consumeMessageOrderly").and_then(Value::as_bool).unwrap_or(usual.is_ordered),
+        lite_parent: attribute("lite.bind.topic").map(Box::from),
+        lite_quota: lite_quota.unwrap_or(usual.lite_quota),
     }
 }
 
@@ -344,7 +350,10 @@ mod tests {
         assert_eq!(message_type_of(typed("MIXED").as_bytes()), None);
         assert_eq!(message_type_of(b"{}"), None);
         let group = group_of(br#"{"retryMaxTimes": 3, "consumeMessageOrderly": true}"#);
-        assert_eq!(group, GroupRules { retry_max: 3, is_ordered: true });
+        assert_eq!(group, GroupRules { retry_max: 3, is_ordered: true, ..GroupRules::default() });
+        let lite = br#"{"attributes": {"lite.bind.topic": "sessions", "lite.sub.client.quota": "7"}}"#;
+        let lite = group_of(lite);
+        assert_eq!((lite.lite_parent.as_deref(), lite.lite_quota), (Some("sessions"), 7));
         assert_eq!(group_of(b"?"), GroupRules::default());
     }
 

@@ -42,6 +42,7 @@ methods!(
     RecallMessage,
     ReceiveMessage,
     SendMessage,
+    SyncLiteSubscription,
     Telemetry,
     UpdateOffset,
 );

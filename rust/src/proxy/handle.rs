@@ -20,6 +20,8 @@ pub(super) struct ReceiptHandle {
     pub(super) offset: i64,
     /// The position of the record, for dead letters.
     pub(super) position: Option<i64>,
+    /// The lite topic of the message; empty for any other message. It is not part of the text.
+    pub(super) lite_topic: String,
 }
 
 impl ReceiptHandle {
@@ -41,7 +43,18 @@ impl ReceiptHandle {
             let position = position.filter(|position| *position >= 0);
             let text = text.to_owned();
             let is_whole = next().is_none();
-            is_whole.then_some(Self { text, pop_ms, invisible_ms, mark, broker, queue, offset, position })
+            let lite_topic = String::new();
+            is_whole.then_some(Self {
+                text,
+                pop_ms,
+                invisible_ms,
+                mark,
+                broker,
+                queue,
+                offset,
+                position,
+                lite_topic,
+            })
         };
         let handle = if text.len() <= HANDLE_BYTES_MAX { read() } else { None };
         handle.ok_or_else(|| Refused::new(code::INVALID_RECEIPT_HANDLE, "receipt handle is not valid"))
@@ -98,7 +111,15 @@ impl ReceiptHandle {
             Some(position) => format!("{text} {position}"),
             None => text.to_string(),
         };
-        Self::parse(&text)
+        Ok(Self { lite_topic: self.lite_topic.clone(), ..Self::parse(&text)? })
+    }
+
+    /// Returns the handle of a message of this lite topic, if there is one.
+    pub(super) fn in_lite_topic(self, lite_topic: Option<&String>) -> Self {
+        match lite_topic {
+            Some(lite_topic) if !lite_topic.is_empty() => Self { lite_topic: lite_topic.clone(), ..self },
+            _ => self,
+        }
     }
 }
 

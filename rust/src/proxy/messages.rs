@@ -37,6 +37,7 @@ pub(super) fn properties_of(message: &TopicMessage, topic: &str, peer: &str) -> 
     append(name::UNIQ_KEY, &system.message_id);
     append(name::WAIT, "true");
     append(name::SHARDING_KEY, system.message_group.as_deref().unwrap_or_default());
+    append(name::LITE_TOPIC, system.lite_topic.as_deref().unwrap_or_default());
     append(b"TRACE_CONTEXT", system.trace_context.as_deref().unwrap_or_default());
     append(b"__BORNHOST", if system.born_host.is_empty() { peer } else { &system.born_host });
     if let Some(priority) = system.priority {
@@ -69,6 +70,8 @@ pub(super) fn type_of(system: &SystemProperties) -> MessageType {
         MessageType::Fifo
     } else if system.priority.is_some() {
         MessageType::Priority
+    } else if system.lite_topic.as_ref().is_some_and(|lite_topic| !lite_topic.is_empty()) {
+        MessageType::Lite
     } else {
         MessageType::Normal
     }
@@ -105,6 +108,8 @@ pub(super) fn of_record(record: &RecordView<'_>, topic: &Resource, now_ms: i64) 
         message_type::FIFO
     } else if value(name::PRIORITY).is_some() {
         message_type::PRIORITY
+    } else if value(name::LITE_TOPIC).is_some() {
+        message_type::LITE
     } else {
         message_type::NORMAL
     };
@@ -130,6 +135,7 @@ pub(super) fn of_record(record: &RecordView<'_>, topic: &Resource, now_ms: i64) 
         trace_context: value(b"TRACE_CONTEXT"),
         orphaned_transaction_recovery_duration: None,
         dead_letter_queue: dead_letter.map(|(topic, message_id)| DeadLetterQueue { topic, message_id }),
+        lite_topic: value(name::LITE_TOPIC),
         priority: number(name::PRIORITY).and_then(|priority| i32::try_from(priority).ok()),
     };
     let user_properties: HashMap<String, String> = properties::entries(record.properties())

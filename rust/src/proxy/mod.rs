@@ -15,6 +15,7 @@
 
 mod acks;
 mod api;
+mod api_lite;
 mod api_telemetry;
 mod bodies;
 mod broker_call;
@@ -31,6 +32,7 @@ mod half_lookups;
 mod halves;
 mod handle;
 mod listener;
+mod lite;
 mod messages;
 mod names;
 mod offsets;

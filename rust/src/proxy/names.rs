@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::api::{self, Resource, TopicMessage, message_type};
 use super::status::{Refused, code};
+use crate::message::lite;
 use crate::message::properties::is_reserved;
 use crate::message::topic;
 
@@ -63,6 +64,15 @@ fn allowed<'r>(
     }
 }
 
+/// Checks the name of a lite topic.
+pub(super) fn lite_topic(name: &str) -> Result<(), Refused> {
+    if lite::is_name(name) {
+        return Ok(());
+    }
+    let text = format!("lite topic [{}] is not 1 to {} letters, digits, _ and -", name, lite::NAME_BYTES_MAX);
+    refuse(code::ILLEGAL_LITE_TOPIC, text)
+}
+
 /// Checks the properties that a client gives itself.
 pub(super) fn client_properties(properties: &BTreeMap<String, String>) -> Result<(), Refused> {
     let code = code::INVALID_CLIENT_PROPERTIES;
@@ -107,6 +117,9 @@ pub(super) fn message(message: &TopicMessage, body_bytes_max: usize, now_ms: i64
         let rule = "cannot be blank, contain a control character or have";
         let text = format!("message group {rule} {MESSAGE_GROUP_BYTES} bytes or more");
         return refuse(code::ILLEGAL_MESSAGE_GROUP, text);
+    }
+    if let Some(name) = given(&system.lite_topic) {
+        lite_topic(&name)?;
     }
     if let Some(priority) = system.priority.filter(|priority| *priority < 0) {
         return refuse(code::BAD_REQUEST, format!("priority must not be negative: {priority}"));

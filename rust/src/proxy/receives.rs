@@ -21,7 +21,7 @@ use super::client::{ConnectedClient, Renewal, RenewalKey};
 use super::handle::ReceiptHandle;
 use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, ok};
-use super::{messages, names};
+use super::{lite, messages, names};
 use crate::client::popped::{PopFields, each_popped};
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
@@ -163,22 +163,33 @@ impl Proxy {
         let credentials = asking.credentials.as_ref();
         let broker = queue.and_then(|queue| queue.broker.as_ref()).map_or("", |broker| &broker.name);
         let broker = self.readable(topic, broker, credentials).await?;
-        let is_ordered = self.is_ordered(group, topic, credentials).await?;
+        let rules = self.group(group, Some(topic), credentials).await?.unwrap_or_default();
+        let is_lite = rules.lite_parent.as_deref() == Some(topic);
+        if is_lite {
+            check_lite_client(&asking.client)?;
+        }
         // Clocks of other machines differ.
         let born_ms = if broker.address.is_none() { self.now_ms() } else { 0 };
-        let mut call = asking
-            .call(request::POP_MESSAGE)
+        let messages_max = asked.batch_size.clamp(1, BATCH_MAX).into();
+        let call = if is_lite {
+            let call = asking.call(request::POP_LITE_MESSAGE).with("clientId", &*asking.client.id);
+            call.number("maxMsgNum", messages_max)
+        } else {
+            asking
+                .call(request::POP_MESSAGE)
+                .number("queueId", -1)
+                .number("maxMsgNums", messages_max)
+                .number("initMode", 1)
+                .with("expType", filter.kind)
+                .with("exp", filter.expression)
+                .with("order", if rules.is_ordered { "true" } else { "false" })
+        };
+        let mut call = call
             .with("consumerGroup", group)
             .with("topic", topic)
-            .number("queueId", -1)
-            .number("maxMsgNums", asked.batch_size.clamp(1, BATCH_MAX).into())
             .number("invisibleTime", invisible_ms)
             .number("pollTime", poll_ms)
-            .number("bornTime", born_ms)
-            .number("initMode", 1)
-            .with("expType", filter.kind)
-            .with("exp", filter.expression)
-            .with("order", if is_ordered { "true" } else { "false" });
+            .number("bornTime", born_ms);
         if let Some(attempt) = asked.attempt_id.as_deref().filter(|attempt| !attempt.is_empty()) {
             call = call.with("attemptId", attempt);
         }
@@ -188,7 +199,11 @@ impl Proxy {
         let answer = found(answer, asking.is_guarded)?;
         let origin =
             Origin { client: Arc::clone(&asking.client), group: group.to_owned(), topic: topic.to_owned() };
-        let sorted = self.sort(&answer, &broker.name, resource.cloned().unwrap_or_default(), &filter)?;
+        let named = resource.cloned().unwrap_or_default();
+        let sorted = match is_lite {
+            true => self.sort_lite(&answer, &broker.name, topic, &named)?,
+            false => self.sort(&answer, &broker.name, named, &filter)?,
+        };
         if !sorted.filtered.is_empty() {
             self.ack_filtered(origin.clone(), sorted.filtered);
         }
@@ -273,6 +288,29 @@ impl Proxy {
         Ok(sorted)
     }
 
+    /// Decodes the messages of lite topics.
+    fn sort_lite(
+        &self,
+        answer: &Answer,
+        broker: &str,
+        parent: &str,
+        topic: &Resource,
+    ) -> Result<Sorted, Refused> {
+        let now_ms = self.now_ms();
+        let handed = |lite::PoppedLite { record, handle, count }| {
+            let mut message = messages::of_record(&record, topic, now_ms);
+            if let Some(system) = &mut message.system_properties {
+                system.receipt_handle = Some(handle.text.clone());
+                system.queue_id = 0;
+                system.queue_offset = Some(handle.offset);
+                system.delivery_attempt = Some(count.saturating_add(1));
+            }
+            Handed { message, handle }
+        };
+        let messages = lite::popped(answer, broker, parent)?.into_iter().map(handed).collect();
+        Ok(Sorted { messages, filtered: Vec::new() })
+    }
+
     fn renew_all(&self, origin: &Origin, messages: &VecDeque<Handed>) {
         let now_ms = self.now_ms();
         for Handed { message, handle } in messages {
@@ -317,6 +355,21 @@ fn found(answer: Answer, is_guarded: bool) -> Result<Answer, Refused> {
         response::POLLING_FULL => Err(Refused::new(code::TOO_MANY_REQUESTS, "polling full")),
         _ => answer.success(is_guarded),
     }
+}
+
+/// Refuses a client of lite topics that is gone, or has too many messages already.
+fn check_lite_client(client: &ConnectedClient) -> Result<(), Refused> {
+    if !client.is_connected() {
+        let text = format!("The client [{}] is disconnected.", client.id);
+        return Err(Refused::new(code::BAD_REQUEST, text));
+    }
+    let unacked = client.renewals();
+    if unacked >= lite::UNACKED_MAX {
+        let text =
+            format!("The client [{}] has too many unacked messages. Unacked count: {unacked}", client.id);
+        return Err(Refused::new(code::FORBIDDEN, text));
+    }
+    Ok(())
 }
 
 fn invisible_ms(asked: &ReceiveMessageRequest) -> Result<i64, Refused> {

@@ -148,6 +148,7 @@ fn number_of(kind: MessageType) -> i32 {
         MessageType::Delay => message_type::DELAY,
         MessageType::Transaction => message_type::TRANSACTION,
         MessageType::Priority => message_type::PRIORITY,
+        MessageType::Lite => message_type::LITE,
     }
 }
 

@@ -15,8 +15,8 @@ use super::topics::{BrokerPlace, TopicRoute};
 use super::{messages, names};
 use crate::message::MessageType;
 use crate::message::id::OffsetMessageId;
+use crate::message::lite;
 use crate::message::recall_handle;
-use crate::message::tag::java_hash;
 use crate::message::topic::is_of_group;
 use crate::remoting::codes::{request, response};
 use crate::requests::send::{SendHeader, SendOrigin};
@@ -154,7 +154,7 @@ impl Proxy {
     }
 }
 
-/// Returns broker and queue of a message: those of its message group, or any queue of `next`.
+/// Returns broker and queue of a message: those of its message group or lite topic, or any queue of `next`.
 fn place_of<'a>(
     message: &TopicMessage,
     topic: &'a TopicRoute,
@@ -162,7 +162,10 @@ fn place_of<'a>(
 ) -> (&'a BrokerPlace, i32) {
     let system = message.system_properties.as_ref();
     let group = system.and_then(|system| system.message_group.as_deref()).filter(|group| !group.is_empty());
-    let queue = group.and_then(|group| topic.writable_queue(queue_of(group, topic.writes())));
+    let lite_topic = system.and_then(|system| system.lite_topic.as_deref());
+    // The messages of a lite topic stay at one broker.
+    let group = group.or_else(|| lite_topic.filter(|lite_topic| !lite_topic.is_empty()));
+    let queue = group.and_then(|group| topic.writable_queue(lite::bucket(group, topic.writes())));
     queue.unwrap_or((next, -1))
 }
 
@@ -202,40 +205,5 @@ fn check_type(topic: &TopicRoute, name: &str, actual: MessageType) -> Result<(),
             Err(Refused::new(code::MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text))
         }
         _ => Ok(()),
-    }
-}
-
-/// Returns the number of a message group's queue: a jump consistent hash over the writable queues.
-fn queue_of(group: &str, queues: u32) -> u32 {
-    let mut state = i64::from(java_hash(group.as_bytes())).cast_unsigned();
-    let (mut candidate, mut next) = (-1_i64, 0_i64);
-    while next < i64::from(queues) {
-        candidate = next;
-        state = state.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
-        let divisor = ((state >> 33) + 1) as f64 / f64::from(1_u32 << 31);
-        next = ((candidate + 1) as f64 / divisor) as i64;
-    }
-    u32::try_from(candidate).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::queue_of;
-
-    #[test]
-    fn message_groups_land_where_the_original_puts_them() {
-        let rows = [
-            ("a", [0, 0, 0, 0]),
-            ("FG", [1, 2, 2, 15]),
-            ("group1", [1, 3, 3, 3]),
-            ("another_group", [1, 1, 6, 6]),
-            ("order-1", [0, 3, 3, 3]),
-            ("order-2", [0, 2, 2, 11]),
-            ("yourMessageGroup", [1, 1, 1, 15]),
-            ("订单", [1, 1, 7, 7]),
-        ];
-        for (group, queues) in rows {
-            assert_eq!([2, 4, 8, 16].map(|count| queue_of(group, count)), queues, "{group}");
-        }
     }
 }

@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 use super::api::{
     self, PullMessageRequest, PullMessageResponse, ReceiveMessageRequest, ReceiveMessageResponse,
 };
+use super::api_lite::SyncLiteSubscriptionRequest;
 use super::api_telemetry::TelemetryCommand;
 use super::bodies::RequestBody;
 use super::caller::{Addresses, Caller};
@@ -203,5 +204,11 @@ pub(super) async fn serve(
         Method::GetOffset => unary!(get_offset, GetOffsetRequest),
         Method::UpdateOffset => unary!(update_offset, UpdateOffsetRequest),
         Method::QueryOffset => unary!(query_offset, QueryOffsetRequest),
+        Method::SyncLiteSubscription => {
+            call.unary(|proxy, caller, asked: SyncLiteSubscriptionRequest| async move {
+                proxy.sync_lite_subscription(&caller, &asked).await
+            })
+            .await
+        }
     }
 }

@@ -31,6 +31,7 @@ pub(super) mod code {
     pub(in crate::proxy) const CLIENT_ID_REQUIRED: i32 = 40_017;
     pub(in crate::proxy) const ILLEGAL_POLLING_TIME: i32 = 40_018;
     pub(in crate::proxy) const ILLEGAL_OFFSET: i32 = 40_019;
+    pub(in crate::proxy) const ILLEGAL_LITE_TOPIC: i32 = 40_020;
     pub(in crate::proxy) const INVALID_CLIENT_PROPERTIES: i32 = 40_021;
     pub(in crate::proxy) const UNAUTHORIZED: i32 = 40_100;
     pub(in crate::proxy) const FORBIDDEN: i32 = 40_300;
@@ -41,6 +42,8 @@ pub(super) mod code {
     pub(in crate::proxy) const MESSAGE_BODY_TOO_LARGE: i32 = 41_301;
     pub(in crate::proxy) const MESSAGE_BODY_EMPTY: i32 = 41_302;
     pub(in crate::proxy) const TOO_MANY_REQUESTS: i32 = 42_900;
+    pub(in crate::proxy) const LITE_TOPIC_QUOTA_EXCEEDED: i32 = 42_901;
+    pub(in crate::proxy) const LITE_SUBSCRIPTION_QUOTA_EXCEEDED: i32 = 42_902;
     pub(in crate::proxy) const MESSAGE_PROPERTIES_TOO_LARGE: i32 = 43_101;
     pub(in crate::proxy) const INTERNAL_SERVER_ERROR: i32 = 50_001;
     pub(in crate::proxy) const HA_NOT_AVAILABLE: i32 = 50_002;
@@ -102,6 +105,8 @@ impl Refused {
             response::SUBSCRIPTION_GROUP_NOT_EXIST => code::CONSUMER_GROUP_NOT_FOUND,
             response::SUBSCRIPTION_PARSE_FAILED => code::ILLEGAL_FILTER_EXPRESSION,
             response::QUERY_NOT_FOUND => code::OFFSET_NOT_FOUND,
+            response::LMQ_QUOTA_EXCEEDED => code::LITE_TOPIC_QUOTA_EXCEEDED,
+            response::LITE_SUBSCRIPTION_QUOTA_EXCEEDED => code::LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
             response::NO_PERMISSION if is_guarded => code::UNAUTHORIZED,
             response::NO_PERMISSION => code::FORBIDDEN,
             response::MESSAGE_ILLEGAL if remark.contains("TopicMessageType") => {

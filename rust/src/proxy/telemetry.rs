@@ -26,6 +26,7 @@ use super::names;
 use super::shared::{Asking, Proxy};
 use super::status::{Refused, code, ok, status};
 use super::topics::GroupRules;
+use crate::message::lite;
 use crate::remoting::codes::request;
 use crate::requests::credentials::Credentials;
 
@@ -158,6 +159,11 @@ impl Proxy {
                 let group = group.ok_or_else(|| {
                     Refused::new(code::ILLEGAL_CONSUMER_GROUP, format!("group not found: {name}"))
                 })?;
+                check_lite(settings.client_type, name, &group, topic)?;
+                if group.lite_parent.is_some() {
+                    subscription.lite_subscription_quota = Some(group.lite_quota);
+                    subscription.max_lite_topic_size = Some(lite::NAME_BYTES_MAX as i32);
+                }
                 subscription.fifo = Some(group.is_ordered);
                 subscription.receive_batch_size = Some(BATCH);
                 subscription.long_polling_timeout = Some(Duration::of_ms(self.options.poll_ms_max));
@@ -247,6 +253,7 @@ impl Proxy {
                 // What fails here becomes visible when its time is over.
                 drop(acks::change_for(self, client, group, topic, &renewal.handle, RETURNED_MS).await);
             }
+            self.leave_lite(client).await;
         };
         drop(timeout(DISMISSAL, returned).await);
         client.close();
@@ -259,6 +266,27 @@ fn exponential(initial_ms: i64, max_ms: i64) -> Strategy {
         max: Some(Duration::of_ms(max_ms)),
         multiplier: 2.0,
     })
+}
+
+/// Refuses a client of lite topics in a group of other topics, and the other way round.
+fn check_lite(kind: Option<i32>, name: &str, group: &GroupRules, topic: Option<&str>) -> Result<(), Refused> {
+    match (client_type::is_lite(kind), group.lite_parent.as_deref()) {
+        (false, None) => Ok(()),
+        (true, Some(parent)) if topic == Some(parent) => Ok(()),
+        (true, Some(parent)) => {
+            let text =
+                format!("group {name} is bound to topic {parent}, not to {}", topic.unwrap_or_default());
+            Err(Refused::new(code::ILLEGAL_TOPIC, text))
+        }
+        (true, None) => {
+            let text = format!("group {name} consumes no lite topics: it has no lite.bind.topic");
+            Err(Refused::new(code::ILLEGAL_CONSUMER_GROUP, text))
+        }
+        (false, Some(parent)) => {
+            let text = format!("group {name} consumes lite topics of {parent}, with lite consumers only");
+            Err(Refused::new(code::ILLEGAL_CONSUMER_GROUP, text))
+        }
+    }
 }
 
 /// Refuses settings that contradict themselves, or of which nothing can be registered.

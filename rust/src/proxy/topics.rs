@@ -35,17 +35,21 @@ pub(super) struct TopicRoute {
 }
 
 /// What the proxy needs to know of a consumer group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GroupRules {
     /// The number of deliveries after which a message goes to the dead letters.
     pub(super) retry_max: i32,
     pub(super) is_ordered: bool,
+    /// The topic whose lite topics it consumes, if it consumes lite topics.
+    pub(super) lite_parent: Option<Box<str>>,
+    /// The lite topics of one client; below 0 for any number.
+    pub(super) lite_quota: i32,
 }
 
 impl Default for GroupRules {
     fn default() -> Self {
-        let Group { retry_max, is_ordered, .. } = Group::default();
-        Self { retry_max, is_ordered }
+        let Group { retry_max, is_ordered, lite_quota, .. } = Group::default();
+        Self { retry_max, is_ordered, lite_parent: None, lite_quota }
     }
 }
 

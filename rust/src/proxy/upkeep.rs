@@ -31,6 +31,8 @@ const RENEWED_MS_MAX: i64 = 10_800_000;
 const FAILURES_MAX: u32 = 3;
 /// The broker's check of a half message.
 const CHECK_TRANSACTION_STATE: i32 = 39;
+/// The broker's notice that another client has a lite topic of this one.
+const NOTIFY_UNSUBSCRIBE_LITE: i32 = 200_073;
 
 /// Takes the requests of the broker.
 pub(super) struct BrokerRequests(pub(super) Weak<Proxy>);
@@ -41,6 +43,10 @@ impl Requests for BrokerRequests {
         if header.code == CHECK_TRANSACTION_STATE {
             if let Some(owner) = proxy.client_of(peer.key()) {
                 proxy.check_transaction(&owner, header, body);
+            }
+        } else if header.code == NOTIFY_UNSUBSCRIBE_LITE {
+            if let Some((client, _)) = proxy.client_of(peer.key()) {
+                Proxy::lost_lite_topic(&client, header);
             }
         } else if !header.is_oneway() {
             let opaque = header.opaque;

@@ -54,6 +54,8 @@ pub mod request {
     pub(crate) const NOTIFICATION: i32 = 200_054;
     /// The number of pops that wait.
     pub(crate) const POLLING_INFO: i32 = 200_055;
+    /// Messages of the lite topics that a client has subscribed to.
+    pub(crate) const POP_LITE_MESSAGE: i32 = 200_070;
     pub(crate) const BATCH_ACK_MESSAGE: i32 = 200_151;
 }
 
@@ -87,6 +89,7 @@ pub mod response {
     pub(crate) const NOT_LEADER_FOR_QUEUE: i32 = 501;
     pub(crate) const ILLEGAL_OPERATION: i32 = 604;
     pub(crate) const LMQ_QUOTA_EXCEEDED: i32 = 2017;
+    pub(crate) const LITE_SUBSCRIPTION_QUOTA_EXCEEDED: i32 = 2018;
 }
 
 /// Implementation languages that a header may name.

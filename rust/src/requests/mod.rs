@@ -12,6 +12,7 @@
 pub(crate) mod credentials;
 pub(crate) mod end_transaction;
 pub(crate) mod fields;
+pub(crate) mod lite;
 pub(crate) mod needs;
 pub(crate) mod pop;
 pub(crate) mod pull;

@@ -27,6 +27,7 @@ pub(crate) enum HotRequest {
     Send,
     Pull,
     Pop,
+    PopLite,
     Peek,
     Notification,
     PollingInfo,
@@ -73,6 +74,7 @@ hot_requests! {
     PULL_MESSAGE => Pull, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
     LITE_PULL_MESSAGE => Pull, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
     POP_MESSAGE => Pop, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
+    POP_LITE_MESSAGE => PopLite, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
     PEEK_MESSAGE => Peek, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
     NOTIFICATION => Notification, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];
     POLLING_INFO => PollingInfo, [(Topic, "topic", SUB), (Group, "consumerGroup", SUB)];

@@ -87,6 +87,8 @@ pub(crate) struct AckHeader<'h> {
     pub(crate) invisible_ms: i64,
     /// Whether the next delivery counts as a repeat, of a change only.
     pub(crate) is_suspended: bool,
+    /// The lite topic of the message; empty for a message of `topic` itself.
+    pub(crate) lite_topic: &'h str,
 }
 
 impl<'h> AckHeader<'h> {
@@ -100,6 +102,7 @@ impl<'h> AckHeader<'h> {
                 "extraInfo" => fields.handle = value,
                 "offset" => fields.offset = number(name, value)?,
                 "invisibleTime" => fields.invisible_ms = number(name, value)?,
+                "liteTopic" => fields.lite_topic = value,
                 "suspend" => fields.is_suspended = value.eq_ignore_ascii_case("true"),
                 _ => {}
             }

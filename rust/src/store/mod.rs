@@ -38,6 +38,7 @@ pub mod disk;
 mod error;
 pub mod inspect;
 mod light_queues;
+mod lite_topics;
 mod log;
 mod maintenance;
 #[cfg(all(test, feature = "loom"))]
@@ -365,18 +366,28 @@ impl Store {
     /// Removes a topic's queues, durably. Their messages stay in the log until their files are deleted; a topic
     /// created again under the same name begins at offset 0.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.delete_topics(&[topic])
+    }
+
+    /// Removes the queues of topics as `delete_topic` does, in one step.
+    pub fn delete_topics(&self, topics: &[&str]) -> Result<(), StoreError> {
         let queues = &self.dispatcher.derived().queues;
         let removed = self.maintenance.between_checkpoints(|base| {
             let position = base.map_or(0, |base| base.record.max(0) as u64);
-            let digest = queues.digest_before(topic, position)?;
-            let removed = self.dispatcher.remove_topic(&self.log, topic, |end| {
-                self.deleted.begin(topic, end.0, base.map(|base| (base, digest)));
-            });
+            let mut removed = Vec::with_capacity(topics.len());
+            for topic in topics {
+                let digest = queues.digest_before(topic, position)?;
+                removed.push(self.dispatcher.remove_topic(&self.log, topic, |end| {
+                    self.deleted.begin(topic, end.0, base.map(|base| (base, digest)));
+                }));
+            }
             self.deleted.save().map(|()| removed)
         })?;
-        self.compaction.remove_topic(topic)?;
-        queues.remove_files(topic, &removed)?;
-        self.deleted.finish(topic)
+        for (topic, removed) in topics.iter().zip(removed) {
+            self.compaction.remove_topic(topic)?;
+            queues.remove_files(topic, &removed)?;
+        }
+        self.deleted.finish(topics)
     }
 
     /// Begins or ends to keep the newest message of each key of a topic's queues, and to serve consumers from there.

@@ -56,7 +56,7 @@ _ACCESS: Final = "use rmqpy acl"
 _REPLICAS: Final = "use rmqpy cluster replicas"
 _ROCKS: Final = "rmqpy does not use RocksDB"
 _COLD: Final = "reads of cold data are not throttled"
-_LITE: Final = "lite topics are not served"
+_LITE: Final = "use Apache's mqadmin, which brokers answer"
 _CONTAINER: Final = "each broker has its own process: rmqpy broker"
 #: Command → the command to use instead, or the reason that there is none.
 ELSEWHERE: Final = {

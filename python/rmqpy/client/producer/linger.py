@@ -24,8 +24,8 @@ BYTES_MAX: Final = 64 << 10
 
 
 def may_share(message: Message, queue: MessageQueue | None, timeout: object, alone_above: int | None) -> bool:
-    """Return whether a message may share a batch. A message with a chosen queue, key, time or priority leaves alone,
-    and so does a compressed one."""
+    """Return whether a message may share a batch. A message with a chosen queue, key, time, priority or lite topic
+    leaves alone, and so does a compressed one."""
     limit = BYTES_MAX if alone_above is None else min(alone_above, BYTES_MAX)
     return (
         queue is None

@@ -103,4 +103,6 @@ def _properties(message: Message) -> str:
         own["DELAY"] = str(message.delay_level)
     if message.priority is not None:
         own["_SYS_MSG_PRIORITY_"] = str(message.priority)
+    if message.lite_topic is not None:
+        own["__LITE_TOPIC"] = message.lite_topic
     return encode(own)

@@ -446,13 +446,14 @@ class ProducerBase(Lifetime, ABC):
         return message, body, await self._choose(message, queue)
 
     async def _choose(self, message: Message, queue: MessageQueue | None) -> Chosen | None:
-        """Return the queue of the argument or the selector; `None` leaves the choice to sharding key or rotation."""
+        """Return the queue of the argument or the selector; `None` leaves the choice to sharding key, lite topic or
+        rotation."""
         if queue is not None:
             check_types(queue=(queue, MessageQueue))
             if queue.topic != message.topic:
                 raise ValueError(f"{queue} is not a queue of topic {message.topic}")
             return chosen(await self._route(message.topic), queue)
-        if self._selector is None or message.sharding_key is not None:
+        if self._selector is None or message.sharding_key is not None or message.lite_topic is not None:
             return None
         route = await self._route(message.topic)
         found = self._selector(message, route.writable)

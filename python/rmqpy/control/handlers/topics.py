@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rmqpy._native import Offsets, Store
+from rmqpy.control.clients.lite_topics import LiteTopics
 from rmqpy.control.plugins.policies import Policies
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.tables import attributes
@@ -53,6 +54,7 @@ class TopicHandlers:
     _policies: Policies
     #: Has parked pulls look again.
     _wake_pulls: Callable[[], None]
+    _lite_topics: LiteTopics
 
     @handles(UpdateAndCreateTopic)
     async def create(self, ask: UpdateAndCreateTopic, context: RequestContext) -> None:
@@ -127,6 +129,10 @@ class TopicHandlers:
         if attributes.is_compacted(merged) and not self._config.now.store.has_compaction:
             remark = "cleanup.policy=COMPACTION needs enableCompaction=true in the broker's configuration"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        store = self._config.now.store
+        if attributes.is_lite_parent(merged) and not (store.has_lights and store.dispatches_to_lights):
+            remark = "message.type=LITE needs enableLmq=true and enableMultiDispatch=true in the broker's configuration"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         checked = dataclasses.replace(wanted, attributes=merged)
         for reason in unserved_of_topic(checked):
             raise Refused(ResponseCode.SYSTEM_ERROR, reason)
@@ -151,6 +157,7 @@ class TopicHandlers:
             if self._topics.has_light(name) and self._store.max_offset(name, 0) > 0:
                 removed.append(name)
             await self._deletion.delete(removed)
+            await self._lite_topics.delete_of(name)
         await self._topics.confirm()
 
     @handles(CleanUnusedTopic)

@@ -16,6 +16,7 @@ from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
 from rmqpy.control.handlers.introspection import IntrospectionHandlers
 from rmqpy.control.handlers.leadership import LeadershipHandlers
+from rmqpy.control.handlers.lite import LiteHandlers
 from rmqpy.control.handlers.logical_queues import LogicalQueueHandlers
 from rmqpy.control.handlers.members import MemberHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
@@ -105,6 +106,7 @@ def _of_topics_and_groups(
             service.deletion,
             policies,
             server.wake_pulls,
+            service.lite_topics,
         ),
         GroupHandlers(settings, groups, offsets, storage.offset_file, server, statistics, policies),
         OffsetHandlers(
@@ -123,6 +125,16 @@ def _of_topics_and_groups(
         PullHandlers(in_segments, storage.tier, storage.store, consumers, lambda: pull_limits(settings.now)),
         ProgressHandlers(
             address, progress, topics, groups, consumers, service.totals, statistics, local.clock
+        ),
+        LiteHandlers(
+            settings,
+            topics,
+            groups,
+            storage.store,
+            offsets,
+            service.lite_consumers,
+            service.lite_subscriptions,
+            service.lite_topics,
         ),
         QueueLockHandlers(service.locks, topics, logical, groups),
     )

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from rmqpy._native import DueMessages, Server, Transactions
+from rmqpy._native import DueMessages, LiteConsumers, Server, Transactions
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.filter_file import FILTERS_SECONDS
+from rmqpy.control.clients.lite_subscriptions import LiteSubscriptions
+from rmqpy.control.clients.lite_topics import LiteTopics
 from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
@@ -95,6 +97,18 @@ class ClientService:
         self.totals = GroupTotals(self.progress, storage.topics, storage.groups, self.consumers)
         self.timer_counts = timer_counts_in(folder, self.due, clock)
         self._transaction_counts = transaction_counts_in(folder, self.transactions, clock)
+        self.lite_consumers = lites = LiteConsumers(server)
+        self.lite_subscriptions = LiteSubscriptions(
+            storage.groups,
+            store,
+            offsets,
+            lites,
+            server,
+            silent_ms=lambda: settings.now.lite_subscription_timeout_ms,
+        )
+        self.lite_topics = LiteTopics(
+            settings, storage.topics, store, offsets, storage.offset_file, lites, clock
+        )
         self.deletion = TopicDeletion(offsets, storage.offset_file, store, self.statistics, storage.tier)
 
     async def load(self, undo: contextlib.AsyncExitStack) -> None:
@@ -117,6 +131,8 @@ class ClientService:
         periodic.every(seconds, self._transaction_counts.save)
         periodic.every(FILTERS_SECONDS, self.save_filters)
         periodic.every(SCAN_SECONDS, partial(drop_silent, *clients, config.client_expiry_ms))
+        periodic.every(config.lite_subscription_interval_ms / 1_000, self.lite_subscriptions.expire)
+        periodic.every(config.lite_ttl_interval_ms / 1_000, self.lite_topics.expire)
         periodic.every(SCAN_SECONDS, self.locks.expire)
         periodic.every(SAMPLE_SECONDS, self.runtime.sample)
         periodic.every(SAMPLE_SECONDS, self.statistics.sample)

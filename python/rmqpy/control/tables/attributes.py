@@ -25,6 +25,14 @@ class Attribute(NamedTuple):
 
 MESSAGE_TYPE: Final = "message.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
+#: How long a lite topic stays after its last message, in minutes; attribute of its parent.
+LITE_EXPIRATION: Final = "lite.topic.expiration"
+LITE_PARENT: Final = "lite.bind.topic"
+LITE_MODEL: Final = "lite.sub.model"
+LITE_QUOTA: Final = "lite.sub.client.quota"
+LITE_EVENTS_MAX: Final = "lite.sub.client.max.event.cnt"
+LITE_RESETS_TAKEN: Final = "lite.sub.reset.offset.exclusive"
+LITE_RESETS_REMOVED: Final = "lite.sub.reset.offset.unsubscribe"
 #: The policy that keeps the newest message of each key.
 COMPACTION: Final = "COMPACTION"
 
@@ -35,18 +43,18 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(("SimpleCQ", "BatchCQ"), is_changeable=False),
     CLEANUP_POLICY: Attribute(("DELETE", COMPACTION), is_changeable=False),
     "reserve.time": Attribute(low=-1),
-    "lite.topic.expiration": Attribute(low=-1, high=43_200),
+    LITE_EXPIRATION: Attribute(low=-1, high=43_200),
 }
 
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "priority.factor": Attribute(low=0, high=100),
-    "lite.bind.topic": Attribute(),
-    "lite.sub.model": Attribute(("Shared", "Exclusive")),
+    LITE_PARENT: Attribute(),
+    LITE_MODEL: Attribute(("Shared", "Exclusive")),
     "lite.sub.wildcard": Attribute(),
-    "lite.sub.client.quota": Attribute(low=0),
-    "lite.sub.client.max.event.cnt": Attribute(low=10),
-    "lite.sub.reset.offset.exclusive": Attribute(("true", "false")),
-    "lite.sub.reset.offset.unsubscribe": Attribute(("true", "false")),
+    LITE_QUOTA: Attribute(low=-1),
+    LITE_EVENTS_MAX: Attribute(low=10),
+    LITE_RESETS_TAKEN: Attribute(("true", "false")),
+    LITE_RESETS_REMOVED: Attribute(("true", "false")),
 }
 
 
@@ -55,6 +63,11 @@ class AttributeChangeError(Refused):
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def is_lite_parent(attributes: Mapping[str, str]) -> bool:
+    """Return whether a topic with these attributes has lite topics."""
+    return attributes.get(MESSAGE_TYPE) == "LITE"
 
 
 def is_compacted(attributes: Mapping[str, str]) -> bool:

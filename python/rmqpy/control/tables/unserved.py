@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from rmqpy.control.tables.attributes import MESSAGE_TYPE
 from rmqpy.control.tables.listed import listed
 from rmqpy.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroup
 from rmqpy.protocol.topics import TopicConfig
@@ -19,7 +18,6 @@ T = TypeVar("T", TopicConfig, SubscriptionGroup)
 
 #: Topic types that need more than an append-only store, with the alternative.
 _UNSERVED_TOPICS: Final = {
-    (MESSAGE_TYPE, "LITE"): "it is for POP consumption; use topics, or filters by tag",
     (
         "queue.type",
         "BatchCQ",
@@ -45,8 +43,8 @@ def unserved_of_group(group: SubscriptionGroup) -> Iterator[str]:
     """Yield a sentence for each setting of a group that has no effect."""
     if group.group_retry_policy not in (None, GroupRetryPolicy()):
         yield "groupRetryPolicy is not served yet: it is for POP consumption"
-    if any(name.startswith("lite.") for name in group.attributes):
-        yield "lite topics are not served"
+    if "lite.sub.wildcard" in group.attributes:
+        yield "lite.sub.wildcard is not served: clients subscribe to lite topics by name"
 
 
 def warn(kind: str, entries: Mapping[str, T], unserved: Callable[[T], Iterable[str]]) -> None:

@@ -41,21 +41,23 @@ pub(in crate::dataplane) struct MessageAttributes {
     /// Whether the message has a key for ordered delivery.
     has_sharding_key: bool,
     has_priority: bool,
+    has_lite_topic: bool,
     /// The requested priority, if there is one. A negative priority chooses no queue.
     priority: i32,
 }
 
 impl MessageAttributes {
     /// Appends `original` to the arena with the broker's own properties. Messages of other types lose their priority,
-    /// as in Apache's broker.
+    /// as in Apache's broker. `lites` are the names of light queues that replace those of a client.
     pub(super) fn rewrite(
         broker: &AddedProperties,
         arena: &mut Vec<u8>,
         topic: &str,
         original: &str,
+        lites: Option<&str>,
     ) -> Result<Self, ErrorReply> {
         let start = arena.len();
-        let attributes = Self::written(broker, arena, topic, original, true)?;
+        let attributes = Self::written(broker, arena, topic, original, lites, true)?;
         if !attributes.has_priority
             || attributes.priority < 0
             || attributes.message_type() == MessageType::Priority
@@ -63,7 +65,7 @@ impl MessageAttributes {
             return Ok(attributes);
         }
         arena.truncate(start);
-        Self::written(broker, arena, topic, original, false)
+        Self::written(broker, arena, topic, original, lites, false)
     }
 
     fn written(
@@ -71,13 +73,16 @@ impl MessageAttributes {
         arena: &mut Vec<u8>,
         topic: &str,
         original: &str,
+        lites: Option<&str>,
         keeps_priority: bool,
     ) -> Result<Self, ErrorReply> {
         let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         let mut writer = properties::Writer::new(arena);
         for (name, value) in properties::entries(original.as_bytes()) {
-            if ADDED_BY_BROKER.contains(&name) || (!keeps_priority && name == name::PRIORITY) {
+            let is_replaced = (!keeps_priority && name == name::PRIORITY)
+                || (lites.is_some() && name == name::LIGHT_QUEUES);
+            if is_replaced || ADDED_BY_BROKER.contains(&name) {
                 continue;
             }
             writer.append(name, value);
@@ -87,6 +92,10 @@ impl MessageAttributes {
             let key = broker.ids.next(broker.clock.wall_ms());
             writer.append(name::UNIQ_KEY, key.as_bytes());
             attributes.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
+        }
+        if let Some(lites) = lites {
+            properties::Writer::resume(arena, start).append(name::LIGHT_QUEUES, lites.as_bytes());
+            attributes.names_lights = true;
         }
         arena.extend_from_slice(&broker.block);
         attributes.close(arena, start)
@@ -135,6 +144,8 @@ impl MessageAttributes {
             MessageType::Fifo
         } else if self.has_priority {
             MessageType::Priority
+        } else if self.has_lite_topic {
+            MessageType::Lite
         } else {
             MessageType::Normal
         }
@@ -241,6 +252,7 @@ impl MessageAttributes {
             name::TRANSACTION_PREPARED => self.is_prepared = value.eq_ignore_ascii_case(b"true"),
             name::SHARDING_KEY => self.has_sharding_key = true,
             name::PRIORITY => (self.has_priority, self.priority) = (true, priority(value)),
+            name::LITE_TOPIC => self.has_lite_topic = true,
             name::LIGHT_QUEUES => self.names_lights = true,
             name::LIGHT_OFFSETS => self.has_light_offsets = true,
             _ => {}
@@ -362,7 +374,8 @@ mod tests {
     /// Returns the rewritten properties and their attributes.
     fn rewritten(original: &str) -> (Vec<u8>, MessageAttributes) {
         let mut arena = b"of an earlier message".to_vec();
-        let attributes = MessageAttributes::rewrite(&added(), &mut arena, "t", original).expect("a message");
+        let attributes =
+            MessageAttributes::rewrite(&added(), &mut arena, "t", original, None).expect("a message");
         assert!(arena.starts_with(b"of an earlier message"));
         assert_eq!(attributes.properties.end, arena.len());
         let key = properties::get(&arena[attributes.properties.clone()], name::UNIQ_KEY);
@@ -383,6 +396,20 @@ mod tests {
         let mut arena = Vec::new();
         let copied = MessageAttributes::copied(&mut arena, "t", original.as_bytes(), &[]).expect("a copy");
         assert_eq!(&arena[copied.properties], b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02a\x01b\x02");
+    }
+
+    #[test]
+    fn the_queue_of_a_lite_topic_replaces_those_that_the_client_names() {
+        let original = "INNER_MULTI_DISPATCH\u{1}%LMQ%a\u{2}__LITE_TOPIC\u{1}x\u{2}";
+        let queue = "%LMQ%$t$x";
+        let mut arena = b"of an earlier message".to_vec();
+        let attributes = MessageAttributes::rewrite(&added(), &mut arena, "t", original, Some(queue));
+        let attributes = attributes.expect("a message");
+        let stored = &arena[attributes.properties.clone()];
+        assert_eq!(properties::get(stored, name::LIGHT_QUEUES), Some(queue.as_bytes()));
+        assert_eq!(properties::entries(stored).filter(|(name, _)| *name == name::LIGHT_QUEUES).count(), 1);
+        assert!(attributes.names_lights);
+        assert_eq!(attributes.message_type(), MessageType::Lite);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::attributes::AddedProperties;
 use super::guard::Guard;
+use super::lites::Lites;
 use super::session::Session;
 use crate::clock::SharedClock;
 use crate::dataplane::delivery::deadlines::Deadlines;
@@ -46,6 +47,8 @@ pub(in crate::dataplane) enum Deadline {
     Pop(Arc<PopGroup>, Purpose, ParkedKey),
     /// The end of a block: a group that pops in order may have more of a queue.
     Free(Arc<PopGroup>, u32),
+    /// The end of a block: the group may have more of the queue of a lite topic.
+    Lite(Arc<str>, Arc<str>),
     /// The timeout of the oldest parked send of a connection.
     Send(Arc<Link>),
     /// The timeout of a topic or group that Python is to create.
@@ -78,6 +81,7 @@ pub(crate) struct Broker {
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) polls: Arc<LongPolls>,
     pub(crate) pops: Arc<PopGroups>,
+    pub(crate) lites: Arc<Lites>,
     pub(in crate::dataplane) latencies: Arc<Latencies>,
     pub(in crate::dataplane) deadlines: Deadlines<Deadline>,
     pub(in crate::dataplane) guard: Arc<Guard>,

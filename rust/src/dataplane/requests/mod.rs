@@ -8,6 +8,7 @@ pub(in crate::dataplane) mod broker;
 pub(crate) mod check_transactions;
 mod end_transaction;
 pub(crate) mod guard;
+pub(crate) mod lites;
 mod logical;
 mod offset_requests;
 pub(crate) mod pop;

@@ -9,6 +9,7 @@
 
 mod batch;
 mod half;
+mod lite;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -129,8 +130,9 @@ impl Broker {
         if !(topic.is_compacted && frame.body.is_empty()) {
             admission::body(&self.metadata, frame.body)?;
         }
-        let attributes =
-            MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
+        let lites = lite::queue(&topic, fields.properties)?;
+        let (added, lites) = (&self.added_properties, lites.as_deref());
+        let attributes = MessageAttributes::rewrite(added, arena, &topic.name, fields.properties, lites)?;
         admission::key(&topic, fields.properties.as_bytes())?;
         // A copy that a consumer returned keeps the property without being a half.
         let is_half = attributes.is_prepared && !is_of_group(&topic.name);

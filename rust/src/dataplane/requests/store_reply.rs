@@ -40,8 +40,13 @@ impl Broker {
         let queue = topic.queue(&self.store, queue_id.unwrap_or(0)).map_err(unavailable)?;
         admission::body(&self.metadata, body)?;
         let mut arena = Vec::new();
-        let attributes =
-            MessageAttributes::rewrite(&self.added_properties, &mut arena, &topic.name, fields.properties)?;
+        let attributes = MessageAttributes::rewrite(
+            &self.added_properties,
+            &mut arena,
+            &topic.name,
+            fields.properties,
+            None,
+        )?;
         let key = queue.key();
         let record = RecordFields {
             queue_id: key.queue_id,

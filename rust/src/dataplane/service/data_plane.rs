@@ -24,6 +24,7 @@ use crate::dataplane::delivery::transactions::{
 use crate::dataplane::requests::attributes::AddedProperties;
 use crate::dataplane::requests::broker::{Broker, Deadline, Waiting};
 use crate::dataplane::requests::guard::Guard;
+use crate::dataplane::requests::lites::Lites;
 use crate::dataplane::requests::pop::BATCH_BYTES_MAX;
 use crate::dataplane::state::latency::Latencies;
 use crate::dataplane::state::metadata::Metadata;
@@ -34,7 +35,7 @@ use crate::dataplane::state::role::Role;
 use crate::dataplane::state::settled::Settled;
 use crate::dataplane::waiting::long_poll::{CROWD_BEGIN, LongPolls};
 use crate::dataplane::waiting::parked_frames::ParkedFrames;
-use crate::dataplane::waiting::pop_groups::PopGroups;
+use crate::dataplane::waiting::pop_groups::{PopGroup, PopGroups};
 use crate::dataplane::waiting::upcall::Upcalls;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
@@ -116,7 +117,9 @@ impl DataPlane {
         let parked = Arc::clone(&data_plane.parked);
         let pops = Arc::new(PopGroups::new(&metadata.identity.pop));
         let polls = Arc::new(LongPolls::new(Arc::clone(&pops)));
-        let (ended, pops_ended) = (Arc::clone(&polls), Arc::clone(&pops));
+        let lites = Arc::new(Lites::new(metadata.identity.pop.lite_subscriptions_max));
+        let (ended, pops_ended, lites_ended) = (Arc::clone(&polls), Arc::clone(&pops), Arc::clone(&lites));
+        let wall = Arc::clone(&clock);
         let deadlines = Deadlines::start("deadlines", clock, move |deadline| {
             match deadline {
                 Deadline::Pull(queue, link, token) => ended.wake(&queue, link, token),
@@ -128,6 +131,11 @@ impl DataPlane {
                 Deadline::Free(group, queue_id) => {
                     group.releases.lock().remove(&queue_id);
                     pops_ended.freed(&group, queue_id);
+                }
+                Deadline::Lite(group, queue) => {
+                    lites_ended.released(&group, &queue);
+                    let parked = lites_ended.consumers.offer(&group, &queue, wall.wall_ms() as i64);
+                    parked.iter().for_each(|parked| pops_ended.wake_next(parked, -1));
                 }
                 Deadline::Send(link) => link.signal(),
                 Deadline::Missing(missing, name, wait) => {
@@ -145,6 +153,7 @@ impl DataPlane {
             latencies: Arc::clone(&data_plane.latencies),
             polls,
             pops,
+            lites,
             flush_waiters: Mutex::default(),
             copy_waiters: Mutex::default(),
             deadlines,
@@ -167,6 +176,16 @@ impl DataPlane {
     /// Returns the snapshots of the broker's metadata; `None` without a broker.
     pub(crate) fn metadata(&self) -> Option<&Arc<Metadata>> {
         self.broker.as_ref().map(|broker| &broker.metadata)
+    }
+
+    /// Returns the consumers of lite topics; `None` without a broker.
+    pub(crate) fn lites(&self) -> Option<&Lites> {
+        self.broker.as_ref().map(|broker| &*broker.lites)
+    }
+
+    /// Wakes one pop of each of these consumers of lite topics.
+    pub(crate) fn wake_lites(&self, parked: &[Arc<PopGroup>]) {
+        self.broker.iter().for_each(|broker| broker.wake_lites(parked));
     }
 
     /// Sets the request codes that Python serves, and the largest body that it reads for each. A larger body is not
@@ -365,9 +384,12 @@ impl DataPlane {
 
 impl Arrivals for DataPlane {
     fn arrived(&self, queue: &Arc<ConsumeQueue>, max: QueueOffset, tags_code: i64) {
-        if let Some(broker) = &self.broker
-            && broker.polls.arrived(queue, max, tags_code)
-        {
+        let Some(broker) = &self.broker else { return };
+        if queue.is_lite() {
+            let now_ms = self.clock.wall_ms() as i64;
+            broker.wake_lites(&broker.lites.consumers.arrived(&queue.key().topic, now_ms));
+        }
+        if broker.polls.arrived(queue, max, tags_code) {
             broker.deadlines.add(Duration::ZERO, Deadline::Crowd(Arc::clone(queue), CROWD_BEGIN));
         }
     }

@@ -93,6 +93,11 @@ impl DataPlane {
                 broker.append(session, burst, out);
                 broker.pop(session, frame, Attempt::Fresh, out)
             }
+            HotRequest::PopLite => {
+                self.counters.pulls.fetch_add(1, Ordering::Relaxed);
+                broker.append(session, burst, out);
+                broker.pop_lite(session, frame, Attempt::Fresh, out)
+            }
             HotRequest::Peek => {
                 broker.append(session, burst, out);
                 broker.peek(session, frame, Attempt::Fresh, out)
@@ -136,6 +141,7 @@ impl DataPlane {
         let admitted = if self.guard.is_on() { self.guard.admit(session, &frame) } else { Ok(()) };
         let served = admitted.and_then(|()| match hot_request(session.header.code) {
             Some(HotRequest::Notification) => broker.notify(session, &frame, out),
+            Some(HotRequest::PopLite) => broker.pop_lite(session, &frame, Attempt::Fresh, out),
             _ => broker.pop(session, &frame, Attempt::Fresh, out),
         });
         if let Err(rejection) = served {
@@ -222,6 +228,7 @@ impl Service for DataPlane {
                             broker.end_transaction(session, &frame, true, out)
                         }
                         Some(HotRequest::Pop) => broker.pop(session, &frame, Attempt::Read, out),
+                        Some(HotRequest::PopLite) => broker.pop_lite(session, &frame, Attempt::Read, out),
                         Some(HotRequest::Peek) => broker.peek(session, &frame, Attempt::Read, out),
                         _ => broker.send_back(session, &frame, true, out),
                     }

@@ -32,6 +32,9 @@ pub(crate) const PERMISSION_WRITE: u8 = 2;
 /// The share of pops by priority in a group that sets none.
 pub(crate) const PRIORITY_PERCENT_USUAL: u32 = 100;
 
+/// The lite topics of one client of a group that sets no quota, as in Apache's broker.
+pub(crate) const LITE_QUOTA_USUAL: i32 = 2_000;
+
 /// With 10,000 topics a change copies some 160 entries.
 const SHARDS: usize = 64;
 
@@ -173,6 +176,10 @@ pub struct Group {
     pub(crate) is_ordered: bool,
     /// Pops, of 100, that read topics of the type PRIORITY by priority.
     pub(crate) priority_percent: u32,
+    /// The topic whose lite topics it consumes, if it consumes lite topics.
+    pub(crate) lite_parent: Option<Box<str>>,
+    /// The lite topics of one of its clients; below 0 for any number.
+    pub(crate) lite_quota: i32,
 }
 
 impl Default for Group {
@@ -187,6 +194,8 @@ impl Default for Group {
             slow_broker_id: 1,
             is_ordered: false,
             priority_percent: PRIORITY_PERCENT_USUAL,
+            lite_parent: None,
+            lite_quota: LITE_QUOTA_USUAL,
         }
     }
 }

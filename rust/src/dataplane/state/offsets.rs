@@ -11,7 +11,7 @@
 //!
 //! Threads: any. One lock per shard, held for a map operation; commits are rare compared with messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -236,6 +236,13 @@ impl Offsets {
         target
     }
 
+    /// Returns the number of topics with progress, of all groups.
+    pub(crate) fn size(&self) -> usize {
+        let of_shard =
+            |shard: &Mutex<Shard>| shard.lock().committed.values().map(HashMap::len).sum::<usize>();
+        self.shards.iter().map(of_shard).sum()
+    }
+
     /// Returns the whole table, and a number of commits that it includes at least.
     pub(crate) fn snapshot(&self) -> (u64, Snapshot) {
         let commits = self.commits();
@@ -310,6 +317,20 @@ impl Offsets {
         }
         self.own.lock().values_mut().for_each(|topics| drop(topics.remove(topic)));
         self.orders.remove_topic(topic);
+        self.commits.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Removes all commits in many topics, in one pass.
+    pub(crate) fn remove_topics(&self, gone: &HashSet<String>) {
+        for shard in &self.shards {
+            let shard = &mut *shard.lock();
+            for topics in shard.committed.values_mut().chain(shard.resets.values_mut()) {
+                topics.retain(|topic, _| !gone.contains(topic));
+            }
+            shard.committed.retain(|_, topics| !topics.is_empty());
+            shard.resets.retain(|_, topics| !topics.is_empty());
+        }
+        self.orders.remove_topics(gone);
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 

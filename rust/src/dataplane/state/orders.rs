@@ -7,7 +7,7 @@
 //! Invariant: one entry for each group and queue, `ENTRIES_MAX` at most. Threads: any; one lock, held for one entry, or
 //! for a copy of the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
@@ -139,6 +139,11 @@ impl Orders {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Batches that are not forgotten.
+    pub(crate) fn size(&self) -> usize {
+        self.state.lock().count
+    }
+
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
@@ -206,6 +211,26 @@ impl Orders {
         }
     }
 
+    /// Hides every message of the last batch that is not acknowledged until `visible_ms`; an earlier batch is left alone.
+    pub(crate) fn hide_all(&self, at: Place<'_>, pop_ms: i64, visible_ms: i64) {
+        let mut state = self.state.lock();
+        if let Some(batch) = state.batch(at).filter(|batch| batch.pop_ms == pop_ms) {
+            let left: Vec<u64> = batch.left().collect();
+            batch.visible_ms.extend(left.into_iter().map(|offset| (offset, visible_ms)));
+            drop(state);
+            self.changed();
+        }
+    }
+
+    /// Frees a queue if each message of its last batch is acknowledged. There may be too many queues to keep the batches
+    /// of all.
+    pub(crate) fn clear_acked(&self, at: Place<'_>) {
+        let is_acked = self.state.lock().batch(at).is_some_and(|batch| batch.left().next().is_none());
+        if is_acked {
+            self.clear(at);
+        }
+    }
+
     /// Frees a queue.
     pub(crate) fn clear(&self, at: Place<'_>) {
         let mut state = self.state.lock();
@@ -219,6 +244,10 @@ impl Orders {
 
     pub(crate) fn remove_topic(&self, topic: &str) {
         self.retain(|_, known, _, _| known != topic);
+    }
+
+    pub(crate) fn remove_topics(&self, gone: &HashSet<String>) {
+        self.retain(|_, known, _, _| !gone.contains(known));
     }
 
     pub(crate) fn remove_group(&self, group: &str) {
@@ -329,6 +358,22 @@ mod tests {
         assert_eq!((orders.free_ms(AT, 1_000), orders.free_ms(AT, 5_000)), (Some(5_000), None));
         orders.clear(AT);
         assert!(!orders.is_blocked(AT, None, 100, 1_001));
+    }
+
+    #[test]
+    fn a_whole_batch_is_hidden_and_forgotten_once_it_is_acknowledged() {
+        let orders = Orders::default();
+        orders.give(AT, batch(1_000, &[5, 6]));
+        orders.ack(AT, 5, 1_000);
+        orders.hide_all(AT, 999, 9_000);
+        assert_eq!(orders.free_ms(AT, 1_000), Some(1_100));
+        orders.hide_all(AT, 1_000, 5_000);
+        assert_eq!(orders.free_ms(AT, 1_000), Some(5_000));
+        orders.clear_acked(AT);
+        assert!(orders.is_blocked(AT, None, 100, 1_001));
+        orders.ack(AT, 6, 1_000);
+        orders.clear_acked(AT);
+        assert_eq!(orders.snapshot(1_000, |_, _, _| true).1, OrderSnapshot::new());
     }
 
     #[test]

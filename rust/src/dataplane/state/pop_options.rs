@@ -27,6 +27,8 @@ pub struct PopOptions {
     pub in_flight_max: Option<u64>,
     /// Whether a message becomes a dead letter after the group's `retryMaxTimes` (`popDeadLetterEnable`).
     pub has_dead_letters: bool,
+    /// Subscriptions to lite topics, of all consumers (`maxLiteSubscriptionCount`).
+    pub lite_subscriptions_max: usize,
 }
 
 impl Default for PopOptions {
@@ -43,6 +45,7 @@ impl Default for PopOptions {
             shows_retry_topic: false,
             in_flight_max: None,
             has_dead_letters: true,
+            lite_subscriptions_max: 100_000,
         }
     }
 }

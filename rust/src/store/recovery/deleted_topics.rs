@@ -104,10 +104,15 @@ impl DeletedTopics {
         }
     }
 
-    /// Durably marks the topic's files as deleted.
-    pub(crate) fn finish(&self, topic: &str) -> Result<(), StoreError> {
-        let done = |deletion: &mut Deletion| deletion.is_done = true;
-        self.note.lock().topics.entry(topic.to_owned()).and_modify(done);
+    /// Durably marks the topics' files as deleted.
+    pub(crate) fn finish(&self, topics: &[&str]) -> Result<(), StoreError> {
+        let mut note = self.note.lock();
+        for topic in topics {
+            if let Some(deletion) = note.topics.get_mut(*topic) {
+                deletion.is_done = true;
+            }
+        }
+        drop(note);
         self.save()
     }
 

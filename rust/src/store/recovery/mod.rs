@@ -200,7 +200,7 @@ impl Recovery<'_> {
             queues.files().remove_topic(topic)?;
             compaction::remove_topic(&**self.disk, &options.paths.root, topic)?;
             // If the disk has no space for the note, the next start removes them again.
-            unless_full(self.deleted.finish(topic))?;
+            unless_full(self.deleted.finish(&[topic.as_str()]))?;
         }
         Ok((DerivedFiles { queues, index: options.index_enabled.then_some(index) }, folders))
     }

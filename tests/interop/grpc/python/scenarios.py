@@ -347,6 +347,41 @@ def steady() -> dict[str, Any]:
     return {"ended": TOPIC}
 
 
+def lite() -> dict[str, Any]:
+    seen: set[str] = set()
+
+    class Listener(rocketmq.MessageListener):  # type: ignore[misc]
+        def consume(self, one: Any) -> Any:
+            body = one.body.decode()
+            show({"got": body, "lite": one.lite_topic, "attempt": one.delivery_attempt})
+            failed = body.startswith("once") and body not in seen
+            seen.add(body)
+            return rocketmq.ConsumeResult.FAILURE if failed else rocketmq.ConsumeResult.SUCCESS
+
+    member = rocketmq.LitePushConsumer(configuration(), GROUP, TOPIC, Listener(), tls_enable=is_encrypted())
+    member.startup()
+    for name in REST:
+        member.subscribe_lite(name)
+    # Release 5.1.2 has just subscribed to each letter of the names.
+    member.subscribe_lite_all()
+    show({"ready": True})
+    sys.stdin.read(1)
+    member.shutdown()
+    return {"ended": GROUP}
+
+
+def lite_send() -> dict[str, Any]:
+    sender, sent = producer(), []
+    name, *words = REST
+    for word in words:
+        try:
+            sender.send(message(word, lite_topic=name))
+        except Exception as error:
+            return {"sent": sent, "refused": str(error)}
+        sent.append(word)
+    return {"sent": sent}
+
+
 SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "normal": normal,
     "fifo": fifo,
@@ -364,6 +399,8 @@ SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "send": send,
     "push": push,
     "steady": steady,
+    "lite": lite,
+    "lite-send": lite_send,
 }
 
 show(SCENARIOS[SCENARIO]())

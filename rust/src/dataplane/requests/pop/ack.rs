@@ -51,6 +51,16 @@ impl Broker {
     ) -> Result<(), Rejection> {
         let context = session.context(frame.encoding);
         let fields = AckHeader::decode(&session.header)?;
+        if !fields.lite_topic.is_empty() {
+            self.check_takes_acks()?;
+            let handle = Handle::parse(fields.handle)?;
+            let (group, acked) = (fields.group.to_owned(), self.acked_lite(&fields, &handle)?);
+            let pop_ms = handle.pop_ms;
+            self.ack_lite(session, &group, &acked, pop_ms)?;
+            session.latency.note(context, response::SUCCESS);
+            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
+            return Ok(());
+        }
         let acked = self.acked(&fields, |offset, max| offset <= max)?;
         let handle = Handle::parse(fields.handle)?;
         if handle.revive_queue == ORDER_REVIVE_QUEUE {
@@ -137,13 +147,22 @@ impl Broker {
     ) -> Result<(), Rejection> {
         let context = session.context(frame.encoding);
         let fields = AckHeader::decode(&session.header)?;
-        let acked = self.acked(&fields, |offset, max| offset < max)?;
         let handle = Handle::parse(fields.handle)?;
-        let delay_ms_max = self.store.timer_options().delay_sec_max.saturating_mul(1_000);
-        if !u64::try_from(fields.invisible_ms).is_ok_and(|invisible_ms| invisible_ms <= delay_ms_max) {
-            let remark = format!("invisibleTime[{}] is not in 0..={delay_ms_max} ms", fields.invisible_ms);
-            return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
+        if !fields.lite_topic.is_empty() {
+            self.check_takes_acks()?;
+            self.check_invisible_time(fields.invisible_ms)?;
+            let (acked, pop_ms) = (self.acked_lite(&fields, &handle)?, handle.pop_ms);
+            let (invisible_ms, is_whole) = (fields.invisible_ms, fields.is_suspended);
+            let hidden = self.hide_lite(fields.group, &acked, pop_ms, invisible_ms, is_whole);
+            let invisible_ms = hidden.map_or(handle.invisible_ms, |until_ms| until_ms.saturating_sub(pop_ms));
+            let ext = handle_fields(pop_ms, invisible_ms, handle.revive_queue);
+            let ext = ext.each_ref().map(|(name, value)| (*name, value.as_str()));
+            session.latency.note(context, response::SUCCESS);
+            reply::write(out.bytes(), context, response::SUCCESS, None, &ext);
+            return Ok(());
         }
+        let acked = self.acked(&fields, |offset, max| offset < max)?;
+        self.check_invisible_time(fields.invisible_ms)?;
         let offset = fields.offset as u64;
         if handle.revive_queue == ORDER_REVIVE_QUEUE {
             let (pop_ms, invisible_ms) = (handle.pop_ms, fields.invisible_ms);
@@ -190,6 +209,15 @@ impl Broker {
         let ext = ext.each_ref().map(|(name, value)| (*name, value.as_str()));
         self.answer_stored_with(session, context, end, &ext, out);
         Ok(())
+    }
+
+    fn check_invisible_time(&self, ms: i64) -> Result<(), ErrorReply> {
+        let ms_max = self.store.timer_options().delay_sec_max.saturating_mul(1_000);
+        if u64::try_from(ms).is_ok_and(|ms| ms <= ms_max) {
+            return Ok(());
+        }
+        let remark = format!("invisibleTime[{ms}] is not in 0..={ms_max} ms");
+        Err(ErrorReply::new(response::INVALID_PARAMETER, remark))
     }
 
     fn check_takes_acks(&self) -> Result<(), ErrorReply> {

@@ -15,6 +15,7 @@ use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::positions::QueueOffset;
 use crate::remoting::Outbox;
+use crate::remoting::codes::response;
 use crate::store::ConsumeQueue;
 
 /// Bytes of an entry in the list of offsets without these.
@@ -114,6 +115,26 @@ impl PopAnswer {
             let counts: Vec<String> = self.reads.iter().map(PopRead::order_counts).collect();
             reply.ext("orderCountInfo", &counts.join(";"));
         }
+        reply::finish(reply, self.bytes());
+    }
+
+    /// Writes the header of messages of lite topics, each with its earlier deliveries, in their order.
+    pub(super) fn write_lite(&self, out: &mut Vec<u8>, context: RequestContext) {
+        let mut counts = String::new();
+        for read in &self.reads {
+            for offset in &read.offsets {
+                counts.push_str(if counts.is_empty() { "0" } else { ";0" });
+                if let Some(count) = read.counts.get(offset) {
+                    // Writing to a string cannot fail.
+                    let _ = write!(counts, " qo0%{offset} {count}");
+                }
+            }
+        }
+        let mut reply = reply::begin(out, context, response::SUCCESS, Some("FOUND"));
+        reply.ext_i64("popTime", self.pop_ms);
+        reply.ext_i64("invisibleTime", self.invisible_ms);
+        reply.ext_u64("reviveQid", self.revive_queue.into());
+        reply.ext("orderCountInfo", &counts);
         reply::finish(reply, self.bytes());
     }
 

@@ -14,6 +14,8 @@
 mod ack;
 mod answer;
 mod handle;
+mod lite_ack;
+mod lite_receive;
 mod notify;
 mod order;
 mod parking;

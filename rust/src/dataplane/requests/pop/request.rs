@@ -18,6 +18,7 @@ use crate::dataplane::state::rejection::{ErrorReply, Missing, Rejection, takes_n
 use crate::dataplane::state::reply;
 use crate::dataplane::state::request::RequestContext;
 use crate::dataplane::state::role::Role;
+use crate::message::MessageType;
 use crate::message::topic::{RETRY_PREFIX, pop_retry_topic};
 use crate::remoting::codes::response;
 use crate::requests::pop::PopHeader;
@@ -65,7 +66,19 @@ pub(super) struct Pop<'h> {
     born_ms: i64,
 }
 
-impl Pop<'_> {
+impl<'h> Pop<'h> {
+    /// Returns the same request for the queue of a lite topic.
+    pub(super) fn of_lite(&self, queue: &'h str, topic: Arc<Topic>) -> Self {
+        Self {
+            fields: PopHeader { topic: queue, ..self.fields },
+            group: Arc::clone(&self.group),
+            topic,
+            retries: Retries::new(),
+            filter: Arc::clone(&self.filter),
+            ..*self
+        }
+    }
+
     /// Time left to wait for a message.
     pub(super) fn left_ms(&self) -> i64 {
         let left_ms = self.end_ms().saturating_sub(self.now_ms);
@@ -122,6 +135,21 @@ impl Broker {
         let filter = self.receiving_filter(&fields)?;
         let retries = if fields.is_ordered { Retries::new() } else { self.retries(&fields, &topic, true)? };
         Ok(Pop { fields, context, group, topic, retries, filter, now_ms, born_ms })
+    }
+
+    /// Decides whether a request may pop lite topics, in the order of Apache's checks.
+    pub(super) fn admit_lite_pop<'h>(
+        &self,
+        session: &Session,
+        fields: PopHeader<'h>,
+        context: RequestContext,
+    ) -> Result<Pop<'h>, Rejection> {
+        let pop = self.admit_pop(session, fields, context)?;
+        if pop.topic.message_type != Some(MessageType::Lite) {
+            return Err(invalid(format!("the topic[{}] message type not match", fields.topic)));
+        }
+        check_lite_parent(&pop.group, &fields)?;
+        Ok(pop)
     }
 
     /// Decides whether a request may ask for what a pop would give. Nothing is made for it.
@@ -229,6 +257,14 @@ impl Broker {
         }
         Ok(retries)
     }
+}
+
+/// Refuses a request of a group that does not consume the lite topics of this topic.
+pub(super) fn check_lite_parent(group: &Group, named: &PopHeader<'_>) -> Result<(), Rejection> {
+    if group.lite_parent.as_deref() == Some(named.topic) {
+        return Ok(());
+    }
+    Err(invalid(format!("subscription bind topic not match, {}", named.group)))
 }
 
 fn forbidden(remark: String) -> Rejection {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::message::record::RecordView;
 use crate::message::topic::is_light;
-use crate::message::{MessageType, multi_dispatch};
+use crate::message::{MessageType, lite, multi_dispatch};
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
@@ -33,6 +33,10 @@ pub struct ConsumeQueue {
     /// Delay of its messages, if it is the queue of a delay level.
     delay_ms: Option<u64>,
     is_light: bool,
+    /// Whether it is the queue of a lite topic, whose consumers are notified of every message.
+    is_lite: bool,
+    /// When its last message was stored, of a light queue; 0 while unknown.
+    stored_ms: AtomicU64,
     next: AtomicU64,
     /// The offset of the first unit that its files may hold.
     first: AtomicU64,
@@ -91,6 +95,8 @@ impl ConsumeQueue {
         Self {
             weight: weight_of(key.topic.as_bytes(), key.queue_id),
             is_light: is_light(&key.topic),
+            is_lite: lite::is_queue(&key.topic),
+            stored_ms: AtomicU64::new(0),
             key,
             serial,
             delay_ms: None,
@@ -119,6 +125,21 @@ impl ConsumeQueue {
     /// Returns whether its records may belong to other topics, and have their offsets here in a property.
     pub(crate) fn is_light(&self) -> bool {
         self.is_light
+    }
+
+    /// Returns whether it is the queue of a lite topic.
+    pub(crate) fn is_lite(&self) -> bool {
+        self.is_lite
+    }
+
+    /// Returns when the last message of a light queue was stored, in milliseconds since the epoch; 0 while unknown.
+    pub(crate) fn stored_ms(&self) -> i64 {
+        self.stored_ms.load(Ordering::Relaxed).cast_signed()
+    }
+
+    /// Notes when the last message of a light queue was stored.
+    pub(crate) fn note_stored(&self, at_ms: i64) {
+        self.stored_ms.store(at_ms.max(0).cast_unsigned(), Ordering::Relaxed);
     }
 
     /// Returns the offset of one of its records.
@@ -163,9 +184,9 @@ impl ConsumeQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns whether the queue has waiters for messages.
+    /// Returns whether the queue has waiters for messages. That of a lite topic always may.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.load(Ordering::Acquire)
+        self.is_lite || self.is_awaited.load(Ordering::Acquire)
     }
 
     /// Returns whether the queue was deleted, so that it takes no messages and leaves no files.
@@ -404,8 +425,8 @@ mod tests {
             queue.push_all(offsets.map(|(offset, kind)| (QueueOffset(offset), unit(offset * 100), kind)));
         assert_eq!((pushed.count, pushed.unwritten, queue.max()), (4, 4, QueueOffset(9)));
         let of = |messages| Arrived { messages, bytes: messages * 100 };
-        assert_eq!(queue.take_arrivals(), [of(1), of(2), of(0), of(1), of(0)]);
-        assert_eq!(queue.take_arrivals(), [Arrived::default(); 5]);
+        assert_eq!(queue.take_arrivals(), [of(1), of(2), of(0), of(1), of(0), of(0)]);
+        assert_eq!(queue.take_arrivals(), [Arrived::default(); 6]);
         let mut into = [[0; UNIT_BYTES]; 8];
         assert_eq!(queue.read_tail(5, &mut into), Some(4));
         let physical = into[..4].iter().map(|bytes| Unit::decode(bytes).physical).collect::<Vec<_>>();

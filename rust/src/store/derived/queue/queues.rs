@@ -7,6 +7,7 @@
 //! Threads: lookups from any; `write` and `delete` exclude each other.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub(crate) struct Queues {
     compacted: RwLock<HashSet<Box<str>>>,
     /// The number of light queues in the table.
     lights: AtomicUsize,
+    /// The queues of lite topics, those of one parent adjacent. Locked after `topics`.
+    lites: RwLock<BTreeMap<Arc<str>, Arc<ConsumeQueue>>>,
     /// What clients sent to light queues themselves since the last `take_light_arrivals`.
     light_arrivals: Mutex<ArrivedByType>,
     serials: AtomicU64,
@@ -91,6 +94,7 @@ impl Queues {
             topics: RwLock::default(),
             compacted: RwLock::default(),
             lights: AtomicUsize::new(0),
+            lites: RwLock::default(),
             light_arrivals: Mutex::default(),
             serials: AtomicU64::new(0),
             digest: AtomicU64::new(0),
@@ -175,7 +179,11 @@ impl Queues {
             let queue = ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max);
             queue.set_compacted(self.compacted.read().contains(topic));
             self.lights.fetch_add(usize::from(queue.is_light()), Ordering::Relaxed);
-            Arc::new(queue.delayed_by(delay_ms))
+            let queue = Arc::new(queue.delayed_by(delay_ms));
+            if queue.is_lite() {
+                self.lites.write().insert(Arc::clone(&queue.key().topic), Arc::clone(&queue));
+            }
+            queue
         });
         Ok(Arc::clone(queue))
     }
@@ -194,9 +202,20 @@ impl Queues {
         self.lights.load(Ordering::Relaxed)
     }
 
+    /// Returns some queues of lite topics, by name, from the first name after `after` on.
+    pub(crate) fn lites_after(&self, after: &str, limit: usize) -> Vec<Arc<ConsumeQueue>> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        self.lites.read().range::<str, _>(range).take(limit).map(|(_, queue)| Arc::clone(queue)).collect()
+    }
+
     /// Takes the counts of messages sent to light queues themselves since the last call, by type.
     pub(crate) fn take_light_arrivals(&self) -> ArrivedByType {
         std::mem::take(&mut *self.light_arrivals.lock())
+    }
+
+    /// Returns the number of queues.
+    pub(crate) fn count(&self) -> usize {
+        self.topics.read().values().map(BTreeMap::len).sum()
     }
 
     /// Returns the queues that are not light. There may be many times more light ones.
@@ -250,6 +269,9 @@ impl Queues {
         for queue in removed.values() {
             queue.delete();
             self.lights.fetch_sub(usize::from(queue.is_light()), Ordering::Relaxed);
+            if queue.is_lite() {
+                self.lites.write().remove(&queue.key().topic);
+            }
             self.digest.fetch_sub(digest_of(queue), Ordering::AcqRel);
         }
         removed.into_values().collect()
@@ -415,6 +437,7 @@ impl Queues {
         for LightPlace { queue, offset } in record.lights() {
             if !queue.is_deleted() {
                 let pushed = queue.push_light(*offset, record.unit());
+                queue.note_stored(record.store_timestamp_ms);
                 debug_assert_eq!(pushed.count, 1, "records of a light queue arrive in order");
                 self.note_pushed(queue, pushed);
             }

@@ -34,10 +34,10 @@ public final class Scenarios {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final Duration HIDDEN = Duration.ofSeconds(10);
 
-    private final ClientConfiguration configuration;
+    final ClientConfiguration configuration;
     final String[] arguments;
-    private final String topic;
-    private final String group;
+    final String topic;
+    final String group;
 
     private Scenarios(String[] words) {
         topic = words[2];
@@ -80,6 +80,10 @@ public final class Scenarios {
                 return push();
             case "steady":
                 return steady();
+            case "lite":
+                return new Lites(this).consume();
+            case "lite-send":
+                return new Lites(this).send();
             default:
                 return new Limits(this).run(scenario);
         }
