@@ -44,6 +44,9 @@ _BODY: Final = struct.Struct(">qq")
 _BODY_BYTES: Final = 100
 #: How long messages may be on their way after the last send.
 _REST_SECONDS_MAX: Final = 30.0
+#: Messages before the load, each of which waits for the one before.
+_FIRST_MESSAGES: Final = 10
+_FIRST_SECONDS_MAX: Final = 120.0
 _STEPS: Final = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 
 
@@ -133,6 +136,7 @@ def _measure(spark: "SparkSession", folder: Path, engine: str, rate: int, second
             writer = pyspark_rocketmq.real_time(writer.outputMode("update"), BATCH)
         query = writer.start()
         try:
+            _await_first(servers.namesrv)
             sent, latencies = _load(servers.namesrv, rate, seconds, warm_up)
             assert query.isActive, query.exception()
             load = os.getloadavg()[0]
@@ -159,6 +163,21 @@ def _measure(spark: "SparkSession", folder: Path, engine: str, rate: int, second
         steps,
         len(progress),
     )
+
+
+def _await_first(namesrv: str) -> None:
+    """Wait until messages pass one by one: Spark has started its workers and compiled the query."""
+    with (
+        rmqpy.Producer(namesrv) as producer,
+        rmqpy.PullConsumer("first", namesrv, auto_commit=False) as consumer,
+    ):
+        consumer.assign(consumer.queues("out"))
+        consumer.poll(timeout=0.1)
+        for _ in range(_FIRST_MESSAGES):
+            producer.send("in", _BODY.pack(-1, 0))
+            deadline = time.monotonic() + _FIRST_SECONDS_MAX
+            while not consumer.poll(timeout=1.0):
+                assert time.monotonic() < deadline, "the query passes no message"
 
 
 def _load(namesrv: str, rate: int, seconds: int, warm_up: int) -> tuple[int, list[int]]:

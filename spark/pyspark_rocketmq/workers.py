@@ -1,7 +1,7 @@
 """Worker processes: keep Python's collector cheap.
 
-Spark runs the collector in a worker after every task and every step of planning. It visits some 50,000 objects of imported
-modules, 20 to 40 ms of processor time, and a micro-batch has several such processes.
+Spark runs the collector in a worker after every task and every step of planning. It visits some 50,000 objects of
+imported modules, 20 to 40 ms of processor time, and a micro-batch has several such processes.
 """
 
 import gc
