@@ -96,7 +96,7 @@ EXTS: dict[str, dict[str, str] | None] = {
 #: Larger codes exist in JSON frames only.
 BINARY_CODE_MAX = 0x7FFF
 #: A code that each of these may get; failures of a handler are answered with 1 and logged.
-EXPECTED = {0, 1, 3, 13, 14, 16, 17, 19, 20, 21, 22, 23, 24, 26, 29, 206, 208}
+EXPECTED = {0, 1, 3, 13, 14, 16, 17, 19, 20, 21, 22, 23, 24, 26, 29, 206, 208, 604}
 
 
 @pytest.mark.parametrize("encoding", [JSON, BINARY], ids=["json", "binary"])

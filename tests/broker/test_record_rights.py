@@ -222,10 +222,13 @@ ELSEWHERE = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
     # Concerns a member of the group that the permission names, not a record.
     RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.GET_LITE_CLIENT_INFO,
+    RequestCode.TRIGGER_LITE_DISPATCH,
     # The sender's own connection.
     RequestCode.UNREGISTER_CLIENT,
     # Of the broker to its clients.
     RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
     # The recalled message is looked up in the recaller's topic: tests of recalls.
     RequestCode.RECALL_MESSAGE,
     # Of name servers.

@@ -1,4 +1,4 @@
-"""Worker processes of Spark: what was imported is left out of garbage collection."""
+"""Worker processes of Spark: their imports are left out of garbage collection."""
 
 import subprocess
 import sys

@@ -86,6 +86,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "queues": Range(1, 16_384),
     "read_queues": _NUMBER,
     "write_queues": _NUMBER,
+    "lite_minutes": Range(1, 43_200),
     "queue_id": _NUMBER,
     "broker_id": _OFFSET,
     "wait": _TIME,
