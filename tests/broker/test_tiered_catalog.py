@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rmqpy.config.tiered import TieredConfig
 from rmqpy.control.tiered.catalog import Catalog
+from rmqpy.control.tiered.claim import Claim
 from rmqpy.control.tiered.described import Run, TieredFile, decode, encode
-from rmqpy.control.tiered.mark import Mark
 from rmqpy.control.tiered.objects import Objects
 
 FILE_BYTES = 1_000
@@ -23,7 +23,7 @@ def file(number: int) -> TieredFile:
 
 def loaded(folder: Path) -> Catalog:
     objects = Objects(TieredConfig(storage=str(folder / "tier")), "c/b")
-    catalog = Catalog(objects, Mark(objects, folder))
+    catalog = Catalog(objects, Claim(objects, folder))
     catalog.load(may_write=True)
     return catalog
 

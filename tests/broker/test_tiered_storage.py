@@ -53,13 +53,14 @@ def test_a_restart_finds_what_was_copied(tmp_path: Path) -> None:
         with rmqpy.Producer(broker.namesrv, compress_above=None) as producer:
             send(producer, "orders", range(100))
         broker.expire(admin)
-    copied = sorted(os.listdir(broker.storage))
+    # The stop may have cut a copy off, which is made again.
+    copied = {name for name in os.listdir(broker.storage) if not name.endswith(".part")}
     with tiered(tmp_path) as broker, rmqpy.Admin(broker.namesrv) as admin:
         with rmqpy.Producer(broker.namesrv, compress_above=None) as producer:
             send(producer, "orders", range(100, 200))
         broker.expire(admin)
         assert sorted(read(broker.namesrv, "orders", 200)) == list(range(200))
-    assert set(copied) < set(os.listdir(broker.storage))
+    assert copied < set(os.listdir(broker.storage))
 
 
 @pytest.mark.parametrize("tags", ["paid", rmqpy.sql("region = 'EU'")], ids=["tag", "sql"])
@@ -102,7 +103,7 @@ def test_nothing_is_deleted_before_it_is_copied(tmp_path: Path) -> None:
         admin.create_topic("orders", read_queues=1, write_queues=1)
         # A file in the place of the folder.
         away = tmp_path / "away"
-        until(lambda: (broker.storage / "in-use.mark").exists())
+        until(lambda: (broker.storage / "in-use.claim").exists())
         broker.storage.rename(away)
         broker.storage.write_bytes(b"")
         send(producer, "orders", range(100))

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 #: Timeout of a request. An election waits for the lease of the old master, so it takes longer.
 ANSWER_SECONDS: Final = 3.0
-#: The time without an answer after which another leader is looked for.
+#: The time without an answer after which another leader is sought.
 SILENT_SECONDS: Final = 0.4
 #: Timeout of the question for the leader.
 LEADER_SECONDS: Final = 1.0

@@ -14,8 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rmqpy.control.tiered.claim import Claim
 from rmqpy.control.tiered.described import DESCRIPTION, Run, Runs, TieredFile, decode, encode
-from rmqpy.control.tiered.mark import Mark
 from rmqpy.control.tiered.objects import ObjectError, Objects
 
 #: The files whose runs are in memory.
@@ -27,9 +27,9 @@ DELETED: Final = "deleted-topics.list"
 class Catalog:
     """The files of one broker."""
 
-    def __init__(self, objects: Objects, mark: Mark) -> None:
+    def __init__(self, objects: Objects, claim: Claim) -> None:
         self._objects = objects
-        self._mark = mark
+        self._claim = claim
         self._lock = threading.Lock()
         self._files: tuple[TieredFile, ...] = ()
         #: False until the storage was read: its messages must not be taken for lost.
@@ -50,10 +50,10 @@ class Catalog:
         return files[-1].end if files else None
 
     def load(self, *, may_write: bool) -> None:
-        """Read what the storage has; known files are not read again. A new storage is marked if this broker may write.
-        Raises `ObjectError`, also for one that was in use and is empty."""
+        """Read what the storage has; known files are not read again. A new storage is claimed if this broker may write.
+        Raises `ObjectError`, also for an empty storage that was in use."""
         names = self._objects.names()
-        self._mark.check(names, may_write=may_write)
+        self._claim.check(names, may_write=may_write)
         known = {file.begin: file for file in self._files}
         found = []
         for name in sorted(name for name in names if name.endswith(DESCRIPTION)):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: Parts of an upload, of which a few are in memory.
 PART_BYTES: Final = 8 << 20
 PARTS_AT_ONCE: Final = 2
-#: Parts of a file in a folder, each of which is made durable: a whole file at once would delay the flushes of a log on
-#: the same disk.
+#: Parts of a file in a folder, each of which is made durable: a whole file in one step would delay the flushes of a log
+#: on the same disk.
 FOLDER_PART_BYTES: Final = 1 << 20
 #: The most seconds of one request, of connecting, and of all attempts.
 REQUEST_SECONDS: Final = 30

@@ -18,9 +18,9 @@ from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.tiered.blocks import Blocks
 from rmqpy.control.tiered.catalog import Catalog
+from rmqpy.control.tiered.claim import Claim
 from rmqpy.control.tiered.copying import Copies
 from rmqpy.control.tiered.described import TieredFile
-from rmqpy.control.tiered.mark import Mark
 from rmqpy.control.tiered.objects import Objects
 from rmqpy.control.tiered.reading import TieredReader
 from rmqpy.errors import StoreError
@@ -51,7 +51,7 @@ class TieredStorage:
         self._path = folder / DELETED_TOPICS
         objects = Objects(config.tiered, f"{config.cluster}/{config.name}")
         self.place = objects.place
-        self._catalog = Catalog(objects, Mark(objects, folder))
+        self._catalog = Catalog(objects, Claim(objects, folder))
         self.blocks = Blocks(objects, config.tiered.cache_bytes)
         self.reader = TieredReader(self._catalog, self.blocks)
         self.copies = Copies(
