@@ -67,7 +67,6 @@ impl RecordGroup {
     /// messages out by the hash of their tag; consumers compare tags. Raises `ValueError` for a damaged copy.
     #[staticmethod]
     #[pyo3(signature = (units, *, first, begin, end, count_max, bytes_max, accepts=None))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn of(
         units: &[u8],
         first: u64,
