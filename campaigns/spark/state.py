@@ -6,18 +6,13 @@ driver gets SIGKILL at random times, together with its JVM, and is started again
 with the topic message by message, and the totals of each key with those of its messages.
 """
 
-import argparse
 import random
-import signal
-import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
-from datetime import UTC, datetime
-from pathlib import Path
 
 import rmqpy
+from campaigns.spark.command import run
 from campaigns.spark.kill import DRIVERS_MAX, TIMEOUT_S, Child, Ended, everything, kill_marked
 from campaigns.spark.pipeline import SOURCE, TARGET
 from campaigns.spark.stateful import CATALOG, KEYS, TABLE
@@ -159,30 +154,5 @@ def campaign(kills: int, seed: int, folder: str) -> tuple[dict[str, int], bool]:
     return {"kills": kills, "drivers that gave up by themselves": driver.gave_up} | facts, holds
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
-    parser.add_argument("--report", type=Path, help="a file that gets the results as well")
-    asked = parser.parse_args()
-    # Like Ctrl-C: end all processes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    began = time.monotonic()
-    print(f"seed {asked.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="rmqpy-", ignore_cleanup_errors=True) as folder:
-        facts, holds = campaign(asked.kills, asked.seed, folder)
-    lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {asked.seed}, {time.monotonic() - began:.0f} s"]
-    lines += [f"{value:8}  {name}" for name, value in facts.items()]
-    lines += ["held" if holds else "DID NOT HOLD"]
-    print("\n".join(lines))
-    if asked.report is not None:
-        asked.report.parent.mkdir(parents=True, exist_ok=True)
-        asked.report.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    sys.exit(0 if holds else 1)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, campaign)
